@@ -13,10 +13,6 @@
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
 
-/// Bytes of a row that a transposed tile loads with one instruction: one lane group of AVX2 and
-/// AVX-512, within which shuffles move elements.
-pub const ROW_CHUNK_BYTES: u64 = 16;
-
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;
 

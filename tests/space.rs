@@ -128,7 +128,7 @@ fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
 
 /// A candidate whose answers are drawn.
 fn draw(space: &impl Space, random: &mut Random) -> Candidate {
-    space.replay(&mut |question| random.below(question.choices.len() as u64) as usize)
+    space.replay(&mut |choice| random.below(choice.options.len() as u64) as usize)
 }
 
 /// Why a candidate is refused.
@@ -218,7 +218,7 @@ fn defaults_are_accepted() {
                     let options = options(sample, target, defines);
                     let (_, graph) = elaborate(&text(sample), &options);
                     let space = space::of_kernel(&graph, &options.target, 0);
-                    let candidate = space.replay(&mut |question| question.default);
+                    let candidate = space.replay(&mut |choice| choice.default);
                     let reason = refusal(&graph, &options.target, &candidate.text);
                     if std::env::var("TEC_SHOW").is_ok() {
                         println!("{}", candidate.text);
@@ -505,13 +505,13 @@ fn the_space_has_the_like_of_the_samples_schedules() {
             let space = space::of_kernel(&graph, &options.target, 2);
             let mut asked = Vec::new();
             let mut names = Vec::new();
-            let candidate = space.replay(&mut |question| {
-                names.push(format!("{}: {:?}", question.name, question.choices));
-                let given = like.answers.iter().find(|(name, _)| *name == question.name);
-                let Some((name, answer)) = given else { return question.default };
+            let candidate = space.replay(&mut |choice| {
+                names.push(format!("{}: {:?}", choice.name, choice.options));
+                let given = like.answers.iter().find(|(name, _)| *name == choice.name);
+                let Some((name, answer)) = given else { return choice.default };
                 asked.push(*name);
-                let at = question.choices.iter().position(|choice| choice == answer);
-                at.unwrap_or_else(|| panic!("{name} = {answer}: {:?}", question.choices))
+                let at = choice.options.iter().position(|option| option == answer);
+                at.unwrap_or_else(|| panic!("{name} = {answer}: {:?}", choice.options))
             });
             for (name, _) in like.answers {
                 assert!(asked.contains(name), "{}: `{name}` is not asked: {names:#?}", like.kernel);
@@ -554,12 +554,12 @@ fn asked(sample: &Sample, answers: &[(&str, &str)]) -> (Vec<String>, String) {
     let (_, graph) = elaborate(&text(sample), &options);
     let space = space::of_kernel(&graph, &options.target, 2);
     let mut names = Vec::new();
-    let candidate = space.replay(&mut |question| {
-        names.push(question.name.clone());
-        let given = answers.iter().find(|(name, _)| *name == question.name);
-        let place = |answer: &str| question.choices.iter().position(|choice| choice == answer);
-        let known = |answer| place(answer).unwrap_or_else(|| panic!("{answer}: {question:?}"));
-        given.map_or(question.default, |(_, answer)| known(answer))
+    let candidate = space.replay(&mut |choice| {
+        names.push(choice.name.clone());
+        let given = answers.iter().find(|(name, _)| *name == choice.name);
+        let place = |answer: &str| choice.options.iter().position(|option| option == answer);
+        let known = |answer| place(answer).unwrap_or_else(|| panic!("{answer}: {choice:?}"));
+        given.map_or(choice.default, |(_, answer)| known(answer))
     });
     assert_eq!(refusal(&graph, &options.target, &candidate.text), None, "{}", candidate.text);
     (names, candidate.text)
@@ -617,7 +617,7 @@ fn knobs_are_questions() {
         let item = item.expect("a schedule");
         let space = space::of_schedule(&program, &graph, &options.target, &Vec::new(), item)
             .expect("it is legal");
-        let candidate = space.replay(&mut |question| question.default);
+        let candidate = space.replay(&mut |choice| choice.default);
         let answers: Vec<&str> = candidate.decisions.iter().map(|d| d.answer()).collect();
         assert_eq!(answers, ["6", "4"]);
         assert!(candidate.text.contains("let rows = 6\n"), "{}", candidate.text);
@@ -685,7 +685,7 @@ fn threads_make_results_together_where_the_order_is_free() {
             options.defines = Vec::new();
             let (_, graph) = elaborate(source, &options);
             let space = space::of_kernel(&graph, &options.target, 1);
-            let usual = space.replay(&mut |question| question.default);
+            let usual = space.replay(&mut |choice| choice.default);
             assert!(usual.text.contains(&format!("# {rule}: ")), "{}", usual.text);
             assert_eq!(refusal(&graph, &options.target, &usual.text), None, "{}", usual.text);
             let mut random = Random(4);

@@ -153,7 +153,7 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
     place.succeeds(&tune);
     let (_, notes) = place.succeeds(&tune);
     assert!(notes.contains("product: "), "{notes}");
-    assert!(notes.contains(" of p.records.jsonl taken up"), "{notes}");
+    assert!(notes.contains(" resumed from p.records.jsonl"), "{notes}");
     let tried = place.tried("p.records.jsonl");
     let mut texts: Vec<&str> = tried.iter().filter_map(|one| one["schedule"].as_str()).collect();
     assert_eq!(texts.len(), 24);
@@ -164,7 +164,7 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
     let text = place.read("p.records.jsonl").replace(".vectorize(", ".vectorise(");
     std::fs::write(place.path("p.records.jsonl"), text).expect("a scratch file");
     let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
-    assert!(notes.contains("left out, whose schedules this version refuses, E0305:"), "{notes}");
+    assert!(notes.contains("ignored, whose schedules this version refuses, E0305:"), "{notes}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn who_is_killed_keeps_what_was_measured() {
     let kept = lines();
     assert!(kept >= 3, "{kept} records after a minute");
     let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
-    assert!(notes.contains("taken up"), "{notes}");
+    assert!(notes.contains("resumed from"), "{notes}");
     assert!(lines() > kept);
 }
 
@@ -222,7 +222,10 @@ fn what_a_runner_finds_after_its_search_was_killed_is_taken_up() {
     wait_for(&|| batch("out.json").is_some_and(|path| path.exists()));
     let (_, notes) = place.succeeds(&[&line[..], &["1"]].concat());
     assert!(notes.contains("note: product: 4 trials whose search had ended are added"), "{notes}");
-    assert!(notes.contains(&format!("{} trials of p.records.jsonl taken up", kept + 4)), "{notes}");
+    assert!(
+        notes.contains(&format!("{} trials resumed from p.records.jsonl", kept + 4)),
+        "{notes}"
+    );
     assert!(batch("in.json").is_none());
 }
 
@@ -248,10 +251,10 @@ fn only_what_a_schedule_can_be_is_found_where_its_knobs_are_searched() {
     let knobs = [&line[..], &["--schedule", "knobs"]].concat();
     let (text, notes) = place.succeeds(&knobs);
     assert!(text.contains("schedule product.tuned"), "{text}");
-    assert!(!notes.contains("taken up"), "{notes}");
+    assert!(!notes.contains("resumed from"), "{notes}");
     let (text, notes) = place.succeeds(&knobs);
     assert!(text.contains("schedule product.tuned"), "{text}");
-    assert!(notes.contains("taken up"), "{notes}");
+    assert!(notes.contains("resumed from"), "{notes}");
 }
 
 /// Each kernel takes what is said of its own run-time integers.

@@ -1,14 +1,14 @@
-//! Measures how well the cost model ranks: prints Spearman's rank correlation between estimates and
+//! Measures how well the cost model ranks: Spearman's rank correlation between estimates and
 //! measurements of all schedules of a kernel in a file.
 //!
 //! ```text
 //! cargo run --release --example rank -- FILE.te KERNEL TIMES.json [-D n=512] [--threads 2]
 //! ```
 //!
-//! Times that are missing in TIMES.json are measured first and added to it. `tools/rank.py` writes
-//! files with random schedules and calls this program. `--space N` adds candidates of the tuner's
-//! space: the model's best N, and N at random. `--kept` adds all candidates that have been
-//! measured.
+//! Schedules without a time in TIMES.json are measured, and their times are added. `tools/rank.py`
+//! writes files with random schedules and runs this program. `--space N` adds candidates of the
+//! tuner's space: the model's best N, and N random ones. `--kept` adds all candidates in
+//! TIMES.json.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,19 +24,19 @@ use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::Space;
 use tec::tune::model::{self, Estimate, MachineModel, Measured};
-use tec::tune::search::{Guess, Search};
+use tec::tune::search::{CostPrediction, Search};
 
 /// Alignment of tensors in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Candidates that `--schedule auto` examines.
+/// The number of candidates of `--schedule auto`.
 const CANDIDATES: usize = 384;
 
 /// A schedule.
 enum Source {
-    /// A schedule of the file.
+    /// A schedule of the file, by name.
     Named(String),
-    /// A candidate of the space.
+    /// A candidate of the space, as text.
     Text(String),
 }
 
@@ -54,15 +54,15 @@ struct Args {
     times: String,
     defines: Vec<(Option<String>, String, String)>,
     threads: usize,
-    /// Add this many of the model's best candidates of the tuner's space, and as many at random.
+    /// The number of the model's best candidates of the tuner's space to add, and of random ones.
     space: usize,
-    /// Add all candidates in TIMES.json, and no others.
+    /// Whether to add all candidates in TIMES.json.
     kept: bool,
-    /// Print the text of this candidate.
+    /// The candidate whose text is printed.
     show: Option<String>,
-    /// Print every candidate.
+    /// Whether every candidate is printed.
     all: bool,
-    /// Also print the features.
+    /// Whether the features are printed.
     features: bool,
 }
 
@@ -205,7 +205,7 @@ fn schedule(
     Ok((options, placed))
 }
 
-/// Candidates of the tuner's space.
+/// Returns candidates of the tuner's space.
 fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, String> {
     if args.space == 0 {
         return Ok(Vec::new());
@@ -214,8 +214,8 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     let machine = machine(&options, args.threads);
     let model = |texts: &[&str]| {
         let all = driver::estimate_texts(&graph, texts, &options, &machine, args.threads);
-        let guess = |e: Estimate| Guess { seconds: e.seconds, features: e.features };
-        all.into_iter().map(|estimate| estimate.ok().map(guess)).collect()
+        let prediction = |e: Estimate| CostPrediction { seconds: e.seconds, features: e.features };
+        all.into_iter().map(|estimate| estimate.ok().map(prediction)).collect()
     };
     let space = tec::tune::space::of_kernel(&graph, &options.target, 0);
     let mut texts: Vec<String> = Vec::new();
@@ -226,14 +226,14 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     let top = texts.len();
     let mut state = 1u64;
     for at in 0..args.space {
-        let candidate = space.replay(&mut |question| {
+        let candidate = space.replay(&mut |choice| {
             let mut random = |below: usize| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 33) as usize % below
             };
             match random(args.space) <= at {
-                true => random(question.choices.len()),
-                false => question.default,
+                true => random(choice.options.len()),
+                false => choice.default,
             }
         });
         if !texts.contains(&candidate.text) {
@@ -245,7 +245,8 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     Ok(texts.into_iter().enumerate().map(named).collect())
 }
 
-/// The machine's limits that `tec bench` measured, from the file named by `MACHINE`.
+/// Returns the machine with the limits that `tec bench` measured, if the variable `MACHINE` names
+/// their file.
 fn machine(options: &Options, threads: usize) -> MachineModel {
     let typical = MachineModel::typical(&options.target);
     let text = std::env::var("MACHINE").ok().and_then(|path| std::fs::read_to_string(path).ok());
@@ -259,7 +260,7 @@ fn machine(options: &Options, threads: usize) -> MachineModel {
     typical.measured(&Measured { threads, peak_f32, levels })
 }
 
-/// Measures the seconds of a call: the fastest of several batches.
+/// Returns the seconds of a call: the fastest of several batches.
 fn measure(args: &Args, options: &Options, placed: &BoundedSchedule) -> Result<f64, String> {
     let mut trace = Trace::default();
     let failed = |failure: driver::Failure| format!("{failure:?}");
@@ -312,7 +313,7 @@ fn measure(args: &Args, options: &Options, placed: &BoundedSchedule) -> Result<f
     Ok(best)
 }
 
-/// A tensor that is aligned to 64 bytes, as arrays of other libraries are.
+/// A tensor aligned to 64 bytes, like arrays of other libraries.
 struct Values {
     dtype: DType,
     shape: Vec<i64>,
@@ -404,7 +405,7 @@ fn spearman(a: &[f64], b: &[f64]) -> f64 {
     product / (square(&a) * square(&b)).sqrt()
 }
 
-/// The rank of each value; equal values share a rank.
+/// Returns the rank of each value; equal values share their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));

@@ -64,10 +64,10 @@ enum Command {
     Run(run::Args),
     Lower(lower::Args),
     Explain(estimate::Args),
-    Bench(bench::Args),
-    Tune(tune::command::Args),
-    Best(tune::best::Args),
-    Records(tune::manage::Args),
+    Bench(bench::BenchArgs),
+    Tune(tune::command::TuneArgs),
+    Best(tune::best::BestArgs),
+    Records(tune::manage::RecordsArgs),
     Inspect(inspect::Args),
     Targets(targets::Args),
     ExplainError(explain::Args),
@@ -76,7 +76,7 @@ enum Command {
     #[command(hide = true)]
     TuneWorker,
     #[command(hide = true)]
-    TuneBatch(tune::batch::Args),
+    TuneBatch(tune::batch::BatchArgs),
 }
 
 /// Runs the command that the process was started with.

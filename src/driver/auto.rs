@@ -8,7 +8,7 @@ use crate::target::Target;
 use crate::te::Graph;
 use crate::tune;
 use crate::tune::model::{Estimate, MachineModel};
-use crate::tune::search::Guess;
+use crate::tune::search::CostPrediction;
 use std::cell::RefCell;
 
 /// The largest number of candidates that are estimated, by default.
@@ -56,9 +56,9 @@ fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> O
     let target = &options.target;
     let machine = MachineModel::typical(target);
     let bugs = RefCell::new(Vec::new());
-    let model = |texts: &[&str]| -> Vec<Option<Guess>> {
-        let guess = |estimate| match estimate {
-            Ok(Estimate { seconds, features, .. }) => Some(Guess { seconds, features }),
+    let model = |texts: &[&str]| -> Vec<Option<CostPrediction>> {
+        let prediction = |estimate| match estimate {
+            Ok(Estimate { seconds, features, .. }) => Some(CostPrediction { seconds, features }),
             Err(Failure::User(_)) => None,
             Err(Failure::Bug { pass, message, .. }) => {
                 bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
@@ -66,7 +66,7 @@ fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> O
             }
         };
         let estimates = estimate_texts(graph, texts, options, &machine, THREADS);
-        estimates.into_iter().map(guess).collect()
+        estimates.into_iter().map(prediction).collect()
     };
     let space = tune::space::of_kernel(graph, target, 0);
     let flops = count_work(graph, target).ok().and_then(|work| work.flops.as_int());

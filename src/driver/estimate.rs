@@ -39,7 +39,10 @@ pub fn free_layouts(
 }
 
 /// The `layout_free` inputs that each call of a kernel packs.
-pub fn packed_in_calls(placed: &BoundedSchedule, trace: &mut Trace) -> Result<Vec<String>, Failure> {
+pub fn packed_in_calls(
+    placed: &BoundedSchedule,
+    trace: &mut Trace,
+) -> Result<Vec<String>, Failure> {
     let prepacked = free_layouts(placed, &schedule::Free::All, trace)?;
     Ok(match prepacked.and_then(|kernel| kernel.part) {
         Some(Part::Prepacked { inputs, .. }) => inputs,

@@ -8,10 +8,22 @@ pub const MAX_UNROLLED_COPIES: i128 = 65_536;
 pub const MAX_PROMOTED_ELEMENTS: usize = 32;
 /// The largest size of these elements together: 32 registers of 64 bytes.
 pub const MAX_PROMOTED_BYTES: i128 = 2048;
-/// The largest number of lanes of an element: 64 bytes of int8.
-pub const MAX_PROMOTED_LANES: u32 = 64;
-/// The same for types and targets without vectors, where each lane is a scalar.
-pub const MAX_PROMOTED_SCALARS: u32 = 8;
+/// Lanes of one of them.
+const MAX_PROMOTED_LANES: u32 = 64;
+/// The same for types and targets without vectors: lanes are scalars.
+const MAX_PROMOTED_SCALARS: u32 = 8;
 
-/// The largest frame of a nest of the SIMD back end in bytes; larger buffers are in the workspace.
+/// The most lanes of an element that `promote_accumulators` keeps in registers; `vectors` says
+/// whether the target has vectors.
+pub const fn max_promoted_lanes(vectors: bool, element_bytes: u64) -> u32 {
+    if vectors && element_bytes >= 4 { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS }
+}
+
+/// Bytes of a row that a transposed tile loads with one instruction: one lane group of AVX2 and
+/// AVX-512, within which shuffles move elements.
+pub const ROW_CHUNK_BYTES: u64 = 16;
+
+/// Bytes that a nest of the SIMD back end may allocate in its frame. A nest that allocates more is
+/// compiled by Cranelift, whose functions have a smaller limit (`codegen::clif::storage`) and put
+/// the rest into the workspace.
 pub const NEST_FRAME_BYTES: i128 = 32 * 1024;

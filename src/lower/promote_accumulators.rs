@@ -17,9 +17,7 @@
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
-use crate::ir::limits::{
-    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, MAX_PROMOTED_LANES, MAX_PROMOTED_SCALARS,
-};
+use crate::ir::limits::{MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, max_promoted_lanes};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
     Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_memory,
@@ -164,8 +162,7 @@ impl Promoter {
     /// Whether the lanes of an element are few enough for registers.
     fn has_room(&self, register: &Buffer) -> bool {
         let lanes = register.shape[0].as_int().expect("made so");
-        let wide = self.vectors && register.dtype.bytes() >= 4;
-        lanes <= i128::from(if wide { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS })
+        lanes <= i128::from(max_promoted_lanes(self.vectors, register.dtype.bytes()))
     }
 }
 

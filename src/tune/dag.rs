@@ -1,4 +1,4 @@
-//! The computational graph of a kernel as text: what it reads, and what it computes of it.
+//! Prints the stage graph of a kernel.
 //!
 //! ```text
 //! A = PLACEHOLDER [1024, 1024]
@@ -8,8 +8,7 @@
 //! out(i, j) = (matmul[i, j] + C[i, j])
 //! ```
 //!
-//! The notation is that of TVM's auto-scheduler. An input stands before the first stage that reads
-//! it.
+//! The notation is that of TVM's auto-scheduler. An input precedes the first stage that reads it.
 
 use crate::ir::print::print_expr;
 use crate::ir::visit::{NodeSet, for_each_load};
@@ -17,7 +16,7 @@ use crate::ir::{Buffer, DType, Expr};
 use crate::te::{Body, Graph, Input, Reduction, Stage};
 use rustc_hash::FxHashSet;
 
-/// A line for each input and each stage.
+/// Returns a line for each input and each stage.
 pub fn print_dag(graph: &Graph) -> String {
     let mut text = String::new();
     let mut shown: FxHashSet<&str> = FxHashSet::default();

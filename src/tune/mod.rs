@@ -1,13 +1,12 @@
-//! The tuner: from a computation alone to a good schedule, by search.
+//! The tuner: searches for a good schedule of a kernel.
 //!
-//! A *space* (`space`) is what there is to decide about a kernel: rules, or a schedule's knobs,
-//! ask questions, and the answers become a schedule in the language. Everything that the search
-//! does with a candidate - draw it, change it, cross it with another, print it - is a matter of
-//! how these questions are answered ([`Space::replay`]). A candidate is its text: nothing else is
-//! built, measured or kept.
+//! A *space* (`space`) is a set of candidates: rules, or a schedule's knobs, offer choices, and the
+//! decisions determine a schedule in the language. The search draws, mutates and crosses candidates
+//! by deciding these choices ([`Space::replay`]). Only the text of a candidate is compiled,
+//! measured and recorded.
 //!
-//! Reads and writes nothing: programs are lowered by what the driver lends, measured by what the
-//! command line lends ([`Measure`]).
+//! This folder does no I/O: the caller passes functions that lower and measure candidates
+//! ([`Measure`]).
 
 pub mod dag;
 pub mod model;
@@ -19,52 +18,52 @@ pub mod workload;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// One thing to decide while a candidate is written.
+/// A choice in a candidate.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Question {
-    /// What is decided, the same in every candidate that decides it: `C.y.tile`, `place of B`.
+pub struct Choice {
+    /// The name, the same in every candidate with this choice: `C.y.tile`, `B.at`.
     pub name: String,
-    /// The stage that it concerns; crossover takes the answers of a stage together.
+    /// The stage that it concerns; crossover takes the decisions of a stage together.
     pub stage: String,
-    /// The answers as they are printed and kept; none twice, at least one.
-    pub choices: Vec<String>,
-    /// The answer that is given where nobody has a reason for another.
+    /// The options as they are printed and recorded: distinct, at least one.
+    pub options: Vec<String>,
+    /// The index of the default option.
     pub default: usize,
 }
 
-/// A question with its answer.
+/// A choice with the option that was taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// What was decided.
-    pub question: Question,
-    /// Which of its choices.
+    /// The choice.
+    pub choice: Choice,
+    /// The index of the option.
     pub chosen: usize,
 }
 
 impl Decision {
-    /// The answer as it is printed and kept.
+    /// Returns the option as it is printed and recorded.
     pub fn answer(&self) -> &str {
-        &self.question.choices[self.chosen]
+        &self.choice.options[self.chosen]
     }
 }
 
 /// A point of a space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// What was decided, in the order of the questions.
+    /// The decisions, in the order of the choices.
     pub decisions: Vec<Decision>,
     /// The schedule: `schedule KERNEL for TARGET { … }`.
     pub text: String,
 }
 
-/// Everything that there is to decide about one kernel on one target.
+/// All candidates of a kernel on a target.
 pub trait Space: Sync {
-    /// Writes a candidate: asks each question in an order that depends on the answers alone, and
-    /// takes the index of a choice for an answer.
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate;
+    /// Writes a candidate. `answer` decides each choice by the index of an option; the sequence of
+    /// choices depends only on the decisions.
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate;
 
-    /// What somebody would write who knows nothing of the machine but that it has vectors: what a
-    /// model takes for better should be clearly better. None where there is no such thing.
+    /// Returns a simple vectorized candidate, if there is one: a candidate that the model prefers
+    /// should be clearly better than it.
     fn plain(&self) -> Option<Candidate> {
         None
     }
@@ -75,14 +74,14 @@ pub trait Space: Sync {
 pub struct Job {
     /// The schedule.
     pub text: String,
-    /// A call that takes longer is ended.
+    /// The time limit of a call.
     pub limit: Duration,
-    /// What was decided: question and answer, in order; it goes into the record.
+    /// The decisions, name and option in order, for the record.
     #[serde(default)]
     pub decisions: Vec<(String, String)>,
 }
 
-/// What became of a candidate.
+/// The outcome of a trial.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -90,14 +89,14 @@ pub enum Outcome {
     Measured {
         /// Seconds of one call, each the mean of a batch of calls.
         times: Vec<f64>,
-        /// What its results are worth.
+        /// Whether its results are right.
         verdict: Verdict,
     },
-    /// It did not run to its end.
+    /// It failed.
     Failed(TrialFailure),
 }
 
-/// The value in the middle, between two if need be; none of none.
+/// Returns the median; none of an empty list.
 pub fn median(times: &[f64]) -> Option<f64> {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -109,34 +108,33 @@ pub fn median(times: &[f64]) -> Option<f64> {
     }
 }
 
-/// How the results of a candidate compare with those of the kernel without a schedule.
+/// The comparison of a candidate's results with the reference output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Bit by bit the same.
+    /// Bit-exact.
     Same,
-    /// Within the bound of a kernel that says `reassociate`; the largest difference in units of
-    /// the last place.
+    /// Within the bound of `reassociate`.
     Within {
-        /// That difference.
+        /// The largest difference in ULP.
         ulp: u64,
     },
-    /// Neither: a defect of `tec`.
+    /// Neither, which is a bug of `tec`.
     Wrong {
-        /// The largest difference in units of the last place.
+        /// The largest difference in ULP.
         ulp: u64,
     },
 }
 
-/// Why a candidate has no time.
+/// The reason why a trial failed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialFailure {
-    /// The schedule is refused: code and message.
+    /// The schedule is refused, with code and message.
     Refused(String),
-    /// `tec` failed while compiling it: a defect.
+    /// The compiler failed, which is a bug of `tec`.
     Bug(String),
-    /// It took longer than it was given.
+    /// It exceeded its time limit.
     Timeout,
     /// Its process ended by a signal.
     Crash {
@@ -147,29 +145,29 @@ pub enum TrialFailure {
     Memory,
     /// A call of it returned an error.
     Call(String),
-    /// The runner did not do its work.
+    /// The runner failed.
     Runner(String),
 }
 
-/// What came of measuring in turns.
+/// The result of an interleaved measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Compared {
     /// One for each candidate, in the same order.
     pub outcomes: Vec<Outcome>,
-    /// They were measured in turns; otherwise each by itself, because together they failed.
+    /// Whether they were measured interleaved; otherwise one by one, because a candidate failed.
     pub in_turns: bool,
 }
 
-/// Where candidates are compiled, run, verified and timed.
+/// Compiles, runs, verifies and times candidates.
 pub trait Measure {
-    /// Measures each candidate; one outcome for each, in the same order. Each is told to `done`,
-    /// with its index, as soon as it is known, so that it can be kept before the next begins.
+    /// Measures each candidate and returns the outcomes in the same order. Calls `done` with the
+    /// index and outcome of each before the next begins, so that it can be recorded.
     fn measure(&mut self, jobs: &[Job], done: &mut dyn FnMut(usize, &Outcome)) -> Vec<Outcome>;
 
-    /// Measures some candidates in turns, so that what disturbs one disturbs all, for about
-    /// `seconds` in all. Those that run are compared with each other without those that fail.
+    /// Measures candidates interleaved for about `seconds` in total, so that disturbances affect
+    /// all alike. Candidates that fail are left out.
     fn compare(&mut self, jobs: &[Job], seconds: f64) -> Compared;
 
-    /// What the user should know of the machine or of how results are verified, once each.
+    /// Returns new notes for the user about the machine or the verification.
     fn notes(&mut self) -> Vec<String>;
 }

@@ -1,10 +1,9 @@
-//! What a kernel computes, in short: a hash of its stage graph that no name and no line break
-//! changes, and any change of meaning does.
+//! The workload of a kernel: a hash of its stage graph that depends on its meaning, but not on
+//! names and formatting.
 //!
-//! The graph is written out as text in which everything is called by its number: inputs and stages
-//! in order of declaration, axes by their place, the nodes of expressions by the order in which
-//! they are first met. Equal expressions have one number, so shared or repeated subtrees make no
-//! difference. The text is hashed (SHA-256).
+//! The graph is printed with numbers in place of names: inputs and stages in order of declaration,
+//! axes by position, nodes of expressions in order of first occurrence. Equal expressions have the
+//! same number, whether they are shared or repeated. The text is hashed with SHA-256.
 
 use crate::ir::{Buffer, Const, Expr, ExprKind, Var};
 use crate::te::{Axis, Body, Graph, Input, Stage};
@@ -12,13 +11,13 @@ use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// The hash of a graph after `contract_floats`, as 32 hexadecimal digits.
+/// Returns the hash of a graph after `contract_floats`, as 32 hexadecimal digits.
 pub fn workload_hash(graph: &Graph) -> String {
     let digest = Sha256::digest(canonical_text(graph).as_bytes());
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The text that is hashed.
+/// Returns the text that is hashed.
 pub fn canonical_text(graph: &Graph) -> String {
     let mut writer = Writer::default();
     for var in &graph.vars {
@@ -43,15 +42,15 @@ pub fn canonical_text(graph: &Graph) -> String {
     writer.text
 }
 
-/// The text so far, and what has a number.
+/// The text so far, and the numbers.
 #[derive(Default)]
 struct Writer {
     text: String,
     vars: FxHashMap<Var, String>,
     buffers: FxHashMap<Buffer, usize>,
-    /// Numbers of nodes by what they are, operands by number.
+    /// Numbers of nodes by operation and operand numbers.
     nodes: FxHashMap<String, usize>,
-    /// Numbers of nodes by address, while the variables in them are what they are.
+    /// Numbers of nodes by address, valid while their variables stay bound.
     known: FxHashMap<usize, usize>,
 }
 
@@ -84,7 +83,7 @@ impl Writer {
     fn input(&mut self, input: &Input) {
         let line = match input {
             Input::Tensor { buffer, layout_free, .. } => {
-                // Its re-layout is not a part of what is measured.
+                // Packing it is not part of a measurement.
                 let free = if *layout_free { " packed ahead" } else { "" };
                 format!("input {}{free}", self.declare(buffer))
             }
@@ -125,7 +124,7 @@ impl Writer {
                 self.line(&format!("lhs {}", vars.join(" ")));
                 let vars: Vec<String> = combiner.rhs.iter().map(|v| self.bind(v, "y")).collect();
                 self.line(&format!("rhs {}", vars.join(" ")));
-                // A combiner is shared by the reductions of its name, its variables are bound anew.
+                // Reductions of one name share a combiner; its variables are bound again.
                 self.known.clear();
                 self.exprs("combine", &combiner.result);
                 self.exprs("neutral", &combiner.identity);
@@ -256,7 +255,7 @@ mod tests {
 }";
 
     #[test]
-    fn names_layout_and_schedules_change_nothing() {
+    fn ignores_names_formatting_and_schedules() {
         let renamed = "# Another one.
 kernel other(size = 8) {
     input X: float32[size, size]

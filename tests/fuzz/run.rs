@@ -137,7 +137,7 @@ fn add_candidate(program: &mut Program, options: &Options, seed: u64) {
     let Ok(Some(graph)) = graphs.map(|graphs| graphs.into_iter().next()) else { return };
     let space = space::of_kernel(&graph, &options.target, 2);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let candidate = space.replay(&mut |question| rng.random_range(0..question.choices.len()));
+    let candidate = space.replay(&mut |choice| rng.random_range(0..choice.options.len()));
     let lines = candidate.text.lines().map(str::trim);
     let lines = lines.filter(|line| {
         !line.is_empty() && !line.starts_with(['#', '}']) && !line.starts_with("schedule ")

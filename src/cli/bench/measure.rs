@@ -1,5 +1,5 @@
-//! Timing calls in turns: a round is a batch of calls of each, so that whatever disturbs the
-//! machine disturbs all alike, and ratios stay true while the clock drifts.
+//! Interleaved timing: a round is a batch of calls of each kernel, so that disturbances of the
+//! machine and drifts of the clock affect all kernels alike.
 
 use super::machine::LimitLoop;
 use crate::diag::Result;
@@ -9,16 +9,16 @@ use crate::module::gpu::TimedCall;
 use crate::module::load::{Arg, BoundCall, args_of};
 use std::time::Instant;
 
-/// A call that is measured.
+/// A call to time.
 pub enum Timed<'a> {
-    /// On the CPU, by its clock.
+    /// On the CPU, timed by its clock.
     Cpu(BoundCall<'a>),
-    /// On a GPU, by events of the GPU: what the host does is not in it.
+    /// On a GPU, timed by events of the GPU, without the host's time.
     Gpu(TimedCall<'a>),
 }
 
 impl Timed<'_> {
-    /// Seconds of so many calls.
+    /// Makes `count` calls and returns the seconds.
     pub fn seconds(&mut self, count: usize) -> Result<f64> {
         let call = match self {
             Timed::Cpu(call) => call,
@@ -32,30 +32,30 @@ impl Timed<'_> {
     }
 }
 
-/// What was measured.
+/// The result of a measurement.
 pub struct Rounds {
-    /// Of each call, seconds of one in each round.
+    /// For each kernel, the seconds of one call in each round.
     pub times: Vec<Vec<f64>>,
-    /// Of each call, how many there were.
+    /// For each kernel, the number of calls.
     pub calls: Vec<usize>,
-    /// The limit's rate in each round, if there was one.
+    /// The rate of the limit's loop in each round, if there is one.
     pub limit: Vec<f64>,
 }
 
-/// Rounds at least: a median of fewer says nothing.
+/// The fewest rounds for a median.
 const MIN_ROUNDS: usize = 3;
 
-/// A call that takes less than this runs once before its batch, untimed, because the others had
-/// the caches in between.
-const SHORT: f64 = 0.02;
+/// A call that takes fewer seconds than this runs once untimed before its batch, because the other
+/// kernels have evicted its data from the caches.
+const SHORT_CALL_SECONDS: f64 = 0.02;
 
-/// Measures for `min_time` seconds for each call; a limit's loop has its turn in every round.
+/// Measures for `min_time` seconds per kernel; each round includes the limit's loop, if any.
 pub fn in_turns(
     calls: &mut [Timed<'_>],
     mut limit: Option<&mut LimitLoop>,
     min_time: f64,
 ) -> Result<Rounds> {
-    // Short batches, of which a busy system leaves most alone.
+    // Most short batches are undisturbed on a busy system.
     let batch_time = min_time / 250.0;
     let mut batches = Vec::new();
     for call in &mut *calls {
@@ -72,7 +72,7 @@ pub fn in_turns(
     while measured < enough || rounds.times[0].len() < MIN_ROUNDS {
         for (at, call) in calls.iter_mut().enumerate() {
             let Batch { count, one } = batches[at];
-            if turns && one < SHORT {
+            if turns && one < SHORT_CALL_SECONDS {
                 call.seconds(1)?;
             }
             let elapsed = call.seconds(count)?;
@@ -87,15 +87,15 @@ pub fn in_turns(
     Ok(rounds)
 }
 
-/// How a call is measured.
+/// The batches of a kernel.
 struct Batch {
     /// Calls of a batch.
     count: usize,
-    /// Seconds of one, about.
+    /// Seconds of one call, about.
     one: f64,
 }
 
-/// Calls for `time` seconds, and finds how many calls last as long as a batch.
+/// Calls for `time` seconds, and returns the number of calls of a batch.
 fn warm_up(call: &mut Timed<'_>, batch_time: f64, time: f64) -> Result<Batch> {
     call.seconds(1)?;
     let begin = Instant::now();
@@ -110,18 +110,18 @@ fn warm_up(call: &mut Timed<'_>, batch_time: f64, time: f64) -> Result<Batch> {
     }
 }
 
-/// Arguments whose tensors begin at multiples of 64 bytes, as arrays of other libraries do.
+/// Arguments with tensors aligned to 64 bytes, like arrays of other libraries.
 pub struct AlignedArgs {
     values: Vec<Value>,
-    /// Where each tensor's first element is in its data.
+    /// The offset of each tensor's first element in its data.
     starts: Vec<usize>,
 }
 
-/// The boundary.
+/// Alignment in bytes.
 const ALIGNMENT: usize = 64;
 
 impl AlignedArgs {
-    /// Moves the tensors' elements to the boundary.
+    /// Copies the tensors to aligned addresses.
     pub fn new(mut values: Vec<Value>) -> AlignedArgs {
         let mut starts = Vec::new();
         for value in &mut values {
@@ -136,7 +136,7 @@ impl AlignedArgs {
         AlignedArgs { values, starts }
     }
 
-    /// What all tensors take.
+    /// Returns the bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         let bytes = |value: &Value| match value {
             Value::Tensor(tensor) => tensor.data.len() as u64,
@@ -145,7 +145,7 @@ impl AlignedArgs {
         self.values.iter().map(bytes).sum()
     }
 
-    /// The bytes of each output, in order.
+    /// Returns the bytes of each output, in order.
     pub fn results(&self, kernel: &Kernel) -> Vec<&[u8]> {
         let mut starts = self.starts.iter();
         let mut results = Vec::new();
@@ -159,7 +159,8 @@ impl AlignedArgs {
         results
     }
 
-    /// Fills the outputs with a pattern that no result is, so that what is not written shows.
+    /// Fills the outputs with a pattern, so that elements that are not written differ from the
+    /// reference.
     pub fn spoil(&mut self, kernel: &Kernel) {
         for (param, value) in kernel.params.iter().zip(&mut self.values) {
             if let (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) = (param, value) {
@@ -168,7 +169,7 @@ impl AlignedArgs {
         }
     }
 
-    /// The arguments of the kernel's checked entry.
+    /// Returns the arguments of the kernel's checked entry.
     pub fn of(&mut self, kernel: &Kernel) -> Vec<Arg<'_>> {
         let mut starts = self.starts.iter();
         let mut next = || *starts.next().expect("one per tensor");

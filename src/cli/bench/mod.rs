@@ -1,8 +1,8 @@
-//! `tec bench`: how fast kernels are, beside each other and beside what the machine can do.
+//! `tec bench`: times kernels, compares them with each other and with the machine's limits.
 //!
-//! A *variant* is a file under a schedule. For each value of the sweep, and each kernel, the
-//! variants are measured in turns; a measurement becomes a [`Row`], of which the table, the JSON
-//! and the picture are made.
+//! A *variant* is a file with a schedule. For each value of the sweep and each kernel, the variants
+//! are measured interleaved. A measurement becomes a [`Row`]; the table, the JSON and the plot are
+//! made from the rows.
 
 pub mod machine;
 pub mod measure;
@@ -49,7 +49,7 @@ const SCHEDULE: &str = "Schedules to measure, such as `reorder,block`; also `def
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
-pub struct Args {
+pub struct BenchArgs {
     /// Source files, or modules of `tec build`.
     #[arg(value_name = "FILE.te|MODULE.so", required = true)]
     files: Vec<String>,
@@ -99,38 +99,38 @@ struct Row {
     work: Work,
     /// The limits of the machine for this work.
     roof: Option<Roof>,
-    /// With `--roofline`: the binding limit's rate beside the kernel, and the kernel's part of it.
+    /// With `--roofline`: the rate of the limiting resource, and the kernel's rate relative to it.
     beside: Option<(f64, Ratio)>,
-    /// How often faster than the first variant; the first itself has none.
+    /// The speedup over the first variant; none for the first itself.
     speedup: Option<Ratio>,
 }
 
 /// Everything that was measured.
 struct Results {
     rows: Vec<Row>,
-    /// The name that has several values.
+    /// The name with several values.
     sweep: Option<Sweep>,
-    /// One for each kind of instructions that the kernels are made of.
+    /// One for each instruction set of the kernels.
     machines: Vec<Machine>,
     threads: usize,
 }
 
 impl Results {
-    /// Whether the name of a kernel does not tell where it comes from.
+    /// Whether several files have a kernel of the same name.
     fn has_kernels_of_several_files(&self) -> bool {
         let first = |row: &Row| self.rows.iter().find(|other| other.kernel == row.kernel);
         self.rows.iter().any(|row| first(row).is_some_and(|other| other.file != row.file))
     }
 }
 
-/// A file under a schedule.
+/// A file with a schedule.
 struct Variant<'a> {
     file: &'a str,
     schedule: Option<&'a str>,
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
     if !args.min_time.is_finite() || !(0.0..=1e6).contains(&args.min_time) {
         return Err(Error::Usage("--min-time is a number of seconds".to_string()));
     }
@@ -150,8 +150,8 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     print(&if args.json { report::json(&results) } else { report::table(&results) })
 }
 
-/// Where the points of the picture lie, checked before anything is measured.
-fn plot_axis(args: &Args, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
+/// Returns the positions of the plot's points; checked before the measurements.
+fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
     let Some(path) = &args.plot else { return Ok(None) };
     let refuse = |text: String| Err(Error::Usage(text));
     if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
@@ -167,7 +167,7 @@ fn plot_axis(args: &Args, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Err
     }
 }
 
-fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<(), Error> {
+fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Result<(), Error> {
     let values: Vec<Option<String>> = match &results.sweep {
         Some(sweep) => sweep.values.iter().cloned().map(Some).collect(),
         None => vec![None],
@@ -205,8 +205,8 @@ fn measure(args: &Args, results: &mut Results, reporter: &Reporter) -> Result<()
     Ok(())
 }
 
-/// Every file under every schedule.
-fn variants(args: &Args) -> Vec<Variant<'_>> {
+/// Returns every file with every schedule.
+fn variants(args: &BenchArgs) -> Vec<Variant<'_>> {
     let schedules = &args.compile.schedule;
     let named = schedules.iter().map(|name| Some(&name[..]));
     let schedules: Vec<_> = if schedules.is_empty() { vec![None] } else { named.collect() };
@@ -216,23 +216,23 @@ fn variants(args: &Args) -> Vec<Variant<'_>> {
 
 /// All variants, compiled for one value of the sweep.
 struct Point<'a> {
-    args: &'a Args,
+    args: &'a BenchArgs,
     value: Option<String>,
     arguments: &'a Arguments,
     sessions: &'a [(Variant<'a>, Session)],
     progress: &'a ProgressBar,
 }
 
-/// A kernel of a variant, ready to be called.
-struct Entrant<'a> {
+/// A kernel of a variant, ready to call.
+struct LoadedVariant<'a> {
     variant: &'a Variant<'a>,
     session: &'a Session,
     manifest: &'a KernelManifest,
     work: Work,
 }
 
-impl Entrant<'_> {
-    /// What its schedule is called.
+impl LoadedVariant<'_> {
+    /// Returns the name of its schedule.
     fn label(&self) -> &str {
         let (name, text) = (&self.manifest.name, &self.manifest.schedule);
         let source = self.session.source.as_ref();
@@ -242,7 +242,7 @@ impl Entrant<'_> {
 }
 
 impl Point<'_> {
-    /// The names of the kernels, in the order of the files.
+    /// Returns the names of the kernels, in the order of the files.
     fn kernels(&self) -> Result<Vec<String>, Error> {
         let mut names: Vec<String> = Vec::new();
         for (_, session) in self.sessions {
@@ -255,18 +255,18 @@ impl Point<'_> {
         Ok(names)
     }
 
-    /// Measures the variants of a kernel in turns.
+    /// Measures the variants of a kernel interleaved.
     fn measure(&self, name: &str, results: &mut Results) -> Result<(), Error> {
-        let mut entrants: Vec<Entrant<'_>> = Vec::new();
+        let mut loaded_variants: Vec<LoadedVariant<'_>> = Vec::new();
         let (mut kernels, mut loaded, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for (variant, session) in self.sessions {
             let found = session.manifest.kernels.iter().find(|kernel| kernel.name == name);
             let Some(manifest) = found else { continue };
-            // A kernel that has none of the schedules is the same under each.
-            let same = |one: &Entrant<'_>| {
+            // A kernel that has none of the schedules is measured once.
+            let same = |one: &LoadedVariant<'_>| {
                 one.variant.file == variant.file && one.manifest.schedule == manifest.schedule
             };
-            if entrants.iter().any(same) {
+            if loaded_variants.iter().any(same) {
                 continue;
             }
             let params = manifest.to_kernel()?;
@@ -275,15 +275,15 @@ impl Point<'_> {
             let given = self.arguments.read(&params, &all.iter().collect::<Vec<_>>())?;
             let (function, kernel, values) = session.prepare(manifest, &given)?;
             let work = Work::new(manifest, &kernel, &values);
-            entrants.push(Entrant { variant, session, manifest, work });
+            loaded_variants.push(LoadedVariant { variant, session, manifest, work });
             kernels.push(kernel);
             loaded.push(function);
             held.push(AlignedArgs::new(values));
         }
-        let roofs = entrants.iter().map(|one| self.roof(one, results));
+        let roofs = loaded_variants.iter().map(|one| self.roof(one, results));
         let roofs = roofs.collect::<Result<Vec<_>, Error>>()?;
         let bound = loaded.iter().zip(&kernels).zip(&mut held);
-        let calls = bound.zip(&entrants).map(|(((function, kernel), args), one)| {
+        let calls = bound.zip(&loaded_variants).map(|(((function, kernel), args), one)| {
             let args = args.of(kernel);
             Ok(match &one.session.gpu {
                 Some(gpu) => Timed::Gpu(gpu.bind(function, &args)?),
@@ -291,12 +291,12 @@ impl Point<'_> {
             })
         });
         let mut calls = calls.collect::<Result<Vec<Timed<'_>>, Error>>()?;
-        let mut limit = self.limit(&entrants, &roofs, results.threads);
+        let mut limit = self.limit(&loaded_variants, &roofs, results.threads);
         let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
         self.progress.set_message(format!("timing {name}{of}"));
         let rounds = in_turns(&mut calls, limit.as_mut(), self.args.min_time)?;
-        for (at, (one, roof)) in entrants.iter().zip(roofs).enumerate() {
+        for (at, (one, roof)) in loaded_variants.iter().zip(roofs).enumerate() {
             let times = &rounds.times[at];
             let measured =
                 |roof: &&Roof| !rounds.limit.is_empty() && Some(roof.limit) == first_limit;
@@ -323,9 +323,9 @@ impl Point<'_> {
         Ok(())
     }
 
-    /// The limits for a kernel's work on the machine that its code is for, which is measured when
-    /// it is needed for the first time.
-    fn roof(&self, one: &Entrant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
+    /// Returns the limits of the machine for a kernel's work; measures the machine when it is first
+    /// needed.
+    fn roof(&self, one: &LoadedVariant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
         if self.args.roofline == Roofline::Off || one.session.gpu.is_some() {
             return Ok(None);
         }
@@ -340,10 +340,10 @@ impl Point<'_> {
         Ok(Roof::new(&results.machines[at], &one.work))
     }
 
-    /// The limit that is measured in turns with the kernels: the one that binds the first.
+    /// Returns the limit to measure interleaved with the kernels: that of the first kernel.
     fn limit(
         &self,
-        entrants: &[Entrant<'_>],
+        loaded_variants: &[LoadedVariant<'_>],
         roofs: &[Option<Roof>],
         threads: usize,
     ) -> Option<LimitLoop> {
@@ -351,12 +351,12 @@ impl Point<'_> {
             return None;
         }
         let roof = roofs.first()?.as_ref()?;
-        let target = Target::parse(&entrants[0].session.manifest.target.name).ok()?;
+        let target = Target::parse(&loaded_variants[0].session.manifest.target.name).ok()?;
         Some(LimitLoop::new(Isa::of(&target), roof.limit, threads))
     }
 }
 
-/// The machine's limits, from the cache or measured.
+/// Returns the machine's limits, from the cache or measured.
 fn limits(isa: Isa, threads: usize, when: Roofline) -> Machine {
     let kept = if when == Roofline::Fresh { None } else { machine::cache::load(isa, threads) };
     kept.unwrap_or_else(|| {

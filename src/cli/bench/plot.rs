@@ -1,33 +1,33 @@
-//! The book's curves: rates over the values of a sweep, one line for each kernel and schedule, the
-//! roofline dashed behind them. The picture is an SVG without scripts, fonts or links.
+//! Plots rates over the values of a sweep, one line for each kernel and schedule, with dashed
+//! rooflines. The plot is an SVG without scripts, fonts or links.
 
 use super::{Results, Row};
 
-/// The picture is as wide as its legend wants, at least this.
+/// The least width in pixels; a long legend makes the plot wider.
 const MIN_WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 460.0;
-/// The frame of the curves within the picture; two from below.
+/// The frame of the curves; `BOTTOM` is the distance from the lower edge.
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 560.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 56.0;
-/// Where the legend stands, and how wide a letter of it is at most.
+/// The left edge of the legend, and the greatest width of a letter.
 const LEGEND: f64 = 580.0;
 const LETTER: f64 = 8.5;
 
-/// Colours that people tell apart who see few (Okabe and Ito's).
+/// A palette for colour-blind readers (Okabe and Ito).
 const COLORS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
-/// One line of the picture.
+/// One line of the plot.
 struct Series {
     name: String,
     kernel: String,
-    /// Where the points lie on the sweep, and how high.
+    /// The points: value of the sweep and rate.
     points: Vec<(f64, f64)>,
 }
 
-/// What is drawn upwards.
+/// The quantity of the vertical axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Gflops,
@@ -35,8 +35,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// Operations where a kernel has at least one for each byte, as the book's matrix products
-    /// have; else bytes.
+    /// Returns operations if a kernel has at least one per byte; else bytes.
     fn of(rows: &[Row]) -> Unit {
         let computes = |row: &Row| row.work.flops >= row.work.bytes && row.work.flops > 0.0;
         if rows.iter().any(computes) { Unit::Gflops } else { Unit::Gbs }
@@ -54,7 +53,7 @@ impl Unit {
     }
 }
 
-/// The picture of what was measured, its points at `across`, one for each value of the sweep.
+/// Plots the results; `across` holds the position of each value of the sweep.
 pub(super) fn svg(results: &Results, across: &[f64]) -> String {
     let sweep = results.sweep.as_ref().expect("a picture has a sweep");
     let unit = Unit::of(&results.rows);
@@ -71,7 +70,7 @@ pub(super) fn svg(results: &Results, across: &[f64]) -> String {
         let of = if several { format!(" of {}", row.kernel) } else { String::new() };
         Some((format!("roofline{of}"), unit.rate(row, roof.seconds)))
     });
-    // A roofline far above would press the curves to the ground: it leaves the picture instead.
+    // A roofline far above the curves is cut off, not the scale enlarged.
     let (curve, roof) = (highest(&curves), highest(&roofs));
     let frame = Frame::new(across, if roof > 2.5 * curve { 1.2 * curve } else { curve.max(roof) });
     for series in &mut roofs {
@@ -85,7 +84,7 @@ pub(super) fn svg(results: &Results, across: &[f64]) -> String {
     let mut svg = Svg::new(&title(results), width.max(MIN_WIDTH));
     frame.draw(&mut svg, &sweep.name, unit.name());
     for (at, series) in roofs.iter().enumerate() {
-        // A roofline has the colour of its kernel's first curve, where there are several.
+        // If there are several rooflines, each has the colour of its kernel's first curve.
         let first = curves.iter().position(|curve| curve.kernel == series.kernel);
         let several = roofs.len() > 1;
         let color = if several { COLORS[first.unwrap_or(at) % COLORS.len()] } else { "#777777" };
@@ -98,7 +97,7 @@ pub(super) fn svg(results: &Results, across: &[f64]) -> String {
     svg.0
 }
 
-/// A picture of lines that have points wherever something happened; the axis across begins at 0.
+/// Plots lines with points at any position; the horizontal axis begins at 0.
 pub fn curves(
     title: &str,
     across: &str,
@@ -127,7 +126,7 @@ pub fn curves(
     svg.0
 }
 
-/// The kernels, the target, the threads.
+/// Returns the title: kernels, target, threads.
 fn title(results: &Results) -> String {
     let mut kernels: Vec<&str> = Vec::new();
     for row in &results.rows {
@@ -147,7 +146,7 @@ fn highest(series: &[Series]) -> f64 {
     series.iter().flat_map(|series| &series.points).map(|point| point.1).fold(0.0, f64::max)
 }
 
-/// What a line is called: the parts that tell it from others.
+/// Returns the name of a line: the parts in which lines differ.
 fn legend(results: &Results, row: &Row) -> String {
     let rows = &results.rows;
     let mut parts = Vec::new();
@@ -163,8 +162,8 @@ fn legend(results: &Results, row: &Row) -> String {
     parts.join(" ")
 }
 
-/// The rows as lines, by name, in order of first appearance; each from left to right. `height`
-/// gives the name of a row's line and the row's rate on it.
+/// Groups the rows into lines by name, in order of first appearance, with points from left to
+/// right. `height` returns the line's name and the rate of a row.
 fn series(
     results: &Results,
     place: &dyn Fn(&Row) -> f64,
@@ -189,13 +188,13 @@ fn series(
     all
 }
 
-/// How values become places.
+/// The mapping from values to pixels.
 struct Frame {
-    /// The marked values across, sorted.
+    /// The marked values of the horizontal axis, sorted.
     across: Vec<f64>,
-    /// Across, values lie by their logarithm.
+    /// Whether the horizontal axis is logarithmic.
     logarithmic: bool,
-    /// The value of the upper edge, and between two lines.
+    /// The value at the upper edge, and the distance of grid lines.
     top: f64,
     step: f64,
 }
@@ -217,7 +216,7 @@ impl Frame {
     fn x(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.logarithmic { value.log2() } else { value };
         let (first, last) = (scale(self.across[0]), scale(self.across[self.across.len() - 1]));
-        // Points keep a distance from the edges; a single one lies in the middle.
+        // Points keep a distance from the edges; a single point is in the middle.
         let (left, right) = (LEFT + 16.0, RIGHT - 16.0);
         if last > first {
             left + (scale(value) - first) / (last - first) * (right - left)
@@ -230,7 +229,7 @@ impl Frame {
         HEIGHT - BOTTOM - value / self.top * (HEIGHT - BOTTOM - TOP)
     }
 
-    /// Axes with their lines and names.
+    /// Draws the axes, the grid and their labels.
     fn draw(&self, svg: &mut Svg, across: &str, upwards: &str) {
         let bottom = HEIGHT - BOTTOM;
         let size = [("width", px(RIGHT - LEFT)), ("height", px(bottom - TOP))];
@@ -246,7 +245,7 @@ impl Frame {
             svg.text((LEFT - 8.0, y + 4.0), "end", &format!("{value:.digits$}"));
         }
         svg.path(&format!("M{LEFT} {TOP}V{bottom}H{RIGHT}"), "#333333");
-        // Numbers that would touch the one before are left out.
+        // Labels that would touch the previous one are left out.
         let mut free = f64::NEG_INFINITY;
         for value in &self.across {
             let (x, number) = (self.x(*value), value.to_string());
@@ -263,7 +262,7 @@ impl Frame {
         svg.element("text", &place, Some(upwards));
     }
 
-    /// A line with its points, and its name in the legend at a place.
+    /// Draws a line with its points, and its entry in the legend.
     fn line(&self, svg: &mut Svg, series: &Series, color: &str, dashed: bool, at: usize) {
         let (stroke, fill) = (("stroke", color.to_string()), ("fill", "none".to_string()));
         svg.open("g", &[stroke, fill, ("stroke-width", "2".to_string())]);
@@ -290,14 +289,14 @@ impl Frame {
     }
 }
 
-/// The text of a picture.
+/// The text of an SVG.
 struct Svg(String);
 
 /// A tag's attributes.
 type Attributes<'a> = [(&'a str, String)];
 
 impl Svg {
-    /// A white picture with its title.
+    /// Returns a white image with a title.
     fn new(title: &str, width: f64) -> Svg {
         let mut svg = Svg(String::new());
         let (width, height) = (("width", width.to_string()), ("height", HEIGHT.to_string()));
@@ -329,7 +328,7 @@ impl Svg {
         self.0.push_str(&format!("</{tag}>\n"));
     }
 
-    /// A tag with text in it, or with nothing.
+    /// Adds an element, with or without text.
     fn element(&mut self, tag: &str, attributes: &Attributes<'_>, content: Option<&str>) {
         self.begin(tag, attributes);
         match content {
@@ -356,7 +355,7 @@ impl Svg {
     }
 }
 
-/// A place to a tenth of a pixel.
+/// Formats a coordinate to a tenth of a pixel.
 fn px(value: f64) -> String {
     format!("{value:.1}")
 }

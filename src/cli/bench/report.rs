@@ -1,11 +1,11 @@
-//! What was measured, as a table for people and as JSON for programs.
+//! Prints measurements as a table or as JSON.
 
 use super::machine::Machine;
 use super::stats::Ratio;
 use super::{Results, Row};
 use serde_json::{Value, json};
 
-/// The table, and under it what the parts are parts of.
+/// Returns the table, with the machine's limits below it.
 pub fn table(results: &Results) -> String {
     let columns = columns(results);
     let widths: Vec<usize> = columns
@@ -107,7 +107,8 @@ fn part_of_roof(row: &Row) -> Option<f64> {
     Some(row.roof.as_ref()?.seconds / row.times.median)
 }
 
-/// A limit was measured while something disturbed it; a few percent are the clock's.
+/// Above this part of the limit, the limit was disturbed when it was measured; a few percent are
+/// drifts of the clock.
 fn faster_than_the_roof(row: &Row) -> bool {
     part_of_roof(row).is_some_and(|part| part > 1.1)
 }
@@ -142,7 +143,7 @@ fn time_text(seconds: f64) -> String {
     }
 }
 
-/// Everything.
+/// Returns all measurements as JSON.
 pub fn json(results: &Results) -> String {
     let machines = serde_json::to_value(&results.machines).expect("plain data");
     let rows: Vec<Value> = results.rows.iter().map(|row| row_json(results, row)).collect();

@@ -1,25 +1,25 @@
-//! What a list of times says: quartiles, and how sure a ratio of two medians is.
+//! Statistics of times: quartiles, and the confidence interval of a ratio of two medians.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// A list of times in short.
+/// The quartiles of a list of times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Summary {
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// A quarter is less.
+    /// The first quartile.
     pub q1: f64,
-    /// Half is less.
+    /// The median.
     pub median: f64,
-    /// A quarter is more.
+    /// The third quartile.
     pub q3: f64,
 }
 
-/// A ratio of two medians, with the interval that holds it 95 times in 100.
+/// A ratio of two medians, with its 95 % confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ratio {
-    /// Of what was measured.
+    /// The ratio of the measured medians.
     pub value: f64,
     /// The lower end.
     pub low: f64,
@@ -28,7 +28,7 @@ pub struct Ratio {
 }
 
 impl Summary {
-    /// Of at least one time.
+    /// Summarizes at least one time.
     pub fn new(times: &[f64]) -> Summary {
         let mut sorted = times.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -38,10 +38,10 @@ impl Summary {
 }
 
 impl Ratio {
-    /// The median of `above` by that of `below`; measured in rounds, one of each a round.
+    /// Returns the median of `above` divided by that of `below`; both have one time per round.
     ///
-    /// The interval comes from drawing rounds anew (a bootstrap), whole rounds, so that what
-    /// disturbed both at a time does not widen it.
+    /// The interval is a bootstrap over whole rounds, so that disturbances of both in one round do
+    /// not widen it.
     pub fn new(above: &[f64], below: &[f64]) -> Ratio {
         assert_eq!(above.len(), below.len(), "one of each a round");
         const DRAWS: usize = 1000;
@@ -68,7 +68,7 @@ fn median(values: &mut [f64]) -> f64 {
     at(values, 0.5)
 }
 
-/// The value that a part of a sorted list is below, between two of them if need be.
+/// Returns a quantile of a sorted list, interpolated.
 fn at(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_both_leaves_the_ratio_sure() {
+    fn disturbances_of_both_do_not_widen_the_interval() {
         let below: Vec<f64> = (0..50).map(|round| 1.0 + f64::from(round % 7)).collect();
         let above: Vec<f64> = below.iter().map(|time| 2.0 * time).collect();
         assert_eq!(Ratio::new(&above, &below), Ratio { value: 2.0, low: 2.0, high: 2.0 });

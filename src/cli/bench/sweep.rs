@@ -1,24 +1,24 @@
-//! Sweeps: `-D n=32,64,128` or `--var n=64..512*2` stands for a measurement per value.
+//! Sweeps: `-D n=32,64,128` or `--var n=64..512*2` asks for a measurement of each value.
 
 use super::super::report::Error;
 
-/// Values of one name, one of which each point takes.
+/// The values of one name, one for each point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sweep {
-    /// As the command line names it: `n`, `matmul.n`, `matmul.block.tx`.
+    /// The name on the command line: `n`, `matmul.n`, `matmul.block.tx`.
     pub name: String,
-    /// As written.
+    /// The values as written.
     pub values: Vec<String>,
-    /// Whether it is one of `--var`.
+    /// Whether it is an option `--var`.
     pub run_time: bool,
-    /// Where it stands among the settings of its option.
+    /// Its index among the values of its option.
     pub place: usize,
 }
 
-/// More points than this are a slip of the pen.
+/// The most points; more are taken for a typing error.
 const MAX_POINTS: usize = 1000;
 
-/// The sweep that the settings of `-D` and `--var` hold, if one does.
+/// Returns the sweep among the values of `-D` and `--var`, if there is one.
 pub fn find(defines: &[String], vars: &[String]) -> Result<Option<Sweep>, Error> {
     let mut found: Option<Sweep> = None;
     let defines = defines.iter().enumerate().map(|(at, text)| (at, text, "-D", false));
@@ -44,7 +44,8 @@ fn usage(option: &str, text: &str, why: &str) -> Error {
     Error::Usage(format!("`{option} {text}`: {why}"))
 }
 
-/// The values of a list, if it is one: `32,64`, `64..512+64` and `64..512*2`, mixed by commas.
+/// Returns the values of a list, if it is one: `32,64`, `64..512+64` and `64..512*2`, separated by
+/// commas.
 fn values(text: &str) -> Result<Option<Vec<String>>, String> {
     if !text.contains(',') && !text.contains("..") {
         return Ok(None);
@@ -68,7 +69,7 @@ fn values(text: &str) -> Result<Option<Vec<String>>, String> {
     }
 }
 
-/// `FIRST..LAST+STEP` or `FIRST..LAST*FACTOR`, the last included if it is met.
+/// Parses `FIRST..LAST+STEP` or `FIRST..LAST*FACTOR`; `LAST` is included if a step reaches it.
 fn range(first: &str, rest: &str) -> Result<Vec<i64>, String> {
     const FORM: &str = "a range is written `64..512+64` or `64..512*2`";
     let (last, by, times) = match (rest.split_once('+'), rest.split_once('*')) {
@@ -93,13 +94,13 @@ fn range(first: &str, rest: &str) -> Result<Vec<i64>, String> {
 }
 
 impl Sweep {
-    /// The settings of `-D` and `--var` for one of the values.
+    /// Replaces the sweep in `-D` or `--var` by one of its values.
     pub fn set(&self, value: &str, defines: &mut [String], vars: &mut [String]) {
         let settings = if self.run_time { vars } else { defines };
         settings[self.place] = format!("{}={value}", self.name);
     }
 
-    /// The values as numbers, if all are.
+    /// Returns the values as numbers, if all are.
     pub fn numbers(&self) -> Option<Vec<f64>> {
         let number = |value: &String| value.parse::<f64>().ok().filter(|value| value.is_finite());
         self.values.iter().map(number).collect()

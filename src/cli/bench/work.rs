@@ -1,4 +1,4 @@
-//! What a kernel has to do, and how long the machine needs for it at least.
+//! The work of a kernel, and its least time on the machine (roofline).
 
 use super::machine::{Limit, Machine, Numbers};
 use crate::ir::interp::Value;
@@ -16,32 +16,32 @@ pub struct Work {
     pub flops: f64,
     /// Bytes of all arguments.
     pub bytes: f64,
-    /// Those of the outputs.
+    /// Bytes of the outputs.
     pub written: f64,
-    /// What the arithmetic is on, if a peak of the machine is about it.
+    /// The element type of most arithmetic, if the machine has a peak for it.
     pub numbers: Option<Numbers>,
 }
 
-/// The roofline model for some work: no call takes less time than its operations take at the peak,
-/// nor less than its bytes take from the nearest memory that holds them.
+/// The roofline of some work: the larger of the time of its operations at the peak and the time of
+/// its bytes from the nearest memory that holds them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Roof {
-    /// 10^9 operations a second, if one is known for the work's numbers.
+    /// The peak in 10^9 operations per second, if one is known for the element type.
     pub peak: Option<f64>,
     /// The level that holds the arguments.
     pub level: String,
-    /// Its 10^9 bytes a second.
+    /// Its bandwidth in GB/s.
     pub bandwidth: f64,
     /// The least time of a call.
     pub seconds: f64,
-    /// What it comes from.
+    /// The limiting resource.
     pub limit: Limit,
-    /// Its name.
+    /// The name of the limiting resource.
     pub limit_name: String,
 }
 
 impl Work {
-    /// Of a kernel with these values.
+    /// Returns the work of a kernel with these arguments.
     pub fn new(manifest: &KernelManifest, kernel: &Kernel, values: &[Value]) -> Work {
         Work::given(
             evaluate(&manifest.flops, kernel, values),
@@ -51,8 +51,7 @@ impl Work {
         )
     }
 
-    /// Of a kernel's plain loops, whose operations and bytes are counted, with these values of the
-    /// run-time integers.
+    /// Returns the counted work of a kernel's default schedule for these run-time integers.
     pub fn counted(counted: &cost::Work, kernel: &Kernel, vars: &[(Var, i64)]) -> Work {
         Work::given(number(&counted.flops, vars), number(&counted.bytes, vars), kernel, vars)
     }
@@ -62,22 +61,22 @@ impl Work {
         Work { flops, bytes, written: number(&cost::output_bytes(kernel), vars), numbers }
     }
 
-    /// 10^9 operations a second if a call takes so long.
+    /// Returns 10^9 operations per second for a call of `seconds`.
     pub fn gflops(&self, seconds: f64) -> f64 {
         self.flops / seconds / 1e9
     }
 
-    /// 10^9 bytes a second if a call takes so long.
+    /// Returns GB/s for a call of `seconds`.
     pub fn gbs(&self, seconds: f64) -> f64 {
         self.bytes / seconds / 1e9
     }
 }
 
 impl Roof {
-    /// For some work, if there is any that the machine's limits bind.
+    /// Returns the roofline of some work; none if there is no work that the machine limits.
     pub fn new(machine: &Machine, work: &Work) -> Option<Roof> {
         let at = machine.level_of(work.bytes);
-        // A kernel that hardly writes is bound by reading alone.
+        // A kernel that writes little is limited by reads.
         let stream =
             if work.written * 10.0 <= work.bytes { Limit::Read(at) } else { Limit::Triad(at) };
         let peak = work.numbers.map(|numbers| (numbers, machine.rate(Limit::Peak(numbers))));
@@ -102,8 +101,8 @@ impl Roof {
         })
     }
 
-    /// The part of some work that the limit is about: operations, or bytes, those of nearer levels
-    /// counted as the fewer that take as long in the one that the limit is about.
+    /// Returns the work in units of the limit: operations, or bytes of the limiting level. Bytes of
+    /// nearer levels count as the bytes that take the same time in the limiting level.
     pub fn work_of_limit(&self, work: &Work) -> f64 {
         match self.limit {
             Limit::Peak(_) => work.flops,
@@ -112,9 +111,9 @@ impl Roof {
     }
 }
 
-/// What most of the arithmetic is on, by the arguments: 8-bit integers if most elements that are
-/// read are; else the widest floats. Of 16-bit integers, which multiply faster than floats, no peak
-/// is known, nor where there is no float at all.
+/// Returns the element type of most arithmetic, judged by the arguments: 8-bit integers if most
+/// inputs are, else the widest floats; none for 16-bit integers and kernels without floats, for
+/// which no peak is measured.
 fn numbers_of(kernel: &Kernel, vars: &[(Var, i64)]) -> Option<Numbers> {
     let tensors = || {
         kernel.params.iter().filter_map(|param| match param {
@@ -143,7 +142,7 @@ fn numbers_of(kernel: &Kernel, vars: &[(Var, i64)]) -> Option<Numbers> {
     }
 }
 
-/// A number of the manifest for these run-time integers; 0 where it depends on more.
+/// Evaluates a number of the manifest for these run-time integers; 0 if it depends on others.
 fn evaluate(extent: &Extent, kernel: &Kernel, values: &[Value]) -> f64 {
     let vars = runtime_values(kernel, values);
     let var_of = |name: &str| vars.iter().find(|(v, _)| v.name() == name).map(|(v, _)| v.clone());
@@ -158,7 +157,7 @@ fn runtime_values(kernel: &Kernel, values: &[Value]) -> Vec<(Var, i64)> {
     kernel.params.iter().zip(values).filter_map(value).collect()
 }
 
-/// An expression over run-time integers; 0 where it depends on more.
+/// Evaluates an expression over run-time integers; 0 if it depends on others.
 fn number(expr: &Expr, vars: &[(Var, i64)]) -> f64 {
     let expr = substitute(expr, &mut |var| {
         vars.iter().find(|(known, _)| known == var).map(|(_, value)| Expr::index(*value))
@@ -167,7 +166,7 @@ fn number(expr: &Expr, vars: &[(Var, i64)]) -> f64 {
     expr.as_int().map_or(0.0, |value| value as f64)
 }
 
-/// The name in a schedule's text, which begins `schedule KERNEL.NAME…`, if it has one.
+/// Returns the name in a schedule's text, which begins `schedule KERNEL.NAME…`, if it has one.
 pub fn schedule_name(text: &str) -> &str {
     let head = text.lines().find_map(|line| line.strip_prefix("schedule "));
     let Some(head) = head else { return text.lines().next().unwrap_or("default").trim() };
@@ -176,7 +175,7 @@ pub fn schedule_name(text: &str) -> &str {
     full.split_once('.').map_or("unnamed", |(_, name)| name)
 }
 
-/// What a schedule is called: one that the compiler made is `auto`.
+/// Returns the name of a schedule; `auto` for an automatic one.
 pub fn label(schedule: &Schedule) -> &str {
     match schedule.origin {
         Origin::Auto => "auto",

@@ -1,6 +1,6 @@
-//! `tec tune-batch IN OUT`: what a runner's job does. It measures the candidates of one file and
-//! writes another, which appears complete or not at all; until then `OUT` with the ending `.jsonl`
-//! holds a line for each candidate that is done.
+//! `tec tune-batch IN OUT`: the job of a runner. It measures the candidates of one file and writes
+//! another one atomically; until then, `OUT` with the ending `.jsonl` has a line for each finished
+//! candidate.
 
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Measure the candidates of a batch, as a job of `tec tune --runner`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BatchArgs {
     /// Batch of candidates, as JSON.
     input: PathBuf,
     /// Write the outcomes here, as JSON.
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &BatchArgs, reporter: &Reporter) -> Result<(), Error> {
     let refuse = |why: String| {
         let text = format!("{} is no batch of candidates: {why}", args.input.display());
         Error::from(Diag::global("E0602", text))
@@ -51,13 +51,13 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     reporter.write(&[OutputFile { path: args.output.clone(), bytes, executable: false }])
 }
 
-/// Where the lines go.
+/// Returns the path of the intermediate output.
 fn lines_of(output: &Path) -> PathBuf {
     output.with_extension("jsonl")
 }
 
-/// Measures each by itself, and says so in a line of `OUT.jsonl` before the next begins: whoever
-/// waits for the batch may be gone when it ends.
+/// Measures candidates one by one, and writes a line of `OUT.jsonl` before the next begins, because
+/// the search may have ended when the batch ends.
 fn measure(pool: &mut Pool, jobs: &[Job], output: &Path) -> Result<Compared, Error> {
     let path = lines_of(output);
     let cannot = |error: std::io::Error| {

@@ -1,4 +1,4 @@
-//! `tec best`, and what `--records` does: the best recorded schedules, printed or put into a file.
+//! `tec best` and `--records`: print the best recorded schedules, or put them into a file.
 
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
@@ -26,12 +26,12 @@ Examples:
 /// those of other CPUs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct BestArgs {
     /// Records of `tec tune`.
     #[arg(value_name = "FILE.records.jsonl")]
     records: PathBuf,
     #[command(flatten)]
-    which: Which,
+    which: RecordSelection,
     /// Write the schedules into this file, each as the schedule `tuned` of its kernel.
     ///
     /// `tec build` then uses `tuned` for that target. A schedule of that name for the same target
@@ -40,9 +40,9 @@ pub struct Args {
     write_back: Option<PathBuf>,
 }
 
-/// Which records.
+/// The selection of records.
 #[derive(Debug, clap::Args)]
-pub struct Which {
+pub struct RecordSelection {
     /// Only this kernel.
     #[arg(long, value_name = "NAME")]
     pub kernel: Option<String>,
@@ -54,8 +54,8 @@ pub struct Which {
     pub threads: Option<usize>,
 }
 
-impl Which {
-    /// What is asked for, in words.
+impl RecordSelection {
+    /// Describes the selection.
     fn describe(&self) -> String {
         let kernel = self.kernel.as_ref().map(|name| format!(" of `{name}`"));
         let target = self.target.as_ref().map(|name| format!(" for {name}"));
@@ -63,7 +63,7 @@ impl Which {
         [kernel, target, threads].into_iter().flatten().collect()
     }
 
-    /// The filter; a target's full name for `native`.
+    /// Returns the filter, with the full name for `native`.
     pub fn filter(&self) -> Result<Filter> {
         let target = match &self.target {
             Some(name) => Some(Target::parse(name)?.to_string()),
@@ -74,7 +74,7 @@ impl Which {
     }
 }
 
-/// The best of what is asked for, of this machine's if there are any.
+/// Returns the best selected record, of this machine if there is one.
 fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
     let target = filter.target.as_deref().unwrap_or_default();
     let here = Filter { cpu: Some(machine(target).cpu), ..filter.clone() };
@@ -82,11 +82,11 @@ fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
+pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Error> {
     let parsed = records::read(&args.records)?;
     records::show_notes(&args.records, &parsed);
     let filter = args.which.filter()?;
-    // One for each kernel and target, in the order of their first record.
+    // One record for each kernel and target, in the order of their first record.
     let mut found: Vec<&Record> = Vec::new();
     for record in parsed.records.iter().filter(|record| filter.admits(record)) {
         let same = |one: &&Record| one.kernel == record.kernel && one.target == record.target;
@@ -118,7 +118,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> std::result::Result<(), Error> {
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
 }
 
-/// The text of a record's schedule, for a kernel; a fault in it is the file's.
+/// Returns the schedule of a record, for a kernel; an error names the file of records.
 fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
     edit::named(&record.schedule, kernel).map_err(|mut diag| {
         diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
@@ -126,7 +126,7 @@ fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
     })
 }
 
-/// A record in a line, for a kernel that computes what it is about.
+/// Describes a record in a line.
 fn describe(record: &Record, kernel: &str) -> String {
     let Record { target, threads, machine, tec, .. } = record;
     let vars: String = record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
@@ -139,8 +139,8 @@ fn describe(record: &Record, kernel: &str) -> String {
     )
 }
 
-/// The text of a file with the best recorded schedules of its kernels, and what the user should
-/// know; `graphs` are the kernels as they are built.
+/// Returns the text of a file with the best recorded schedules of its kernels, and notes for the
+/// user; `graphs` are the kernels as they are built.
 pub fn put_best(
     path: &Path,
     source: &str,

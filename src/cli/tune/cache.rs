@@ -1,8 +1,7 @@
-//! Reference outputs that were made before: a file for each in the user's cache directory.
+//! The cache of reference outputs: a file for each in the user's cache directory.
 //!
-//! The first line is JSON: what the output is of, its shapes, the hash of the bytes that follow. A
-//! file that is damaged, or of something else, is as good as none. The directory is kept below a
-//! gigabyte: those that were not used for longest go.
+//! The first line is JSON: the key, the shapes, and the hash of the bytes that follow. A damaged
+//! file is ignored. The least recently used files are removed to keep the cache below a gigabyte.
 
 use super::super::bench::machine::cache::directory;
 use crate::ir::DType;
@@ -24,18 +23,18 @@ struct Head {
     sha256: String,
 }
 
-/// The outputs that were kept for a key, with how they came to be.
+/// Returns the cached outputs of a key, and how they were computed.
 pub fn load(key: &str) -> Option<(Vec<Tensor>, String)> {
     let path = path(key)?;
     let found = parse(&std::fs::read(&path).ok()?, key)?;
-    // What is used stays. If the time cannot be set, it goes a little earlier.
+    // Marks the file as used; a failure only means that it is removed earlier.
     if let Ok(file) = std::fs::File::open(&path) {
         let _ = file.set_modified(SystemTime::now());
     }
     Some(found)
 }
 
-/// Keeps outputs; the error is why they cannot be. Without a cache directory nothing is kept.
+/// Writes outputs to the cache; the error is a message. Does nothing without a cache directory.
 pub fn store(key: &str, how: &str, outputs: &[Tensor]) -> Result<(), String> {
     let Some(path) = path(key) else { return Ok(()) };
     let bytes: u64 = outputs.iter().map(|tensor| tensor.data.len() as u64).sum();
@@ -94,7 +93,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Removes what was not used for longest until so many bytes fit.
+/// Removes the least recently used files until `bytes` bytes fit.
 fn make_room(directory: &Path, bytes: u64) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_files_of_the_same_thing_count() {
+    fn ignores_damaged_files_and_those_of_other_keys() {
         let outputs = [
             Tensor { dtype: DType::Float32, shape: vec![2, 1], data: vec![1, 2, 3, 4, 5, 6, 7, 8] },
             Tensor { dtype: DType::Int8, shape: vec![3], data: vec![10, 10, 10] },

@@ -1,16 +1,16 @@
 //! `tec tune`: searches for the best schedule of each kernel of a file.
 //!
-//! The kernels share the budget: each batch goes to the one that is expected to gain the most
-//! (`tune::search::budget`). Every trial is a line of the records before the next begins, so
-//! nothing that was measured is lost, however the command ends.
+//! The kernels share the budget: each batch goes to the one with the largest expected gain
+//! (`tune::search::budget`). Every trial is recorded before the next begins, so measurements are
+//! never lost, however the command ends.
 
 use super::log::{self, Log, context, owner};
 use super::protocol::Setup;
 use super::records::Writer;
 use super::report::{self, Report};
-use super::task::{Judge, Recalled, Task, TaskView, Winner, machine_of};
+use super::task::{CostEvaluator, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
-use super::worker::LONGER;
+use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
 use crate::cli::bench::machine;
 use crate::cli::bench::work::{Roof, Work};
@@ -29,7 +29,7 @@ use crate::module::write::OutputFile;
 use crate::schedule::{Chosen, Free};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
-use crate::tune::search::{Model, Search, budget};
+use crate::tune::search::{CostModel, Search, budget};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Space, dag, space};
 use std::cell::RefCell;
@@ -64,7 +64,7 @@ Examples:
 #[command(mut_arg("records", |arg| arg.help(RECORDS)))]
 #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
 #[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
-pub struct Args {
+pub struct TuneArgs {
     /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -108,8 +108,8 @@ const RECORDS: &str =
 
 /// Candidates of a batch.
 const BATCH: usize = 16;
-/// The part of the budget that the last comparison takes, and its bounds in seconds.
-const LAST: (f64, f64, f64) = (0.05, 0.5, 3.0);
+/// The part of the budget for the last comparison, and its bounds in seconds.
+const LAST_COMPARISON: (f64, f64, f64) = (0.05, 0.5, 3.0);
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -128,7 +128,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let begin = Instant::now();
     check_paths(args)?;
     check_options(&args.compile)?;
@@ -149,7 +149,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     files.output("--records", Some(&path)).output("--plot", args.plot.as_ref()).check()?;
     let unmeasured = why_unmeasured(args, &options)?;
     let mut arguments = args.arguments.clone();
-    // Threads of the CPU say nothing about a GPU.
+    // The number of CPU threads does not affect a GPU.
     let usual = if options.target.is_gpu() { 1 } else { threads::usual() as i32 };
     let threads = *arguments.threads.get_or_insert(usual) as usize;
     let how = (threads, args.reassociate);
@@ -160,16 +160,17 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         None => machine_of(&options, threads),
     };
     let bugs = RefCell::new(Vec::new());
-    let judge = |graph| {
+    let evaluator = |graph| {
         let (refused, bugs, machine) = (RefCell::default(), &bugs, &machine);
-        Judge { graph, options: &options, machine, threads, bugs, refused }
+        CostEvaluator { graph, options: &options, machine, threads, bugs, refused }
     };
-    let judges: Vec<Judge<'_>> = graphs.iter().map(judge).collect();
-    let models: Vec<Box<Model<'_>>> = judges.iter().map(Judge::model).collect();
+    let evaluators: Vec<CostEvaluator<'_>> = graphs.iter().map(evaluator).collect();
+    let models: Vec<Box<CostModel<'_>>> = evaluators.iter().map(CostEvaluator::model).collect();
     if let Some(why) = &unmeasured {
-        let head = unmeasured::Head { options: &options, machine: &machine, threads, why };
-        let kernels = judges.iter().zip(&models).zip(&spaces);
-        let kernels = kernels.map(|((judge, model), (space, _))| (judge, &**model, &**space));
+        let head = unmeasured::EstimateInfo { options: &options, machine: &machine, threads, why };
+        let kernels = evaluators.iter().zip(&models).zip(&spaces);
+        let kernels =
+            kernels.map(|((evaluator, model), (space, _))| (evaluator, &**model, &**space));
         estimate(args, &program, (&head, &arguments), kernels, reporter)?;
         show_bugs(&bugs);
         return Ok(());
@@ -182,30 +183,30 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let (options, program) = (&options, &program);
     let run = Run { args, arguments, options, program, plain, limits, path, begin };
     let mut tasks = Vec::new();
-    let kernels = judges.iter().zip(&models).zip(&spaces);
-    for (at, ((judge, model), (space, is_template))) in kernels.enumerate() {
+    let kernels = evaluators.iter().zip(&models).zip(&spaces);
+    for (at, ((evaluator, model), (space, is_template))) in kernels.enumerate() {
         let search = Search::new(&**space, &**model, run.arguments.seed);
-        // Where the knobs of a schedule are searched, nothing else is an answer.
-        tasks.push(run.open(at, judge, search, is_template.then_some(&**space))?);
+        // A search of knobs ignores trials of other schedules.
+        tasks.push(run.open(at, evaluator, search, is_template.then_some(&**space))?);
     }
     let limits = Limits::new(args, begin);
     tasks.iter_mut().for_each(|task| task.ends = limits.search.map(|search| begin + search));
     search(&mut tasks, &limits, reporter)?;
     let mut reports = decide(&mut tasks, &limits)?;
-    for (report, judge) in reports.iter_mut().zip(&judges) {
-        report.find_packed(judge);
+    for (report, evaluator) in reports.iter_mut().zip(&evaluators) {
+        report.find_packed(evaluator);
     }
     show_bugs(&bugs);
-    let head = report::Head { options, threads, records: &run.path };
+    let head = report::RunInfo { options, threads, records: &run.path };
     let text =
         if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) };
     print_and_plot(&text, args, reporter, || report::svg(&reports))
 }
 
-/// The results first: the picture may fail.
+/// Prints first, because writing the plot may fail.
 fn print_and_plot(
     text: &str,
-    args: &Args,
+    args: &TuneArgs,
     reporter: &Reporter,
     svg: impl FnOnce() -> String,
 ) -> Result<(), Error> {
@@ -219,12 +220,12 @@ fn print_and_plot(
 
 fn show_bugs(bugs: &RefCell<Vec<String>>) {
     for bug in bugs.borrow().iter() {
-        eprintln!("note: a candidate showed a defect of tec: {bug}");
+        eprintln!("note: a candidate triggered a bug in tec: {bug}");
     }
 }
 
-/// Why nothing is measured, if so: the user wants it, or the target is a GPU and there is none.
-fn why_unmeasured(args: &Args, options: &Options) -> diag::Result<Option<String>> {
+/// Returns why nothing is measured, if so: `--estimate`, or no GPU for a GPU target.
+fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<String>> {
     let target = &options.target;
     if args.estimate {
         return Ok(Some("--estimate".to_string()));
@@ -241,12 +242,12 @@ fn why_unmeasured(args: &Args, options: &Options) -> diag::Result<Option<String>
     Err(Box::new(Diag::global("E0545", text).help(help)))
 }
 
-/// The search by the cost model alone, kernel after kernel, and what it prints.
+/// Searches by the cost model alone, kernel by kernel, and prints the results.
 fn estimate<'a>(
-    args: &Args,
+    args: &TuneArgs,
     program: &Program,
-    (head, arguments): (&unmeasured::Head<'_>, &Arguments),
-    kernels: impl ExactSizeIterator<Item = (&'a Judge<'a>, &'a Model<'a>, &'a dyn Space)>,
+    (head, arguments): (&unmeasured::EstimateInfo<'_>, &Arguments),
+    kernels: impl ExactSizeIterator<Item = (&'a CostEvaluator<'a>, &'a CostModel<'a>, &'a dyn Space)>,
     reporter: &Reporter,
 ) -> Result<(), Error> {
     let minute = Duration::from_secs(60);
@@ -258,15 +259,15 @@ fn estimate<'a>(
         stopped: &stopped,
     };
     let (mut all, parts) = (Vec::new(), kernels.len());
-    for (judge, model, space) in kernels {
-        // Run-time integers may have no value: the model takes them to be some hundreds.
-        let plain = driver::lower_naively(judge.graph, &head.options.target).ok();
+    for (evaluator, model, space) in kernels {
+        // Run-time integers may have no value; the model assumes one.
+        let plain = driver::lower_naively(evaluator.graph, &head.options.target).ok();
         let work = plain.and_then(|plain| {
             let arguments = arguments.of(&plain);
-            work_of(judge.graph, &plain, &[&plain], head.options, &arguments, program).ok()
+            work_of(evaluator.graph, &plain, &[&plain], head.options, &arguments, program).ok()
         });
         let (what, limits, seed) = ((space, model), (&limits, parts), arguments.seed);
-        let found = unmeasured::search(judge, what, work, limits, seed, reporter);
+        let found = unmeasured::search(evaluator, what, work, limits, seed, reporter);
         let failed = |failure| Error::Compile(program.sources.clone(), failure);
         all.push(found.map_err(failed)?);
     }
@@ -277,16 +278,16 @@ fn estimate<'a>(
     print_and_plot(&text, args, reporter, || unmeasured::svg(&all))
 }
 
-/// What all kernels of a run have in common.
+/// The common state of all kernels of a run.
 struct Run<'a> {
-    args: &'a Args,
-    /// With the number of threads in them.
+    args: &'a TuneArgs,
+    /// The arguments, with the number of threads.
     arguments: Arguments,
     options: &'a Options,
     program: &'a Program,
-    /// The kernels' plain loops.
+    /// The loops of the kernels' default schedules.
     plain: Vec<Kernel>,
-    /// The machine's, if code for the target runs on it.
+    /// The machine's limits, if it can run code for the target.
     limits: Option<machine::Machine>,
     /// The records.
     path: PathBuf,
@@ -294,25 +295,25 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The search for a kernel, with what the records say of it, of trials of the space `own` if
-    /// there is one. What is wrong with the records is said for the first one.
+    /// Opens the search for a kernel with its recorded trials, only those of the space `own` if
+    /// there is one. Prints notes about the records for the first kernel.
     fn open<'s>(
         &self,
         at: usize,
-        judge: &Judge<'_>,
+        evaluator: &CostEvaluator<'_>,
         search: Search<'s>,
         own: Option<&dyn Space>,
     ) -> Result<Task<'s>, Error> {
-        let (args, graph, plain) = (self.args, judge.graph, &self.plain[at]);
+        let (args, graph, plain) = (self.args, evaluator.graph, &self.plain[at]);
         let all: Vec<&Kernel> = self.plain.iter().collect();
         let work = work_of(graph, plain, &all, self.options, &self.arguments, self.program)?;
         let arguments = self.arguments.of(plain);
         let setup = Setup::new(&args.file, &graph.name, self.options, &args.compile, &arguments);
-        // What cannot be written is not measured first.
+        // Fails before the measurements if the records cannot be written.
         Writer::open(&self.path)?;
         let owner = owner(&workload_hash(graph), &self.path);
         let (measure, machine) = super::open(setup.clone(), args.runner.as_deref(), owner)?;
-        // The limits are those of this machine.
+        // The limits are known for this machine only.
         let limits = self.limits.as_ref().filter(|_| machine == log::machine(&setup.target));
         let roof = limits.and_then(|limits| Roof::new(limits, &work));
         let context = context(&setup, graph, machine, arguments.seed);
@@ -321,18 +322,18 @@ impl Run<'_> {
             super::records::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roof), log, self.begin);
-        let Recalled { count, refused } = task.recall(&parsed.records, judge, own);
+        let Recalled { count, refused } = task.recall(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
-            eprintln!("note: {}: {count} trial{plural} of {path} taken up", graph.name);
+            eprintln!("note: {}: {count} trial{plural} resumed from {path}", graph.name);
         }
         if refused > 0 {
             let (plural, path) = (if refused == 1 { "" } else { "s" }, self.path.display());
-            let all = judge.refused.borrow();
+            let all = evaluator.refused.borrow();
             let first = all.iter().next().map(|(code, (_, text))| format!(", {code}: {text}"));
             let (kernel, why) = (&graph.name, first.unwrap_or_default());
             eprintln!(
-                "note: {kernel}: {refused} trial{plural} of {path} left out, whose schedules \
+                "note: {kernel}: {refused} trial{plural} of {path} ignored, whose schedules \
                        this version refuses{why}"
             );
         }
@@ -341,7 +342,7 @@ impl Run<'_> {
     }
 }
 
-fn check_paths(args: &Args) -> Result<(), Error> {
+fn check_paths(args: &TuneArgs) -> Result<(), Error> {
     if !args.file.ends_with(".te") {
         return Err(Error::Usage(format!("`tec tune` takes a `.te` file, not {}", args.file)));
     }
@@ -350,7 +351,7 @@ fn check_paths(args: &Args) -> Result<(), Error> {
         let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
         return Err(Error::Usage(text));
     }
-    // Rather now than after the search.
+    // Check now, not after the search.
     match Path::new(path).parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
             let text = format!("cannot write `{path}`: there is no folder {}", folder.display());
@@ -360,7 +361,8 @@ fn check_paths(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// What is measured is what `tec build` makes, and its results are compared to the bit.
+/// Refuses options for which candidates would differ from what `tec build` makes, or could not be
+/// compared bit by bit.
 pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
     let wrong = if compile.opt != 3 {
         "`--opt`: fully optimised code is measured; leave the option out"
@@ -374,16 +376,15 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
     Err(Error::Usage(wrong.to_string()))
 }
 
-/// `--schedule` names a template here; otherwise the kernels are compiled as if they had no
-/// schedules.
-fn options_of(args: &Args) -> Result<(Option<Chosen>, Options), Error> {
+/// Returns the schedule whose knobs are searched, if any, and options that ignore all schedules.
+fn options_of(args: &TuneArgs) -> Result<(Option<Chosen>, Options), Error> {
     let mut options = args.compile.options()?;
-    // The worker packs them before it measures.
+    // The worker packs inputs before it measures.
     options.free = Free::All;
     Ok((options.schedule.take(), options))
 }
 
-/// `FILE.records.jsonl` for `FILE.te`.
+/// Returns `FILE.records.jsonl` for `FILE.te`.
 pub fn default_records(file: &str) -> PathBuf {
     PathBuf::from(format!("{}.records.jsonl", file.strip_suffix(".te").unwrap_or(file)))
 }
@@ -399,7 +400,7 @@ fn dags(graphs: &[Graph]) -> String {
     text
 }
 
-/// What there is to decide about each kernel, and whether that is the knobs of a schedule.
+/// Returns the space of each kernel, and whether it is that of a schedule's knobs.
 fn spaces(
     program: &Program,
     graphs: &[Graph],
@@ -427,7 +428,7 @@ fn spaces(
         spaces.push((space, item.is_some()));
     }
     if let (true, Some((_, name))) = (spaces.iter().all(|(_, own)| !own), template) {
-        let text = format!("`{name}` is no schedule of the file, whose knobs could be searched");
+        let text = format!("`{name}` is no schedule of the file");
         let help = "leave out `--schedule`: the rules write schedules";
         return Err(Box::new(Diag::global("E0303", text).help(help)));
     }
@@ -440,7 +441,7 @@ fn spaces(
     Ok(spaces)
 }
 
-/// A template is searched, recorded and printed as it stands in the file.
+/// Refuses definitions of a searched schedule's parameters: it is searched as it is in the file.
 fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag::Result<()> {
     let Some(name) = &item.name else { return Ok(()) };
     let is_own = |(of, text, _): &&(Option<String>, String, String)| {
@@ -453,7 +454,7 @@ fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag:
     Err(Box::new(diag.help("write the value into the file, or a `knob` to search for it")))
 }
 
-/// What a call does.
+/// Counts the work of a call.
 fn work_of(
     graph: &Graph,
     plain: &Kernel,
@@ -471,9 +472,9 @@ fn work_of(
 /// When to stop.
 struct Limits {
     begin: Instant,
-    /// The search ends then; what is left is for the last comparison.
+    /// The end of the search; the rest of the budget is for the last comparison.
     search: Option<Duration>,
-    /// Everything ends then.
+    /// The end of the budget.
     end: Option<Instant>,
     /// Seconds of the last comparison of each kernel.
     last: f64,
@@ -482,16 +483,17 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(args: &Args, begin: Instant) -> Limits {
+    fn new(args: &TuneArgs, begin: Instant) -> Limits {
         let minute = Duration::from_secs(60);
         let budget = args.budget.or((args.trials.is_none()).then_some(minute));
         let whole = budget.unwrap_or(minute).as_secs_f64();
-        let (part, least, most) = LAST;
-        // Of a short budget most is for the search.
-        let last = (whole * part).clamp(least, most).min(whole / (2.0 * LONGER));
+        let (part, least, most) = LAST_COMPARISON;
+        // Most of a short budget is for the search.
+        let last = (whole * part).clamp(least, most).min(whole / (2.0 * MAX_COMPARISON_FACTOR));
         let stopped = stop_flag();
-        let search =
-            budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(LONGER * last)));
+        let search = budget.map(|budget| {
+            budget.saturating_sub(Duration::from_secs_f64(MAX_COMPARISON_FACTOR * last))
+        });
         let end = budget.map(|budget| begin + budget);
         Limits { begin, search, end, last, trials: args.trials, stopped }
     }
@@ -503,8 +505,8 @@ impl Limits {
     }
 }
 
-/// Becomes true with the first Ctrl-C, which ends the search, and what is known is printed; the
-/// second one ends the process. Without a handler the first does.
+/// Returns a flag that the first Ctrl-C sets, which ends the search and prints the results; a
+/// second Ctrl-C ends the process.
 fn stop_flag() -> Arc<AtomicBool> {
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = stopped.clone();
@@ -512,14 +514,14 @@ fn stop_flag() -> Arc<AtomicBool> {
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after the candidates under way; again to stop at once");
+        eprintln!("\nstopping after the current candidates; press Ctrl-C again to stop at once");
     });
     stopped
 }
 
-/// Batches, until the limits are reached or nobody has anything left to try.
+/// Measures batches until a limit is reached or all spaces are exhausted.
 fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
-    let mut sign = report::Sign::new(reporter, limits.search, limits.trials, limits.begin);
+    let mut sign = report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
     let mut trials = 0;
     while !limits.is_over(trials) {
         let all: Vec<budget::Progress> = tasks.iter().map(|task| task.progress.clone()).collect();
@@ -540,13 +542,13 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
     Ok(())
 }
 
-/// The best of each kernel.
+/// Returns the best candidate of each kernel.
 fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error> {
     let seconds = limits.last / tasks.len() as f64;
     let mut reports = Vec::new();
     let mut left = tasks.len() as u32;
     for task in tasks {
-        // The kernels that are not decided share what there is.
+        // The remaining kernels share the remaining time.
         let now = Instant::now();
         let ends = limits.end.map(|end| now + end.saturating_duration_since(now) / left);
         left -= 1;

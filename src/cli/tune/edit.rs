@@ -1,18 +1,17 @@
 //! Schedules that are put into the text of a file, as a user would paste them.
 //!
-//! What is put there is called `tuned`, which is what the kernel is then built with on that target.
-//! It takes the place of the kernel's schedule of that name for that target (of several, which the
-//! output of searches appended to a file leaves, that of the last, and the others go), and touches
-//! no other.
+//! The schedule is named `tuned`, so the kernel is built with it for that target. It replaces the
+//! kernel's schedule of that name for that target. If there are several, because outputs of
+//! searches were appended, it replaces the last and the others are removed.
 
 use crate::diag::{Diag, Result, Span};
 use crate::lang::ast::{self, Item, Schedule};
 use crate::lang::parse_file;
 
-/// The name.
+/// The name of the schedule.
 pub const NAME: &str = crate::schedule::TUNED;
 
-/// The text of a recorded schedule under a kernel's name, and called `tuned`.
+/// Returns a recorded schedule as `tuned` of a kernel.
 pub fn named(text: &str, kernel: &str) -> Result<String> {
     let file = parse_file(text, 0)?;
     let item = only_schedule(&file)?;
@@ -24,7 +23,7 @@ pub fn named(text: &str, kernel: &str) -> Result<String> {
     Ok(format!("{}{kernel}.{NAME}{body}\n", &text[item.span.start as usize..start]))
 }
 
-/// The same for a schedule that a search has found: a text of its own, or one that was applied.
+/// The same for a schedule of a search, which is always valid.
 pub fn found(text: &str, kernel: &str) -> String {
     named(text, kernel).unwrap_or_else(|diag| crate::bug!("{diag} in what was found:\n{text}"))
 }
@@ -36,7 +35,7 @@ fn only_schedule(file: &ast::File) -> Result<&Schedule> {
     }
 }
 
-/// The text of a file with schedules that [`named`] made.
+/// Returns the text of a file with schedules that [`named`] returned.
 pub fn put(source: &str, schedules: &[String]) -> Result<String> {
     let mut text = source.to_string();
     for schedule in schedules {
@@ -97,7 +96,7 @@ schedule a { B.vectorize(i) }
 ";
 
     #[test]
-    fn its_own_schedule_is_replaced_and_no_other() {
+    fn replaces_its_own_schedule_only() {
         let text = "# why\nschedule x.y(t = 2) for x86-avx2 {\n    B.parallel(i)\n}";
         let own = named(text, "a").unwrap();
         assert_eq!(own, "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}\n");
@@ -113,7 +112,7 @@ schedule a { B.vectorize(i) }
     }
 
     #[test]
-    fn of_several_one_is_left() {
+    fn keeps_one_of_several_schedules() {
         let own = named("schedule a for x86-avx2 { B.parallel(i) }", "a").unwrap();
         let more = "schedule a.tuned for x86-avx2 { B.vectorize(i) }\n# between\n\
                     schedule a.tuned for x86-avx512 { }\n";
@@ -127,7 +126,7 @@ schedule a { B.vectorize(i) }
     }
 
     #[test]
-    fn another_target_is_another_schedule() {
+    fn keeps_schedules_of_other_targets() {
         let own = named("schedule a for x86-avx512 { B.parallel(i) }", "a").unwrap();
         assert_eq!(own, "schedule a.tuned for x86-avx512 { B.parallel(i) }\n");
         assert_eq!(put(FILE, std::slice::from_ref(&own)).unwrap(), format!("{FILE}\n{own}"));
@@ -136,7 +135,7 @@ schedule a { B.vectorize(i) }
     }
 
     #[test]
-    fn what_is_no_schedule_of_the_file_is_refused() {
+    fn refuses_what_is_no_schedule_of_the_file() {
         assert_eq!(named("", "a").unwrap_err().code, "E0605");
         assert_eq!(named(FILE, "a").unwrap_err().code, "E0605");
         let other = named("schedule a { B.parallel(i) }", "b").unwrap();

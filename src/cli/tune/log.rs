@@ -1,4 +1,4 @@
-//! What a search writes: its records, and a file for each candidate that computes wrongly.
+//! The files of a search: its records, and a failing case for each candidate with wrong results.
 
 use super::super::bench::machine::cpu;
 use super::edit;
@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 
 /// The records of a search over one kernel.
 pub struct Log {
-    /// What all its records say.
+    /// The fields that all its records share.
     pub context: Context,
     setup: Setup,
     writer: Writer,
     records: PathBuf,
 }
 
-/// This machine, as far as code for a target depends on it: its CPU, or its GPU.
+/// Returns this machine: its CPU, or its GPU for a GPU target.
 pub fn machine(target: &str) -> Machine {
     let is_gpu = Target::parse(target).is_ok_and(|target| target.is_gpu());
     match is_gpu.then(Gpu::find) {
@@ -35,7 +35,7 @@ pub fn machine(target: &str) -> Machine {
     }
 }
 
-/// What all records about a kernel say that is measured like this, on that machine.
+/// Returns the common fields of the records of a kernel.
 pub fn context(setup: &Setup, graph: &Graph, machine: Machine, seed: u64) -> Context {
     let vars = setup.var.iter().filter_map(|text| {
         let (name, value) = text.split_once('=')?;
@@ -54,14 +54,14 @@ pub fn context(setup: &Setup, graph: &Graph, machine: Machine, seed: u64) -> Con
     }
 }
 
-/// Whose batches are measured for a file of records.
+/// Returns the owner of batches for a file of records.
 pub fn owner(workload: &str, records: &Path) -> Owner {
     Owner { workload: workload.to_string(), records: records.to_path_buf() }
 }
 
 impl Log {
-    /// Opens or makes a file of records; with what it holds. Trials that a runner finished after
-    /// its search had ended are added to it.
+    /// Opens or creates a file of records, and returns its contents. Adds trials that a runner
+    /// finished after their search had ended.
     pub fn open(path: &Path, setup: &Setup, context: Context) -> Result<(Log, Parsed)> {
         let (writer, mut parsed) = Writer::open(path)?;
         let (setup, records) = (setup.clone(), path.to_path_buf());
@@ -88,7 +88,7 @@ impl Log {
         owner(&self.context.workload, &self.records)
     }
 
-    /// Keeps a trial; of one that computes wrongly, the failing case too, whose path is returned.
+    /// Records a trial. If its results are wrong, writes the failing case and returns its path.
     pub fn add(
         &mut self,
         schedule: &str,
@@ -107,7 +107,7 @@ impl Log {
         }
     }
 
-    /// Writes the file with the schedule in it, under a name that is free.
+    /// Writes the source with the schedule to a new file.
     fn keep_wrong(&self, schedule: &str, ulp: u64) -> Result<PathBuf> {
         let Setup { file, kernel, target, fp_contract, seed, threads, .. } = &self.setup;
         let source = input::read_text(Path::new(file), input::SOURCE)

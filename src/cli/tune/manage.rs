@@ -6,7 +6,7 @@ use super::super::options::CompileArgs;
 use super::super::paths::Files;
 use super::super::report::{Error, Reporter, print};
 use super::super::text::{duration, plural};
-use super::best::Which;
+use super::best::RecordSelection;
 use super::command::check_options;
 use super::log::{Log, context, machine, owner};
 use super::protocol::Setup;
@@ -54,7 +54,7 @@ Examples:
 /// Show, merge, prune or replay tuning records.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct RecordsArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -70,7 +70,7 @@ enum Action {
         #[arg(value_name = "FILE.records.jsonl")]
         file: PathBuf,
         #[command(flatten)]
-        which: Which,
+        which: RecordSelection,
     },
     /// Merge several files into one, without duplicates.
     #[command(after_help = MERGE_EXAMPLES)]
@@ -136,7 +136,7 @@ struct Replay {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &RecordsArgs, reporter: &Reporter) -> Result<(), Error> {
     let read = |path: &Path| -> Result<Vec<Record>, Error> {
         let parsed = records::read(path)?;
         records::show_notes(path, &parsed);
@@ -223,7 +223,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
             let (old, name) = (args.old.display(), &graph.name);
             eprintln!("note: {old} has no record of what `{name}` computes for {target}");
         }
-        // With as many threads as before, unless the user says how many.
+        // With the recorded number of threads, unless the user gives one.
         let own = |record: &&Record| args.arguments.threads.unwrap_or(record.threads as i32);
         let threads: BTreeSet<i32> = wanted.iter().map(own).collect();
         for threads in threads {
@@ -236,8 +236,8 @@ fn replay(args: &Replay) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures those of the wanted records that were not measured so already; `before` are those of
-/// the file.
+/// Measures the wanted records that were not measured so already; `before` holds the records of the
+/// file.
 fn replay_kernel(
     args: &Replay,
     graph: &Graph,
@@ -252,7 +252,8 @@ fn replay_kernel(
         let owner = owner(&workload_hash(graph), output);
         open(setup.clone(), args.runner.as_deref(), owner)
     };
-    // Where another machine may measure, it says which it is; else nothing is begun in vain.
+    // A runner reports its machine; without one, the worker is started only if something is left to
+    // measure.
     let (opened, machine) = match &args.runner {
         Some(_) => open().map(|(measure, machine)| (Some(measure), machine))?,
         None => (None, machine(&setup.target)),
@@ -266,7 +267,7 @@ fn replay_kernel(
             && (&record.machine, &record.vars) == (&context.machine, &context.vars)
             && !matches!(record.failure, Some(TrialFailure::Runner(_)))
     };
-    // In the same file what to measure stands beside what was measured.
+    // The file of the wanted records is also that of the results.
     let known = if args.output.is_some() { &written.records[..] } else { before };
     let mut seen: FxHashSet<String> =
         known.iter().filter(done).map(|record| record.schedule.clone()).collect();
@@ -308,7 +309,7 @@ fn measure_all(log: &mut Log, mut measure: Box<dyn Measure>, jobs: &[Job]) -> Re
                 crate::tune::Outcome::Measured { .. } => "wrong".to_string(),
             },
         };
-        // The reader of standard output may be gone; the records are what counts.
+        // A closed standard output does not matter; the records are written.
         let _ = print(&format!("{kernel} {}/{}: {said}\n", at + 1, jobs.len()));
     });
     measure.notes().iter().for_each(|note| eprintln!("note: {note}"));

@@ -1,18 +1,18 @@
-//! Tuning from the command line: where candidates are measured, and where records are kept.
+//! The commands of the tuner: measuring candidates and keeping records.
 //!
-//! [`pool::Pool`] measures in a worker process of its own, [`runner::Runner`] hands batches to a
-//! job system; [`open`] is either. [`records`] keeps what they find.
+//! [`pool::Pool`] measures in a worker process, [`runner::Runner`] gives batches to a job system;
+//! [`open`] opens either. [`records`] reads and writes the files of records.
 
-pub mod ahead;
 pub mod batch;
 pub mod best;
 pub mod cache;
 pub mod command;
+pub mod comparison;
 pub mod edit;
-pub mod leaders;
+pub mod harness;
 pub mod log;
 pub mod manage;
-pub mod plant;
+pub mod packed;
 pub mod pool;
 pub mod protocol;
 pub mod records;
@@ -30,8 +30,8 @@ use crate::tune::Measure;
 use crate::tune::records::Machine;
 use protocol::{Owner, Setup};
 
-/// A [`Measure`] for one kernel, and the machine that it measures on: by a process on this one, or
-/// by `--runner COMMAND`, whose files lie beside the owner's records.
+/// Opens a [`Measure`] for one kernel, and returns the machine that it measures on: a worker process
+/// on this machine, or `--runner COMMAND`, whose files lie beside the owner's records.
 pub fn open(
     setup: Setup,
     runner: Option<&str>,

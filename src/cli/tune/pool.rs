@@ -1,39 +1,39 @@
-//! The worker process of a search, seen from the search: it is started, given requests one after
-//! the other, watched, and started again when it dies or hangs.
+//! The search's side of the worker process: starts it, sends requests, watches it, and starts
+//! another one if it dies or hangs.
 
-use super::leaders;
+use super::comparison;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
 use crate::target::Target;
 use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict, median};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a program, its arguments and the cache may take until a worker is ready.
-const SETUP: Duration = Duration::from_secs(120);
-/// What the plain loops may take to make the reference output.
-const PLAIN: Duration = Duration::from_secs(1);
-/// What another schedule may take for it, with the interpreter's part; or the plain loops where
-/// there is no other way.
-const LONG: Duration = Duration::from_secs(300);
-/// What compiling a candidate may take.
-const COMPILE: Duration = Duration::from_secs(20);
-/// What verifying and timing a candidate may take beside its calls.
-const SLACK: Duration = Duration::from_secs(10);
-/// Calls that a measurement makes at most, if each is as long as it may be.
-const CALLS: u32 = 16;
-/// How much later than its limit a call is ended: it is cheaper to let it end by itself.
-const GRACE: Duration = Duration::from_millis(100);
-/// What copying the arguments of a first call to a GPU and its results back may take.
-const TRANSFER: Duration = Duration::from_secs(5);
-/// The part of the machine's time that others may take before it is said so.
-const BUSY: f64 = 0.1;
+/// The time limit until a worker is ready, without the reference output.
+const SETUP_LIMIT: Duration = Duration::from_secs(120);
+/// The time limit of the default schedule for the reference output.
+const DEFAULT_REFERENCE_LIMIT: Duration = Duration::from_secs(1);
+/// The time limit of another schedule for it, with the interpreter's part, or of the default
+/// schedule as the last resort.
+const REFERENCE_LIMIT: Duration = Duration::from_secs(300);
+/// The time limit of compiling a candidate.
+const COMPILE_LIMIT: Duration = Duration::from_secs(20);
+/// The time limit of verifying and timing a candidate, without its calls.
+const VERIFY_LIMIT: Duration = Duration::from_secs(10);
+/// The most calls of a measurement if each takes its time limit.
+const MAX_CALLS: u32 = 16;
+/// The time after its limit until a call is killed: it is cheaper to let it end by itself.
+const GRACE_TIME: Duration = Duration::from_millis(100);
+/// The time limit of copying arguments to a GPU and results back.
+const TRANSFER_LIMIT: Duration = Duration::from_secs(5);
+/// The part of the CPUs' time that other processes may take without a note.
+const MAX_OTHER_LOAD: f64 = 0.1;
 
-/// Measures in a process of its own.
+/// Measures in a worker process.
 pub struct Pool {
     setup: Setup,
     reference: Reference,
@@ -46,7 +46,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts the worker; the error is why the kernel cannot be measured.
+    /// Starts the worker; the error says why the kernel cannot be measured.
     pub fn open(setup: Setup) -> Result<Pool, Box<Diag>> {
         let on_gpu = Target::parse(&setup.target)?.is_gpu();
         let mut pool = Pool {
@@ -71,34 +71,39 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Seconds of the best call that is known.
+    /// Sets the seconds of the best call so far.
     pub fn set_best(&mut self, best: Option<f64>) {
         self.best = best;
     }
 
-    /// Starts a worker; it makes the reference output with the plain loops where they are quick.
+    /// Starts a worker, which computes the reference output with the default schedule if that is
+    /// fast.
     fn start(&mut self) -> Result<Vec<String>, String> {
         loop {
             let mut worker = Worker::spawn()?;
             let (setup, reference) = (self.setup.clone(), self.reference);
             worker.send(&Request::Setup { setup, reference });
-            let mut limit = SETUP;
+            let mut limit = SETUP_LIMIT;
             loop {
                 match worker.receive(limit) {
-                    Ok(Reply::Referring) => {
-                        limit = if reference == Reference::Default { PLAIN } else { LONG };
+                    Ok(Reply::ComputingReference) => {
+                        limit = if reference == Reference::Default {
+                            DEFAULT_REFERENCE_LIMIT
+                        } else {
+                            REFERENCE_LIMIT
+                        };
                     }
                     Ok(Reply::Ready { notes }) => {
                         self.worker = Some(worker);
                         return Ok(notes);
                     }
                     Ok(Reply::Unsampled(why)) if reference == Reference::Auto => {
-                        let text = "the plain loops make the reference output, which takes long";
+                        let text = "the reference output is computed with the default schedule, which takes long";
                         self.notes.push(format!("{text}: {why}"));
                         self.reference = Reference::Patient;
                         break;
                     }
-                    Ok(Reply::Unfit(why) | Reply::Unsampled(why)) => return Err(why),
+                    Ok(Reply::SetupFailed(why) | Reply::Unsampled(why)) => return Err(why),
                     Ok(reply) => return Err(format!("the worker says {reply:?}")),
                     Err(TrialFailure::Timeout) if reference == Reference::Default => {
                         self.reference = Reference::Auto;
@@ -110,7 +115,7 @@ impl Pool {
         }
     }
 
-    /// Sends a request and waits for its outcomes; a worker that does not answer is gone.
+    /// Sends a request and waits for its outcomes; a worker that exceeds a time limit is killed.
     fn ask(&mut self, request: &Request, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
         let all = |failure: TrialFailure| vec![Outcome::Failed(failure); jobs.len()];
         if self.worker.is_none()
@@ -121,20 +126,21 @@ impl Pool {
         let worker = self.worker.as_mut().expect("it was started");
         worker.send(request);
         let call = jobs.iter().map(|job| job.limit).max().unwrap_or_default();
-        let measuring =
-            SLACK + call * CALLS * jobs.len() as u32 + Duration::from_secs_f64(seconds * 4.0);
-        let transfer = if self.on_gpu { TRANSFER } else { Duration::ZERO };
-        let mut limit = COMPILE;
+        let measuring = VERIFY_LIMIT
+            + call * MAX_CALLS * jobs.len() as u32
+            + Duration::from_secs_f64(seconds * 4.0);
+        let transfer = if self.on_gpu { TRANSFER_LIMIT } else { Duration::ZERO };
+        let mut limit = COMPILE_LIMIT;
         let failure = loop {
             match worker.receive(limit) {
-                Ok(Reply::Running) => limit = call + GRACE + transfer,
+                Ok(Reply::Running) => limit = call + GRACE_TIME + transfer,
                 Ok(Reply::Ran) => limit = measuring,
                 Ok(Reply::Done(outcomes)) if outcomes.len() == jobs.len() => {
                     let failed =
                         |one: &Outcome| matches!(one, Outcome::Failed(TrialFailure::Call(_)));
                     if self.on_gpu && outcomes.iter().any(failed) {
-                        // What a GPU could not do its context may not survive: the next candidate
-                        // gets another one.
+                        // A failed call may leave the CUDA context unusable: the next candidate
+                        // gets another worker.
                         self.worker = None;
                     }
                     return outcomes;
@@ -173,10 +179,10 @@ impl Measure for Pool {
         let request = Request::Compare { jobs: jobs.to_vec(), seconds };
         let outcomes = self.ask(&request, jobs, seconds);
         if self.worker.is_some() {
-            self.notes.extend(leaders::describe(&outcomes));
+            self.notes.extend(comparison::describe(&outcomes));
             return Compared { outcomes, in_turns: true };
         }
-        // One of them ended the process: by itself each tells whether it was that one.
+        // A candidate ended the worker: measure one by one to find out which.
         self.best = None;
         let mut outcomes = self.measure(jobs, &mut |_, _| {});
         let sound: Vec<usize> =
@@ -197,7 +203,7 @@ impl Measure for Pool {
     }
 }
 
-/// The median time of right results.
+/// Returns the median time of right results.
 pub fn right_seconds(outcome: &Outcome) -> Option<f64> {
     match outcome {
         Outcome::Measured { verdict: Verdict::Wrong { .. }, .. } | Outcome::Failed(_) => None,
@@ -205,7 +211,7 @@ pub fn right_seconds(outcome: &Outcome) -> Option<f64> {
     }
 }
 
-/// A failure in a sentence's end.
+/// Describes a failure, for the end of a sentence.
 pub fn describe(failure: &TrialFailure) -> String {
     match failure {
         TrialFailure::Refused(text) => format!("refused: {text}"),
@@ -223,7 +229,7 @@ struct Worker {
     child: Child,
     input: ChildStdin,
     replies: Receiver<Reply>,
-    /// The end of what it wrote to standard error.
+    /// The end of its standard error.
     errors: Arc<Mutex<String>>,
     reader: Option<std::thread::JoinHandle<()>>,
 }
@@ -237,7 +243,7 @@ impl Worker {
         let mut command = Command::new(program);
         command.arg("tune-worker").stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C is for the search, which ends its workers itself.
+        // Ctrl-C goes to the search only, which ends its workers.
         command.process_group(0);
         let mut child = command.spawn().map_err(cannot)?;
         let input = child.stdin.take().expect("it is piped");
@@ -267,7 +273,7 @@ impl Worker {
         Ok(Worker { child, input, replies, errors, reader: Some(reader) })
     }
 
-    /// A worker that is gone is found out by its replies.
+    /// `receive` reports a dead worker.
     fn send(&mut self, request: &Request) {
         let line = serde_json::to_string(request).expect("plain data") + "\n";
         let _ = self.input.write_all(line.as_bytes()).and_then(|()| self.input.flush());
@@ -281,7 +287,7 @@ impl Worker {
         }
     }
 
-    /// Why it is gone.
+    /// Returns why the worker ended.
     fn death(&mut self) -> TrialFailure {
         let Ok(status) = self.child.wait() else {
             return TrialFailure::Runner("a worker was lost".to_string());
@@ -290,27 +296,37 @@ impl Worker {
             let _ = reader.join();
         }
         let errors = self.errors.lock().expect("no holder panics").clone();
-        let last = errors.trim().lines().last().unwrap_or_default().to_string();
-        match status.signal() {
-            // The allocator's own words, and what the system does when it has no more.
-            Some(6) if errors.contains("memory allocation of") => TrialFailure::Memory,
-            Some(9) => TrialFailure::Memory,
-            Some(signal) => TrialFailure::Crash { signal },
-            None => TrialFailure::Runner(format!("the worker ended ({status}): {last}")),
+        exit_failure(status, &errors)
+    }
+}
+
+/// Returns why a worker ended, from its status and its standard error.
+fn exit_failure(status: ExitStatus, errors: &str) -> TrialFailure {
+    const SIGABRT: i32 = 6;
+    const SIGKILL: i32 = 9;
+    match status.signal() {
+        // Rust's message when an allocation fails.
+        Some(SIGABRT) if errors.contains("memory allocation of") => TrialFailure::Memory,
+        // The system kills a process if memory runs out.
+        Some(SIGKILL) => TrialFailure::Memory,
+        Some(signal) => TrialFailure::Crash { signal },
+        None => {
+            let last = errors.trim().lines().last().unwrap_or_default();
+            TrialFailure::Runner(format!("the worker ended ({status}): {last}"))
         }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may be gone already.
+        // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The part of the CPUs' time that others took while this process waited; none where the system
-/// does not tell.
+/// Returns the part of the CPUs' time that other processes take while this one sleeps; none if the
+/// system does not report it.
 fn others_share(time: Duration) -> Option<f64> {
     let read = || -> Option<(f64, f64)> {
         let text = std::fs::read_to_string("/proc/stat").ok()?;
@@ -329,9 +345,26 @@ fn others_share(time: Duration) -> Option<f64> {
 }
 
 fn busy_note(share: Option<f64>) -> Option<String> {
-    let share = share.filter(|share| *share > BUSY)?;
+    let share = share.filter(|share| *share > MAX_OTHER_LOAD)?;
     let percent = (share * 100.0).round();
     Some(format!(
-        "the machine is busy: others take {percent} % of its CPUs, and times will show it"
+        "the machine is busy: other processes take {percent} % of its CPUs, which distorts the times"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_exhausted_memory_from_other_deaths() {
+        let of = |status, errors| exit_failure(ExitStatus::from_raw(status), errors);
+        let aborted = "memory allocation of 268435456 bytes failed\n";
+        assert_eq!(of(6, aborted), TrialFailure::Memory);
+        assert_eq!(of(6, "corrupted"), TrialFailure::Crash { signal: 6 });
+        assert_eq!(of(9, ""), TrialFailure::Memory);
+        assert_eq!(of(11, aborted), TrialFailure::Crash { signal: 11 });
+        let TrialFailure::Runner(why) = of(2 << 8, "one\ntwo\n") else { panic!("it exited") };
+        assert!(why.ends_with(": two"), "{why}");
+    }
 }

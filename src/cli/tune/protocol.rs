@@ -1,5 +1,5 @@
-//! What is said between a search and those who measure for it: a worker process over pipes, or a
-//! runner through files. JSON, one message a line.
+//! The messages between a search and a worker process (over pipes) or a runner (through files):
+//! JSON, one message per line.
 
 use super::super::arguments::Arguments;
 use super::super::options::{CompileArgs, Contract};
@@ -9,7 +9,7 @@ use crate::tune::{Job, Outcome};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The kernel whose candidates are measured, and how: what a worker is told first.
+/// The first message: the kernel whose candidates are measured, and how.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// The `.te` file.
@@ -30,19 +30,19 @@ pub struct Setup {
     pub var: Vec<String>,
     /// `--scalar`, as written.
     pub scalar: Vec<String>,
-    /// Where the random inputs begin.
+    /// The seed of random inputs.
     pub seed: u64,
     /// Threads of parallel loops.
     pub threads: usize,
-    /// Bytes that a candidate may take beside the arguments, compilation included.
+    /// The memory limit of a candidate in bytes, without the arguments, but with compilation.
     pub memory: u64,
 }
 
-/// Bytes that a candidate may take where nobody says otherwise.
+/// The default memory limit of a candidate in bytes.
 pub const MEMORY: u64 = 4 << 30;
 
 impl Setup {
-    /// For a kernel of a file that is compiled and called like this.
+    /// Returns the setup of a kernel that is compiled and called with these options.
     pub fn new(
         file: &str,
         kernel: &str,
@@ -66,7 +66,7 @@ impl Setup {
         }
     }
 
-    /// The options of a command line that says the same.
+    /// Returns the compile options of the equivalent command line.
     pub fn compile(&self) -> CompileArgs {
         let off = self.fp_contract == FpContract::Off.name();
         CompileArgs {
@@ -83,7 +83,7 @@ impl Setup {
         }
     }
 
-    /// The arguments of a command line that says the same.
+    /// Returns the arguments of the equivalent command line.
     pub fn arguments(&self) -> Arguments {
         Arguments {
             input: self.input.clone(),
@@ -95,121 +95,121 @@ impl Setup {
     }
 }
 
-/// Which schedule makes the reference output, unless it is kept from before.
+/// The schedule that computes the reference output, unless it is cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
-    /// The plain loops.
+    /// The default schedule.
     Default,
-    /// The one that the compiler makes, on all threads; some of its elements are compared with the
-    /// interpreter's.
+    /// The automatic schedule on all threads; some elements are compared with the interpreter's.
     Auto,
-    /// The plain loops, however long they take: elements of this kernel cannot be computed alone.
+    /// The default schedule without a short time limit: the interpreter cannot compute single
+    /// elements.
     Patient,
 }
 
-/// To a worker.
+/// A message to a worker.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// The first message.
     Setup {
-        /// What is measured.
+        /// The kernel, and how it is measured.
         setup: Setup,
-        /// How its results are known.
+        /// The schedule of the reference output.
         reference: Reference,
     },
     /// Measure one candidate.
     Measure {
-        /// It.
+        /// The candidate.
         job: Job,
-        /// Seconds of the best call so far: what is clearly slower is not measured to the end.
+        /// Seconds of the best call so far: a clearly slower candidate is measured briefly.
         best: Option<f64>,
     },
-    /// Measure some in turns.
+    /// Measure candidates interleaved.
     Compare {
-        /// They.
+        /// The candidates.
         jobs: Vec<Job>,
-        /// For about so long in all.
+        /// Seconds of the measurement, about.
         seconds: f64,
     },
 }
 
-/// From a worker.
+/// A message from a worker.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The reference output is about to be computed.
-    Referring,
+    ComputingReference,
     /// The setup is done.
     Ready {
-        /// What the user should know.
+        /// Notes for the user.
         notes: Vec<String>,
     },
-    /// The elements of the reference output cannot be judged alone: why.
+    /// The interpreter cannot compute single elements of the reference output, with the reason.
     Unsampled(String),
-    /// The setup cannot be done: the message.
-    Unfit(String),
-    /// A candidate is compiled, its first call begins.
+    /// The setup failed, with the reason.
+    SetupFailed(String),
+    /// A candidate is compiled; its first call begins.
     Running,
     /// Its first call is over.
     Ran,
-    /// What became of the candidates.
+    /// The outcomes of the candidates.
     Done(Vec<Outcome>),
 }
 
-/// What a runner's job reads.
+/// The input of a runner's job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BatchIn {
-    /// The version of this form.
+    /// The version of the format.
     pub format: u32,
-    /// What is measured.
+    /// The kernel, and how it is measured.
     pub setup: Setup,
-    /// For whom: a search that ended before the job takes up what the job found.
+    /// The owner: if its search ended before the job, its next search takes the outcomes.
     #[serde(default)]
     pub owner: Owner,
     /// The candidates.
     pub jobs: Vec<Job>,
-    /// Seconds of measurement in turns; each candidate by itself if there are none.
+    /// Seconds of an interleaved measurement; none to measure one by one.
     pub in_turns: Option<f64>,
     /// Seconds of the best call so far.
     pub best: Option<f64>,
 }
 
-/// Whose a batch is.
+/// The owner of a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Owner {
     /// [`workload_hash`](crate::tune::workload::workload_hash) of the kernel: the file may change.
     pub workload: String,
-    /// The records that it is for.
+    /// The file of records.
     pub records: PathBuf,
 }
 
-/// A line of what it writes while it goes on.
+/// A line of the job's intermediate output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BatchLine {
-    /// Which candidate.
+    /// The index of the candidate.
     pub at: usize,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What it writes.
+/// The output of a runner's job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BatchOut {
-    /// The version of this form.
+    /// The version of the format.
     pub format: u32,
     /// One for each candidate, in the same order.
     pub outcomes: Vec<Outcome>,
-    /// They were to be measured in turns, but only each by itself could.
+    /// Whether an interleaved measurement failed, so that candidates were measured one by one.
     #[serde(default)]
     pub alone: bool,
-    /// Where they ran; where the search runs if nothing is said.
+    /// The machine of the job; that of the search if missing.
     #[serde(default)]
     pub machine: Option<Machine>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// The version of the batches' form.
+/// The version of the batch format.
 pub const BATCH_FORMAT: u32 = 1;

@@ -1,9 +1,9 @@
-//! Files of records: appended to line by line, read whole.
+//! Files of records: reads them, and appends lines.
 //!
-//! A record is one write of one line to a file that is opened for appending, so a process that is
-//! killed leaves whole lines and at most one torn one, at the end. Whoever appends next ends a
-//! torn line first, so that it stays the only one that is lost. Every line is handed to the disk
-//! before the next trial begins.
+//! A record is written as one line by one write to a file opened for appending, so a killed process
+//! leaves complete lines and at most one incomplete line, at the end. The next writer ends an
+//! incomplete line first, so that only this record is lost. Every line is synced to disk before the
+//! next trial begins.
 
 use crate::diag::{Diag, Result};
 use crate::module::input;
@@ -19,16 +19,16 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens or makes a file, and ends a torn last line; with what the file holds.
+    /// Opens or creates a file, and ends an incomplete last line. Returns the contents too.
     pub fn open(path: &Path) -> Result<(Writer, Parsed)> {
         if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
-            let text = format!("{} is no file that could keep records", path.display());
+            let text = format!("{} cannot hold records: it is not a regular file", path.display());
             return Err(Box::new(Diag::global("E0604", text)));
         }
         let parsed = read_if_there(path)?;
         let cannot = |error| cannot("write", path, &error);
         let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(cannot)?;
-        // Whoever replaces the file waits until nobody adds to it. Not all file systems have locks.
+        // `tec records prune` locks the file while it replaces it. Not all file systems have locks.
         if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
             let text = format!("{} is being replaced by another `tec`", path.display());
             return Err(Box::new(Diag::global("E0604", text).help("try again")));
@@ -49,18 +49,18 @@ impl Writer {
     }
 }
 
-/// The file, which nobody adds to as long as what is returned lives.
+/// Locks a file against writers while the returned handle lives.
 pub fn lock(path: &Path) -> Result<File> {
     let file = input::open(path).map_err(|why| unreadable(path, &why))?;
     if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         let text = format!("{} is in use: a search adds to it", path.display());
-        let help = "wait until it has ended, or give the result another file, `-o OUT`";
+        let help = "wait until it has ended, or write the result to another file, `-o OUT`";
         return Err(Box::new(Diag::global("E0604", text).help(help)));
     }
     Ok(file)
 }
 
-/// What a file of records holds.
+/// Reads a file of records.
 pub fn read(path: &Path) -> Result<Parsed> {
     match input::read(path, input::RECORDS) {
         Ok(text) => understood(path, parse(&text)),
@@ -68,7 +68,7 @@ pub fn read(path: &Path) -> Result<Parsed> {
     }
 }
 
-/// A file of which no line is a record is another file: nothing is to be added to it.
+/// Refuses a file without a single record, so that nothing is appended to another kind of file.
 fn understood(path: &Path, parsed: Parsed) -> Result<Parsed> {
     match parsed.notes.first() {
         Some(note) if parsed.records.is_empty() && parsed.strange => {
@@ -79,7 +79,7 @@ fn understood(path: &Path, parsed: Parsed) -> Result<Parsed> {
     }
 }
 
-/// The same; nothing if there is no such file.
+/// Reads a file of records; a missing file is empty.
 pub fn read_if_there(path: &Path) -> Result<Parsed> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Parsed::default()),
@@ -87,7 +87,7 @@ pub fn read_if_there(path: &Path) -> Result<Parsed> {
     }
 }
 
-/// A file's notes on standard error, the first of many.
+/// Prints the first notes about a file to standard error.
 pub fn show_notes(path: &Path, parsed: &Parsed) {
     const MOST: usize = 8;
     for note in parsed.notes.iter().take(MOST) {
@@ -106,9 +106,9 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Box<Diag> {
     let why = crate::module::input::io_text(error);
     let diag = Diag::global("E0604", format!("cannot {what} records in {}: {why}", path.display()));
     Box::new(match error.kind() {
-        ErrorKind::StorageFull => {
-            diag.help("what stands there stays; with more room the same command goes on from it")
-        }
+        ErrorKind::StorageFull => diag.help(
+            "earlier records are kept; with more space, the same command continues from them",
+        ),
         _ => diag,
     })
 }

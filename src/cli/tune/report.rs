@@ -1,7 +1,7 @@
-//! What a search says: a sign of life while it runs, and its results.
+//! The output of a search: its progress and its results.
 
 use super::edit;
-use super::task::{Judge, Task, TaskView, Winner};
+use super::task::{CostEvaluator, FailureKind, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};
 use crate::cli::estimate::prepack_options;
@@ -19,26 +19,26 @@ use std::time::{Duration, Instant};
 /// The result of one kernel's search.
 pub struct Report {
     name: String,
-    /// Where it was measured: so many threads, or a GPU's name.
+    /// The number of threads, or the GPU's name.
     place: String,
     workload: String,
     wrong: Vec<PathBuf>,
     trials: usize,
     known: usize,
-    failures: BTreeMap<&'static str, (usize, String)>,
+    failures: BTreeMap<FailureKind, (usize, String)>,
     work: Work,
     roof: Option<Roof>,
     winner: Option<Winner>,
-    /// What was packed before the winner was measured.
+    /// The inputs that the winner packs ahead.
     packed: Option<Packed>,
-    /// The best over the seconds of the search.
+    /// The best time over the seconds of the search.
     curve: Vec<(f64, f64)>,
     exhausted: bool,
     took: Duration,
 }
 
 impl Report {
-    /// Of a search that is over.
+    /// Returns the report of a finished search.
     pub fn new(task: &Task<'_>, winner: Option<Winner>, took: Duration) -> Report {
         let context = &task.log.context;
         let threads = context.threads;
@@ -65,14 +65,14 @@ impl Report {
         }
     }
 
-    /// Finds out what was packed ahead for the winner.
-    pub fn find_packed(&mut self, judge: &Judge<'_>) {
+    /// Finds the inputs that the winner packs ahead.
+    pub fn find_packed(&mut self, evaluator: &CostEvaluator<'_>) {
         let winner = self.winner.as_ref();
-        self.packed = winner.and_then(|one| Packed::of(judge, &one.trial.proposal.text));
+        self.packed = winner.and_then(|one| Packed::of(evaluator, &one.trial.proposal.text));
     }
 }
 
-/// Inputs whose layout is free and that a schedule packs: the time is that without packing.
+/// Inputs with free layouts that a schedule packs; the measured time does not include packing.
 pub struct Packed {
     /// Their names.
     pub inputs: Vec<String>,
@@ -81,23 +81,23 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Of a schedule that was chosen, if it packs any.
-    pub fn of(judge: &Judge<'_>, text: &str) -> Option<Packed> {
-        let inputs = driver::packed_ahead(judge.graph, text, judge.options).ok()?;
+    /// Returns the packed inputs of a schedule, if there are any.
+    pub fn of(evaluator: &CostEvaluator<'_>, text: &str) -> Option<Packed> {
+        let inputs = driver::packed_ahead(evaluator.graph, text, evaluator.options).ok()?;
         if inputs.is_empty() {
             return None;
         }
         let seconds = |free: Free| {
-            let options = Options { free, ..judge.options.clone() };
-            let (graph, machine) = (judge.graph, judge.machine);
-            let estimate = driver::estimate_text(graph, text, &options, machine, judge.threads);
+            let options = Options { free, ..evaluator.options.clone() };
+            let (graph, machine) = (evaluator.graph, evaluator.machine);
+            let estimate = driver::estimate_text(graph, text, &options, machine, evaluator.threads);
             estimate.map(|estimate| estimate.seconds).ok()
         };
         let adds = seconds(Free::None)? - seconds(Free::All)?;
         Some(Packed { inputs, adds: adds.max(0.0) })
     }
 
-    /// What is to be done about it, and what it is worth.
+    /// Returns the options that pack ahead, and the time that they save.
     pub fn lines(&self) -> [String; 2] {
         let names: Vec<String> = self.inputs.iter().map(|name| format!("`{name}`")).collect();
         let (names, adds) = (names.join(" and "), duration(self.adds));
@@ -111,18 +111,18 @@ impl Packed {
     }
 }
 
-/// What all kernels of a run have in common.
-pub struct Head<'a> {
-    /// How they were compiled.
+/// What all kernels of a run share.
+pub struct RunInfo<'a> {
+    /// The compile options.
     pub options: &'a Options,
     /// Threads of parallel loops.
     pub threads: usize,
-    /// Where the trials are.
+    /// The file of records.
     pub records: &'a Path,
 }
 
-/// The schedules, what is said about them in comments.
-pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
+/// Returns the schedules, with notes in comments.
+pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
     let mut text = String::new();
     for (at, report) in reports.iter().enumerate() {
         if at > 0 {
@@ -137,7 +137,7 @@ pub fn text(head: &Head<'_>, reports: &[Report]) -> String {
     text
 }
 
-fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
+fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
     let target = &head.options.target;
     let (name, place, trials) = (&report.name, &report.place, report.trials);
     let mut lines = vec![format!(
@@ -146,13 +146,13 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
         report.took.as_secs_f64()
     )];
     if report.exhausted {
-        lines[0].push_str("; there is nothing more to try");
+        lines[0].push_str("; the space is exhausted");
     }
     match &report.winner {
         None if report.known == 0 => {
-            lines.push("no candidate was tried: the limits left none".to_string())
+            lines.push("no candidate was tried: the limits are too small".to_string())
         }
-        None => lines.push("no candidate ran: nothing is better than no schedule".to_string()),
+        None => lines.push("no candidate ran: use the default schedule".to_string()),
         Some(winner) => {
             let mut best = format!("the best takes {}", duration(winner.seconds));
             if report.work.flops > 0.0 {
@@ -168,24 +168,25 @@ fn lines_of(head: &Head<'_>, report: &Report) -> Vec<String> {
         }
     }
     for path in &report.wrong {
-        lines.push(format!("a defect of tec: {} holds a wrong candidate", path.display()));
+        lines.push(format!("a bug in tec: {} holds a wrong candidate", path.display()));
     }
     for (kind, (count, example)) in &report.failures {
         let example = example.lines().next().unwrap_or_default();
-        // What is wrong with a runner is for the user to see, all of it.
-        let most = if *kind == "runner" { usize::MAX } else { 70 };
+        // The user needs the whole message of a runner.
+        let most = if *kind == FailureKind::Runner { usize::MAX } else { 70 };
         let short: String = example.chars().take(most).collect();
         let dots = if short.len() < example.len() { "…" } else { "" };
+        let kind = kind.name();
         lines.push(format!("{count} {kind}, for example: {short}{dots}"));
     }
     lines
 }
 
-/// The same for programs.
-pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
+/// Returns the results as JSON.
+pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
     let kernel = |report: &Report| {
         let failures: BTreeMap<&str, usize> =
-            report.failures.iter().map(|(kind, (count, _))| (*kind, *count)).collect();
+            report.failures.iter().map(|(kind, (count, _))| (kind.name(), *count)).collect();
         let best = report.winner.as_ref().map(|winner| {
             let times = Summary::new(&winner.times);
             json!({
@@ -222,36 +223,37 @@ pub fn json(head: &Head<'_>, reports: &[Report]) -> String {
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }
 
-/// A line on a terminal that shows how the search goes; else a line of text now and then.
-pub struct Sign {
+/// Shows the progress of a search: a status line on a terminal, else a line of text from time to
+/// time.
+pub struct ProgressLine {
     bar: ProgressBar,
     begin: Instant,
     budget: Option<Duration>,
     most: Option<usize>,
-    /// The best of each kernel that was shown.
+    /// The last best time of each kernel.
     best: BTreeMap<String, f64>,
-    /// When something was said last, where there is no terminal.
+    /// The time of the last line, without a terminal.
     said: Instant,
     trials: BTreeMap<String, usize>,
 }
 
-/// Without a terminal there is a line this often.
-const QUIET: Duration = Duration::from_secs(10);
+/// The interval of lines without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Sign {
-    /// At the beginning of a search.
+impl ProgressLine {
+    /// Starts the display.
     pub fn new(
         reporter: &Reporter,
         budget: Option<Duration>,
         most: Option<usize>,
         begin: Instant,
-    ) -> Sign {
+    ) -> ProgressLine {
         let bar = reporter.spinner("looking for candidates".to_string());
         let (best, trials) = (BTreeMap::new(), BTreeMap::new());
-        Sign { bar, begin, budget, most, best, said: Instant::now(), trials }
+        ProgressLine { bar, begin, budget, most, best, said: Instant::now(), trials }
     }
 
-    /// After some trials of a kernel.
+    /// Updates the display after trials of a kernel.
     pub fn show(&mut self, view: &TaskView<'_>) {
         self.trials.insert(view.name.to_string(), view.trials);
         let trials: usize = self.trials.values().sum();
@@ -267,7 +269,8 @@ impl Sign {
         let rate = trials as f64 / elapsed.as_secs_f64().max(1e-9);
         text.push_str(&format!(", {trials} trial{}, {rate:.1} a second", plural(trials)));
         if !view.failures.is_empty() {
-            let kinds = view.failures.iter().map(|(kind, count)| format!("{count} {kind}"));
+            let kinds =
+                view.failures.iter().map(|(kind, count)| format!("{count} {}", kind.name()));
             text.push_str(&format!(", {}", kinds.collect::<Vec<_>>().join(", ")));
         }
         match (self.budget, self.most) {
@@ -285,25 +288,27 @@ impl Sign {
         if let Some(best) = view.best {
             self.best.insert(view.name.to_string(), best);
         }
-        if self.bar.is_hidden() && (self.said.elapsed() >= QUIET || (better && known.is_none())) {
+        if self.bar.is_hidden()
+            && (self.said.elapsed() >= LINE_INTERVAL || (better && known.is_none()))
+        {
             eprintln!("{text}");
             self.said = Instant::now();
         }
         self.bar.set_message(text);
     }
 
-    /// Something that stays on the screen.
+    /// Prints a line that stays.
     pub fn note(&mut self, text: &str) {
         self.bar.suspend(|| eprintln!("{text}"));
     }
 
-    /// The search is over.
+    /// Ends the display.
     pub fn end(self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// The picture: the best rate of each kernel over the seconds of the search.
+/// Plots the best rate of each kernel over the seconds of the search.
 pub fn svg(reports: &[Report]) -> String {
     let computes =
         |report: &Report| report.work.flops >= report.work.bytes && report.work.flops > 0.0;

@@ -1,10 +1,10 @@
-//! `--runner 'COMMAND {}'`: batches are measured wherever a command runs a shell script: on
-//! another machine, by a job system.
+//! `--runner 'COMMAND {}'`: measures batches by a command that runs a shell script, for example on
+//! another machine by a job system.
 //!
-//! For each batch there is a directory beside the records, so that every machine that sees the
-//! records sees it: `in.json`, `out.json` and `job.sh`, whose path takes the place of `{}`.
-//! The command has to wait for the script's end. Of a search that was killed meanwhile the job goes
-//! on; the next one takes up what it found ([`leftovers`]).
+//! Each batch has a directory beside the records, so that every machine with access to the records
+//! can read it: `in.json`, `out.json` and `job.sh`, whose path replaces `{}`. The command must wait
+//! for the end of the script. If the search is killed meanwhile, the job continues, and the next
+//! search takes its outcomes ([`leftovers`]).
 
 use super::pool::right_seconds;
 use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut, Owner, Setup};
@@ -17,7 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How the names of batches' directories begin.
+/// The prefix of the directories of batches.
 const PREFIX: &str = ".tec-batch-";
 
 /// Measures by a command.
@@ -30,9 +30,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// For a command with a `{}` in it; its files lie beside the owner's records. A first batch
-    /// without candidates tells whether the command works, and the machine that it measures on,
-    /// which is returned if it is said.
+    /// Takes a command that contains `{}`. Runs an empty batch to check the command, and returns
+    /// the machine that it measures on, if the job reports one.
     pub fn new(
         setup: Setup,
         command: &str,
@@ -50,7 +49,7 @@ impl Runner {
             let help = "`--runner 'sh {}'` measures here; docs/TUNING.md says what a runner does";
             Box::new(Diag::global("E0603", why).help(help))
         })?;
-        // Its notes come again with the first candidates.
+        // The first candidates repeat its notes.
         Ok((runner, first.machine))
     }
 
@@ -84,17 +83,17 @@ impl Runner {
             OutputFile { path: path("job.sh"), bytes: script.into_bytes(), executable: true },
         ])
         .map_err(|diag| diag.message.clone())?;
-        // As long as this process lives, the batch is nobody else's.
+        // The lock keeps other searches from taking this batch while this process lives.
         let lock = File::open(path("in.json")).map_err(io)?;
         lock.try_lock().map_err(|error| format!("the batch cannot be locked: {error}"))?;
         let line = self.command.replace("{}", &quoted(&path("job.sh")));
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(&line).stdin(Stdio::null()).stdout(Stdio::null());
-        // Ctrl-C is for the search; what a job system runs goes on to its end.
+        // Ctrl-C goes to the search only; the job continues to its end.
         command.process_group(0);
         let output = command.output().map_err(io)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().lines().last().unwrap_or("it says nothing").to_string();
+        let said = said.trim().lines().last().unwrap_or("it printed nothing").to_string();
         let read = std::fs::read(path("out.json"));
         let text = match read {
             Ok(text) => text,
@@ -154,12 +153,12 @@ impl Measure for Runner {
     }
 }
 
-/// What jobs found whose search ended before them: of batches of the same owner and setup that no
-/// living process waits for. Their directories are removed.
+/// Returns the outcomes of jobs whose search ended before them: batches of the same owner and setup
+/// that no process has locked. Removes their directories.
 pub fn leftovers(setup: Setup, owner: Owner) -> Result<Vec<(Job, Outcome)>, Box<Diag>> {
     let (setup, owner) = everywhere(setup, owner)?;
     let mut found = Vec::new();
-    // Where nothing can be listed, nothing is left.
+    // Without a readable directory, nothing is left.
     let Ok(entries) = std::fs::read_dir(place(&owner)) else { return Ok(found) };
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -170,7 +169,7 @@ pub fn leftovers(setup: Setup, owner: Owner) -> Result<Vec<(Job, Outcome)>, Box<
         let Ok(file) = File::open(path.join("in.json")) else { continue };
         let Ok(batch) = serde_json::from_reader::<_, BatchIn>(&file) else { continue };
         let same = batch.format == BATCH_FORMAT && batch.setup == setup && batch.owner == owner;
-        // A comparison is made anew.
+        // Interleaved measurements are repeated.
         if !same || file.try_lock().is_err() {
             continue;
         }
@@ -182,7 +181,7 @@ pub fn leftovers(setup: Setup, owner: Owner) -> Result<Vec<(Job, Outcome)>, Box<
     Ok(found)
 }
 
-/// The candidates of a batch that are done.
+/// Returns the outcomes of a batch so far.
 fn finished(directory: &Path, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
     let read = |name: &str| std::fs::read(directory.join(name)).unwrap_or_default();
     if let Ok(out) = serde_json::from_slice::<BatchOut>(&read("out.json"))
@@ -197,7 +196,7 @@ fn finished(directory: &Path, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
     lines.filter_map(|line| Some((jobs.get(line.at)?.clone(), line.outcome))).collect()
 }
 
-/// With paths that mean the same in every directory.
+/// Makes paths absolute.
 fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|error| {
@@ -210,12 +209,12 @@ fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag
     Ok((setup, Owner { records, ..owner }))
 }
 
-/// Where the directories of batches lie.
+/// Returns the parent of the directories of batches.
 fn place(owner: &Owner) -> &Path {
     owner.records.parent().unwrap_or(Path::new("/"))
 }
 
-/// A path as one word of a shell's line.
+/// Quotes a path for the shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
 }

@@ -1,12 +1,12 @@
-//! Elements of a result by the interpreter, without the rest of it: each output is computed at a
-//! thousand places, and of what it reads as much as one place needs.
+//! Compares elements of an output with the interpreter: it computes a thousand elements, and only
+//! the parts of other stages that these need.
 //!
-//! The plain schedule with every stage attached to the innermost loop of the output says what an
-//! element needs. Its loops over the output become one loop over the places, which read their
-//! coordinates from tables. What the interpreter then runs are the same stages in the same order.
+//! With every stage attached to the innermost loop of the output, bounds inference gives the part of
+//! each stage that one element needs. One loop over the sampled elements, which reads their
+//! coordinates from tables, replaces the loops over the output. The interpreter then runs the same
+//! stages in the same order.
 
-use super::reference::SAMPLES;
-use super::worker::Bench;
+use super::harness::Harness;
 use crate::driver::{self, Trace};
 use crate::ir::cost::count_work;
 use crate::ir::interp::{Tensor, Trap, Value};
@@ -19,58 +19,60 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 
-/// Operations that the interpreter is given at most, which takes it about a minute.
-const MOST: f64 = 2e9;
+/// Elements of a stage's outputs that are compared.
+const SAMPLES: usize = 1000;
+/// The most operations that the interpreter runs, which takes about a minute.
+const MAX_OPERATIONS: f64 = 2e9;
 
-/// Why elements were not compared, or not found equal.
+/// Why elements were not compared, or are not equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
-    /// They cannot be computed alone, or not soon.
-    Unsampled(String),
-    /// They differ, or the interpreter stops: a defect.
-    Wrong(String),
+pub enum SampleError {
+    /// The interpreter cannot compute single elements, or not in reasonable time.
+    Unavailable(String),
+    /// They differ, or the interpreter traps: a bug of `tec`.
+    Mismatch(String),
 }
 
-impl From<String> for Trouble {
-    fn from(text: String) -> Trouble {
-        Trouble::Wrong(text)
+impl From<String> for SampleError {
+    fn from(text: String) -> SampleError {
+        SampleError::Mismatch(text)
     }
 }
 
-/// Compares elements of the outputs with the interpreter's: how many.
-pub fn check(bench: &Bench, outputs: &[Tensor]) -> Result<usize, Trouble> {
+/// Compares elements of the outputs with the interpreter's, and returns how many.
+pub fn check(harness: &Harness, outputs: &[Tensor]) -> Result<usize, SampleError> {
     let mut count = 0;
-    for stage in bench.graph.stages.iter().filter(|stage| stage.output) {
-        count += check_stage(bench, stage, outputs)?;
+    for stage in harness.graph.stages.iter().filter(|stage| stage.output) {
+        count += check_stage(harness, stage, outputs)?;
     }
     Ok(count)
 }
 
-fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize, Trouble> {
-    let names = outputs_of(&bench.plain);
+fn check_stage(harness: &Harness, stage: &Stage, outputs: &[Tensor]) -> Result<usize, SampleError> {
+    let names = outputs_of(&harness.default_loops);
     let place = |buffer: &Buffer| names.iter().position(|name| *name == buffer.name);
     let place = |buffer: &Buffer| place(buffer).expect("it is an output");
     let shape = &outputs[place(&stage.buffers[0])].shape;
     if shape.contains(&0) {
         return Ok(0);
     }
-    let points = choose(shape, bench.setup.seed);
-    let kernel = at_points(bench, stage, &points).map_err(Trouble::Unsampled)?;
+    let points = choose(shape, harness.setup.seed);
+    let kernel = at_points(harness, stage, &points).map_err(SampleError::Unavailable)?;
     let work = count_work(&kernel).flops.as_int().map_or(f64::INFINITY, |flops| flops as f64);
-    if work > MOST {
+    if work > MAX_OPERATIONS {
         let text = format!("{SAMPLES} elements take the interpreter {work:.0e} operations");
-        return Err(Trouble::Unsampled(text));
+        return Err(SampleError::Unavailable(text));
     }
-    let target = &bench.judge.target;
+    let target = &harness.reference_options.target;
     let expanded = expand_math::expand_math(kernel, target);
-    let kernel = expanded.map_err(|diag| Trouble::Unsampled(diag.to_string()))?;
-    let mut values = arguments(bench, &kernel, outputs);
+    let kernel = expanded.map_err(|diag| SampleError::Unavailable(diag.to_string()))?;
+    let mut values = arguments(harness, &kernel, outputs);
     let result = driver::interpret(&kernel, &mut values, &mut Trace::default());
     match result {
         Ok(Ok(())) => {}
-        Ok(Err(Trap::Memory(text))) => return Err(Trouble::Unsampled(text)),
-        Ok(Err(Trap::Check(text) | Trap::Bug(text))) => return Err(Trouble::Wrong(text)),
-        Err(failure) => return Err(Trouble::Wrong(format!("{failure:?}"))),
+        Ok(Err(Trap::Memory(text))) => return Err(SampleError::Unavailable(text)),
+        Ok(Err(Trap::Check(text) | Trap::Bug(text))) => return Err(SampleError::Mismatch(text)),
+        Err(failure) => return Err(SampleError::Mismatch(format!("{failure:?}"))),
     }
     for (param, value) in kernel.params.iter().zip(&values) {
         let (Param::Tensor { buffer, output: true, .. }, Value::Tensor(expected)) = (param, value)
@@ -78,12 +80,12 @@ fn check_stage(bench: &Bench, stage: &Stage, outputs: &[Tensor]) -> Result<usize
             continue;
         };
         let compared = compare(&outputs[place(buffer)], expected, &points, &buffer.name);
-        compared.map_err(Trouble::Wrong)?;
+        compared.map_err(SampleError::Mismatch)?;
     }
     Ok(points.len() * stage.buffers.len())
 }
 
-/// Places of a tensor, drawn, none left out of a small one; the corners are among them.
+/// Draws elements of a tensor, the first and the last among them; all of a small tensor.
 fn choose(shape: &[i64], seed: u64) -> Vec<Vec<i64>> {
     let count: i64 = shape.iter().product();
     let split = |mut at: i64| {
@@ -109,10 +111,10 @@ fn choose(shape: &[i64], seed: u64) -> Vec<Vec<i64>> {
     points
 }
 
-/// The kernel that computes the stage at these places only.
-fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel, String> {
-    let graph = restrict(&bench.graph, stage);
-    let mut schedule = Schedule::new(graph, &bench.judge.target);
+/// Returns the kernel that computes the stage at these points only.
+fn at_points(harness: &Harness, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel, String> {
+    let graph = restrict(&harness.graph, stage);
+    let mut schedule = Schedule::new(graph, &harness.reference_options.target);
     let last = StageId(schedule.stages.len() - 1);
     let own = schedule.stage(last);
     let mut data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);
@@ -135,25 +137,25 @@ fn at_points(bench: &Bench, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel
             Expr::cast(DType::Index, Expr::load(&table, vec![Expr::var(&index)]))
         })
         .collect();
-    let places = Places { axes: &axes, tables, index, count: points.len() as i64 };
+    let points_loop = Points { axes: &axes, tables, index, count: points.len() as i64 };
     let mut replaced = 0;
-    kernel.body = places.replace(kernel.body, &mut replaced);
+    kernel.body = points_loop.replace(kernel.body, &mut replaced);
     if replaced != axes.len() {
         crate::bug!("{replaced} loops of {} were found, not {}", stage.name, axes.len());
     }
     Ok(kernel)
 }
 
-/// The loop over places that stands for those over an output.
-struct Places<'a> {
+/// The loop over points that replaces the loops over an output.
+struct Points<'a> {
     axes: &'a [Var],
-    /// The coordinate of each axis at the place that `index` counts.
+    /// The coordinate of each axis at point number `index`.
     tables: Vec<Expr>,
     index: Var,
     count: i64,
 }
 
-impl Places<'_> {
+impl Points<'_> {
     fn replace(&self, stmt: Stmt, replaced: &mut usize) -> Stmt {
         let stmt = map_stmts(stmt, &mut |inner| self.replace(inner, replaced));
         let Stmt::For { var, min, extent, kind, body } = stmt else { return stmt };
@@ -169,7 +171,7 @@ impl Places<'_> {
     }
 }
 
-/// The part of a graph that one stage needs, with that stage as its only output.
+/// Returns the part of a graph that one stage needs, with that stage as its only output.
 fn restrict(graph: &Graph, stage: &Stage) -> Graph {
     let at = graph.stages.iter().position(|one| one.buffers == stage.buffers);
     let at = at.expect("it is a stage of the graph");
@@ -197,9 +199,9 @@ fn outputs_of(kernel: &Kernel) -> Vec<&str> {
     outputs.map(Param::name).collect()
 }
 
-/// The arguments of a kernel that has the same inputs and some of the outputs.
-fn arguments(bench: &Bench, kernel: &Kernel, outputs: &[Tensor]) -> Vec<Value> {
-    let names = outputs_of(&bench.plain);
+/// Returns the arguments of a kernel that has the same inputs and some of the outputs.
+fn arguments(harness: &Harness, kernel: &Kernel, outputs: &[Tensor]) -> Vec<Value> {
+    let names = outputs_of(&harness.default_loops);
     let value = |param: &Param| match param {
         Param::Tensor { buffer, output: true, .. } => {
             let at = names.iter().position(|name| *name == buffer.name).expect("it is an output");
@@ -207,8 +209,9 @@ fn arguments(bench: &Bench, kernel: &Kernel, outputs: &[Tensor]) -> Vec<Value> {
             Value::Tensor(Tensor { data, ..outputs[at].clone() })
         }
         other => {
-            let at = bench.plain.params.iter().position(|param| param.name() == other.name());
-            bench.values[at.expect("it has the same inputs")].clone()
+            let at =
+                harness.default_loops.params.iter().position(|param| param.name() == other.name());
+            harness.values[at.expect("it has the same inputs")].clone()
         }
     };
     kernel.params.iter().map(value).collect()
@@ -232,9 +235,56 @@ fn compare(
         };
         let (x, y) = (value(a), value(b));
         if a != b && !(x.is_nan() && y.is_nan()) {
-            let text = format!("{name}{point:?} is {x:e}, by the interpreter {y:e}");
+            let text = format!("{name}{point:?} is {x:e}, but the interpreter computes {y:e}");
             return Err(text + ": this is a bug in tec");
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::{MEMORY, Reference};
+    use super::*;
+    use crate::target::Target;
+
+    fn setup(file: &str, kernel: &str, define: &[&str]) -> super::super::protocol::Setup {
+        super::super::protocol::Setup {
+            file: format!("samples/{file}"),
+            kernel: kernel.to_string(),
+            target: Target::native().to_string(),
+            define: define.iter().map(|text| text.to_string()).collect(),
+            fp_contract: "fast".to_string(),
+            opt: 3,
+            input: Vec::new(),
+            var: Vec::new(),
+            scalar: Vec::new(),
+            seed: 0,
+            threads: 1,
+            memory: MEMORY,
+        }
+    }
+
+    #[test]
+    fn finds_one_wrong_bit_of_a_reference_output() {
+        driver::with_stack(|| {
+            let setups = [
+                setup("matmul_add.te", "matmul_add", &["N=64"]),
+                setup("softmax.te", "softmax", &["m=40", "n=50"]),
+            ];
+            for setup in setups {
+                let (mut harness, _) = Harness::open(setup).expect("a kernel");
+                let placed = harness.place_reference(Reference::Auto).expect("a schedule");
+                let options = &harness.reference_options;
+                let compiled = harness.compile_placed(&placed, options, &mut Trace::default());
+                let mut outputs = harness.run_reference(&compiled.expect("code")).expect("a call");
+                assert_eq!(check(&harness, &outputs), Ok(SAMPLES));
+                outputs[0].data[0] ^= 1;
+                let Err(SampleError::Mismatch(text)) = check(&harness, &outputs) else {
+                    panic!("the wrong bit is not found");
+                };
+                assert!(text.ends_with("this is a bug in tec"), "{text}");
+            }
+        });
+    }
 }

@@ -1,4 +1,4 @@
-//! The search for one kernel of a file: its space, its models, its measurements, its records.
+//! The search for one kernel of a file: cost evaluation, measurements, records.
 
 use super::log::Log;
 use crate::cli::bench::machine::{self, Isa, Machine};
@@ -9,15 +9,15 @@ use crate::te::Graph;
 use crate::tune::model::{Estimate, MachineModel};
 use crate::tune::records::Record;
 use crate::tune::search::budget::Progress;
-use crate::tune::search::{Guess, Model, Proposal, Search, Trial};
-use crate::tune::{Compared, Job, Measure, Outcome, Question, Space, TrialFailure, Verdict};
+use crate::tune::search::{CostModel, CostPrediction, Proposal, Search, Trial};
+use crate::tune::{Choice, Compared, Job, Measure, Outcome, Space, TrialFailure, Verdict};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the model needs to judge schedules of a kernel.
-pub struct Judge<'a> {
+/// Predicts the cost of a kernel's schedules.
+pub struct CostEvaluator<'a> {
     /// The kernel.
     pub graph: &'a Graph,
     /// How it is compiled.
@@ -26,30 +26,33 @@ pub struct Judge<'a> {
     pub machine: &'a MachineModel,
     /// Threads of parallel loops.
     pub threads: usize,
-    /// Defects of the compiler that candidates showed, each once.
+    /// Compiler bugs that candidates triggered, each once.
     pub bugs: &'a RefCell<Vec<String>>,
-    /// Candidates that were refused, by code, with a message of each.
+    /// Refused candidates by error code: their number, and an example.
     pub refused: RefCell<BTreeMap<String, (usize, String)>>,
 }
 
-impl Judge<'_> {
-    /// Itself as the search wants it.
-    pub fn model(&self) -> Box<Model<'_>> {
-        Box::new(|texts: &[&str]| -> Vec<Option<Guess>> { self.guesses(texts) })
+impl CostEvaluator<'_> {
+    /// Returns the cost model for the search.
+    pub fn model(&self) -> Box<CostModel<'_>> {
+        Box::new(|texts: &[&str]| -> Vec<Option<CostPrediction>> { self.predictions(texts) })
     }
 
-    /// What the model makes of some schedules.
-    pub fn guesses(&self, texts: &[&str]) -> Vec<Option<Guess>> {
-        let Judge { graph, options, machine, threads, .. } = self;
+    /// Predicts some schedules.
+    pub fn predictions(&self, texts: &[&str]) -> Vec<Option<CostPrediction>> {
+        let CostEvaluator { graph, options, machine, threads, .. } = self;
         let estimates = driver::estimate_texts(graph, texts, options, machine, *threads);
-        estimates.into_iter().map(|estimate| self.guess(estimate)).collect()
+        estimates.into_iter().map(|estimate| self.prediction(estimate)).collect()
     }
 
-    fn guess(&self, estimate: std::result::Result<Estimate, Failure>) -> Option<Guess> {
+    fn prediction(
+        &self,
+        estimate: std::result::Result<Estimate, Failure>,
+    ) -> Option<CostPrediction> {
         match estimate {
             Ok(Estimate { seconds, mut features, .. }) => {
                 features.push(seconds.max(1e-12).ln());
-                Some(Guess { seconds, features })
+                Some(CostPrediction { seconds, features })
             }
             Err(Failure::User(diags)) => {
                 let mut refused = self.refused.borrow_mut();
@@ -71,7 +74,7 @@ impl Judge<'_> {
     }
 }
 
-/// The machine that the model counts with, and its limits if they were measured before.
+/// Returns the model's machine, and this machine's limits if it can run code for the target.
 pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Machine>) {
     let typical = MachineModel::typical(&options.target);
     if !options.target.runs_here() {
@@ -88,53 +91,53 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
     (known.refine(typical), Some(known))
 }
 
-/// Trials of earlier runs that are as good as a search's own.
+/// Recorded trials that a search resumes.
 pub struct Recalled {
-    /// How many.
+    /// The number of resumed trials.
     pub count: usize,
-    /// And how many ran then, but have schedules that are refused now.
+    /// The number of trials that ran, but whose schedules are refused now.
     pub refused: usize,
 }
 
-/// A kernel that is being tuned.
+/// The search for a kernel.
 pub struct Task<'a> {
     /// Its name.
     pub name: String,
-    /// What was tried, and what to try.
+    /// The search.
     pub search: Search<'a>,
-    /// What another batch is expected to bring.
+    /// The expected gain of another batch.
     pub progress: Progress,
-    /// What a call does.
+    /// The work of a call.
     pub work: Work,
-    /// How fast it could be, if the machine's limits are known.
+    /// The roofline, if the machine's limits are known.
     pub roof: Option<Roof>,
-    /// Where its trials are kept, and what is said of each.
+    /// The records.
     pub log: Log,
-    /// Files of candidates that computed wrongly.
+    /// Files of candidates with wrong results.
     pub wrong: Vec<PathBuf>,
     /// Trials of this run.
     pub trials: usize,
-    /// The best after each trial of this run: seconds since it began, seconds of a call.
+    /// The best after each improvement in this run: seconds since its start, seconds of a call.
     pub curve: Vec<(f64, f64)>,
-    /// When the search is to end.
+    /// The end of the search.
     pub ends: Option<Instant>,
     measure: Box<dyn Measure>,
     begin: Instant,
-    /// What measuring the trials of this run took.
+    /// The time of this run's trials.
     spent: Duration,
 }
 
-/// A call may take this many times as long as the best.
-const PATIENCE: f64 = 6.0;
-/// But never less.
-const SHORTEST: Duration = Duration::from_millis(50);
-/// The first candidates may take this long.
-const LONGEST: Duration = Duration::from_secs(10);
-/// Candidates that are measured again, in turns, at the end.
-const LEADERS: usize = 4;
+/// The time limit of a call, relative to the best.
+const TIME_LIMIT_FACTOR: f64 = 6.0;
+/// The least time limit of a call.
+const MIN_TIME_LIMIT: Duration = Duration::from_millis(50);
+/// The time limit of the first candidates, and the greatest one.
+const MAX_TIME_LIMIT: Duration = Duration::from_secs(10);
+/// Candidates that are measured again, interleaved, at the end.
+const FINALISTS: usize = 4;
 
 impl<'a> Task<'a> {
-    /// At the beginning of a search.
+    /// Returns a task without trials.
     pub fn new(
         measure: Box<dyn Measure>,
         search: Search<'a>,
@@ -163,14 +166,13 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Takes up trials of earlier runs: those of this workload on this machine are as good as its
-    /// own, those of others teach, and the best of the same kernel in other sizes are where the
-    /// search begins. Where a space is given, a schedule's knobs, only what it can write is its
-    /// own. How many of its own there were.
+    /// Resumes recorded trials. Trials of this workload on this machine become trials of this
+    /// search, if `space` is none or can write them. The learned model learns from trials of other
+    /// workloads, and the best candidates of the same kernel in other sizes seed the search.
     pub fn recall(
         &mut self,
         records: &[Record],
-        judge: &Judge<'_>,
+        evaluator: &CostEvaluator<'_>,
         space: Option<&dyn Space>,
     ) -> Recalled {
         let context = &self.log.context;
@@ -182,32 +184,32 @@ impl<'a> Task<'a> {
                 && record.threads == context.threads
                 && record.fp_contract == context.fp_contract
                 && record.kernel == context.kernel
-                // What a runner did not do was not tried.
+                // A failure of the runner says nothing about the candidate.
                 && !matches!(record.failure, Some(TrialFailure::Runner(_)))
                 && space.is_none_or(|space| writes(space, record))
         };
         let own: Vec<&Record> = records.iter().filter(own).collect();
         let texts: Vec<&str> = own.iter().map(|record| &record.schedule[..]).collect();
-        let guesses = judge.guesses(&texts);
-        let trial = |(record, guess): (&&Record, Option<Guess>)| {
+        let predictions = evaluator.predictions(&texts);
+        let trial = |(record, prediction): (&&Record, Option<CostPrediction>)| {
             Some(Trial {
                 proposal: Proposal {
                     answers: answers_of(record),
                     text: record.schedule.clone(),
-                    guess: guess?,
+                    prediction: prediction?,
                 },
                 outcome: record.outcome(),
             })
         };
-        let ran = own.iter().zip(&guesses).filter(|(record, _)| record.seconds().is_some());
-        let refused = ran.filter(|(_, guess)| guess.is_none()).count();
-        let trials: Vec<Trial> = own.iter().zip(guesses).filter_map(trial).collect();
+        let ran = own.iter().zip(&predictions).filter(|(record, _)| record.seconds().is_some());
+        let refused = ran.filter(|(_, prediction)| prediction.is_none()).count();
+        let trials: Vec<Trial> = own.iter().zip(predictions).filter_map(trial).collect();
         let count = trials.len();
-        self.search.teach(&self.foreign(records));
+        self.search.add_foreign_trials(&self.foreign(records));
         let kin = records.iter().rev().filter(|one| self.is_kin(one));
         let kin: Vec<BTreeMap<String, String>> = kin.map(answers_of).collect();
         self.search.seed(kin.into_iter());
-        self.search.tell(trials);
+        self.search.add_trials(trials);
         if count > 0 {
             self.progress.best.push(self.best_seconds());
         }
@@ -223,28 +225,32 @@ impl<'a> Task<'a> {
             && (record.workload != context.workload || record.vars != context.vars)
     }
 
-    /// Whether it is of the same kernel in another size, and one of the best there.
+    /// Whether a record is one of the best of the same kernel in another size.
     fn is_kin(&self, record: &Record) -> bool {
         self.is_foreign(record) && record.kernel == self.log.context.kernel && record.in_turns
     }
 
-    /// Trials of other workloads, as far as the records say what the model saw of them.
+    /// Returns the trials of other workloads whose records have features.
     fn foreign(&self, records: &[Record]) -> Vec<Trial> {
         let trial = |record: &Record| {
             let expected = record.features.last()?.exp();
-            let guess = Guess { seconds: expected, features: record.features.clone() };
+            let prediction =
+                CostPrediction { seconds: expected, features: record.features.clone() };
             let (answers, text) = (answers_of(record), record.schedule.clone());
-            Some(Trial { proposal: Proposal { answers, text, guess }, outcome: record.outcome() })
+            Some(Trial {
+                proposal: Proposal { answers, text, prediction },
+                outcome: record.outcome(),
+            })
         };
         records.iter().filter(|record| self.is_foreign(record)).filter_map(trial).collect()
     }
 
-    /// Seconds of the best call.
+    /// Seconds of the best candidate.
     pub fn best_seconds(&self) -> Option<f64> {
         self.search.best().and_then(Trial::seconds)
     }
 
-    /// Measures up to `count` candidates more, and keeps a record of each as soon as it is known.
+    /// Measures up to `count` more candidates, and records each before the next begins.
     pub fn batch(
         &mut self,
         count: usize,
@@ -252,7 +258,7 @@ impl<'a> Task<'a> {
     ) -> Result<()> {
         let proposals = self.search.propose(count);
         self.progress.exhausted = proposals.is_empty();
-        // A few at a time, so that whoever wants to stop does not wait long.
+        // A few at a time, so that the search can stop soon.
         let mut proposals = &proposals[..];
         while !proposals.is_empty() {
             let (few, rest) = proposals.split_at(self.at_once().min(proposals.len()));
@@ -260,8 +266,9 @@ impl<'a> Task<'a> {
             let start = Instant::now();
             let best = self.best_seconds();
             let limit = match best {
-                Some(best) => Duration::from_secs_f64(best * PATIENCE).clamp(SHORTEST, LONGEST),
-                None => LONGEST,
+                Some(best) => Duration::from_secs_f64(best * TIME_LIMIT_FACTOR)
+                    .clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT),
+                None => MAX_TIME_LIMIT,
             };
             let jobs: Vec<Job> = few.iter().map(|one| job(one, limit)).collect();
             let mut kept = Ok(Vec::new());
@@ -280,7 +287,7 @@ impl<'a> Task<'a> {
             let trials = trials
                 .map(|(proposal, outcome)| Trial { proposal: proposal.clone(), outcome })
                 .collect();
-            self.search.tell(trials);
+            self.search.add_trials(trials);
             let now = self.best_seconds();
             if let Some(seconds) = now.filter(|_| now != best) {
                 self.curve.push((self.begin.elapsed().as_secs_f64(), seconds));
@@ -300,26 +307,27 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Measures the leaders again in turns, so that the best is not merely the luckiest: as many as
+    /// Measures the best candidates again, interleaved, to exclude lucky measurements: as many as
     /// there is time for until `ends`.
     pub fn decide(&mut self, seconds: f64, ends: Option<Instant>) -> Result<Option<Winner>> {
-        // Each is compiled and checked before the comparison begins.
-        let count = ends.map_or(LEADERS, |ends| {
+        // The comparison first compiles and checks each candidate.
+        let count = ends.map_or(FINALISTS, |ends| {
             let left = ends.saturating_duration_since(Instant::now()).as_secs_f64() - seconds;
-            ((left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize).min(LEADERS)
+            ((left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize).min(FINALISTS)
         });
-        let leaders: Vec<Proposal> =
-            self.search.leaders(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
-        let Some(first) = leaders.first() else { return Ok(None) };
+        let finalists: Vec<Proposal> =
+            self.search.fastest(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
+        let Some(first) = finalists.first() else { return Ok(None) };
         let alone = self.best_seconds().unwrap_or(f64::INFINITY);
         if count == 0 {
             return Ok(self.measured_alone(first, alone));
         }
-        let limit = Duration::from_secs_f64(alone * PATIENCE).clamp(SHORTEST, LONGEST);
-        let jobs: Vec<Job> = leaders.iter().map(|one| job(one, limit)).collect();
+        let limit = Duration::from_secs_f64(alone * TIME_LIMIT_FACTOR)
+            .clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT);
+        let jobs: Vec<Job> = finalists.iter().map(|one| job(one, limit)).collect();
         let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
         let mut best: Option<Winner> = None;
-        for (proposal, outcome) in leaders.iter().zip(&outcomes) {
+        for (proposal, outcome) in finalists.iter().zip(&outcomes) {
             self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
             let trial = Trial { proposal: proposal.clone(), outcome: outcome.clone() };
             if let (Some(seconds), Outcome::Measured { times, .. }) = (trial.seconds(), outcome)
@@ -328,24 +336,24 @@ impl<'a> Task<'a> {
                 best = Some(Winner { trial, seconds, times: times.clone() });
             }
         }
-        // Where none could be measured again the first measurement holds.
+        // If no candidate could be measured again, the first measurement counts.
         Ok(best.or_else(|| self.measured_alone(first, alone)))
     }
 
-    /// A trial with its own measurement.
+    /// Returns a trial with its own measurement.
     fn measured_alone(&self, proposal: &Proposal, seconds: f64) -> Option<Winner> {
         let trial = self.search.trials().iter().find(|one| one.proposal.text == proposal.text)?;
         let Outcome::Measured { times, .. } = &trial.outcome else { return None };
         Some(Winner { trial: trial.clone(), seconds, times: times.clone() })
     }
 
-    /// Seconds that a trial of this run took.
+    /// Returns the mean seconds of a trial of this run.
     fn seconds_of_trial(&self) -> f64 {
         self.spent.as_secs_f64() / self.trials.max(1) as f64
     }
 
-    /// How many candidates are measured before it is asked whether the search is over: one where
-    /// several could last longer than there is time.
+    /// Returns how many candidates are measured between checks of the limits: one if several could
+    /// exceed the time.
     fn at_once(&self) -> usize {
         const FEW: usize = 4;
         let Some(ends) = self.ends else { return FEW };
@@ -353,13 +361,13 @@ impl<'a> Task<'a> {
         if self.trials == 0 || left < 2.0 * FEW as f64 * self.seconds_of_trial() { 1 } else { FEW }
     }
 
-    /// What the user should know of the measurements.
+    /// Returns new notes for the user about the measurements.
     pub fn notes(&mut self) -> Vec<String> {
         self.measure.notes()
     }
 
-    /// How many trials came to nothing, by kind, with an example of each.
-    pub fn failures(&self) -> BTreeMap<&'static str, (usize, String)> {
+    /// Counts failed trials by kind, with an example of each.
+    pub fn failures(&self) -> BTreeMap<FailureKind, (usize, String)> {
         let mut kinds = BTreeMap::new();
         for trial in self.search.trials() {
             let Some((kind, example)) = failure_of(&trial.outcome) else { continue };
@@ -369,27 +377,27 @@ impl<'a> Task<'a> {
     }
 }
 
-/// What may be watched of a task while it runs.
+/// The progress of a running task.
 pub struct TaskView<'a> {
     /// The kernel.
     pub name: &'a str,
-    /// Seconds of the best call.
+    /// Seconds of the best candidate.
     pub best: Option<f64>,
-    /// What a call does.
+    /// The work of a call.
     pub work: &'a Work,
     /// Trials of this run.
     pub trials: usize,
-    /// Those that came to nothing, by kind.
-    pub failures: BTreeMap<&'static str, usize>,
+    /// Failed trials by kind.
+    pub failures: BTreeMap<FailureKind, usize>,
 }
 
-/// The best candidate, measured in turns with others.
+/// The best candidate.
 pub struct Winner {
-    /// What was measured, and what came out.
+    /// The trial.
     pub trial: Trial,
     /// Seconds of a call, the median.
     pub seconds: f64,
-    /// Seconds of a call, of each round.
+    /// Seconds of a call in each round.
     pub times: Vec<f64>,
 }
 
@@ -398,13 +406,13 @@ fn job(proposal: &Proposal, limit: Duration) -> Job {
     Job { text: proposal.text.clone(), limit, decisions }
 }
 
-/// Whether a space writes the schedule of a record for the answers that led to it.
+/// Whether a space writes the schedule of a record for its decisions.
 fn writes(space: &dyn Space, record: &Record) -> bool {
     let answers = answers_of(record);
-    let answer = |question: &Question| {
-        let known = answers.get(&question.name);
-        let at = known.and_then(|known| question.choices.iter().position(|one| one == known));
-        at.unwrap_or(question.default)
+    let answer = |choice: &Choice| {
+        let known = answers.get(&choice.name);
+        let at = known.and_then(|known| choice.options.iter().position(|one| one == known));
+        at.unwrap_or(choice.default)
     };
     space.replay(&mut { answer }).text == record.schedule
 }
@@ -413,7 +421,7 @@ fn answers_of(record: &Record) -> BTreeMap<String, String> {
     record.decisions.iter().cloned().collect()
 }
 
-/// Keeps a trial; the path of the failing case, if it is one.
+/// Records a trial; returns the path of the failing case if its results are wrong.
 fn add(
     log: &mut Log,
     proposal: &Proposal,
@@ -421,24 +429,65 @@ fn add(
     outcome: &Outcome,
 ) -> Result<Option<PathBuf>> {
     let decisions = proposal.answers.clone().into_iter().collect();
-    log.add(&proposal.text, (decisions, &proposal.guess.features), in_turns, outcome)
+    log.add(&proposal.text, (decisions, &proposal.prediction.features), in_turns, outcome)
 }
 
-/// The kind of a failure, and what it says.
-pub fn failure_of(outcome: &Outcome) -> Option<(&'static str, String)> {
+/// The kinds of trials without a valid time, in the order in which they are printed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FailureKind {
+    /// The compiler failed.
+    Bug,
+    /// The process ended by a signal.
+    Crash,
+    /// A call returned an error.
+    Error,
+    /// The process ran out of memory.
+    Memory,
+    /// The schedule was refused.
+    Refused,
+    /// The runner failed.
+    Runner,
+    /// It took too long.
+    Timeout,
+    /// The results were wrong.
+    Wrong,
+}
+
+impl FailureKind {
+    /// The word that is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Bug => "bug",
+            FailureKind::Crash => "crash",
+            FailureKind::Error => "error",
+            FailureKind::Memory => "memory",
+            FailureKind::Refused => "refused",
+            FailureKind::Runner => "runner",
+            FailureKind::Timeout => "timeout",
+            FailureKind::Wrong => "wrong",
+        }
+    }
+}
+
+/// The kind of a failure, with its message.
+pub fn failure_of(outcome: &Outcome) -> Option<(FailureKind, String)> {
     Some(match outcome {
         Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {
-            ("wrong", format!("a result was off by {ulp} ULP; this is a defect of tec"))
+            (FailureKind::Wrong, format!("a result was off by {ulp} ULP; this is a bug in tec"))
         }
         Outcome::Measured { .. } => return None,
         Outcome::Failed(failure) => match failure {
-            TrialFailure::Refused(why) => ("refused", why.clone()),
-            TrialFailure::Bug(why) => ("bug", format!("{why}; this is a defect of tec")),
-            TrialFailure::Timeout => ("timeout", "much slower than the best".to_string()),
-            TrialFailure::Crash { signal } => ("crash", format!("signal {signal}")),
-            TrialFailure::Memory => ("memory", "it took more memory than it may".to_string()),
-            TrialFailure::Call(why) => ("error", why.clone()),
-            TrialFailure::Runner(why) => ("runner", why.clone()),
+            TrialFailure::Refused(why) => (FailureKind::Refused, why.clone()),
+            TrialFailure::Bug(why) => (FailureKind::Bug, format!("{why}; this is a bug in tec")),
+            TrialFailure::Timeout => {
+                (FailureKind::Timeout, "much slower than the best".to_string())
+            }
+            TrialFailure::Crash { signal } => (FailureKind::Crash, format!("signal {signal}")),
+            TrialFailure::Memory => {
+                (FailureKind::Memory, "it exceeded the memory limit".to_string())
+            }
+            TrialFailure::Call(why) => (FailureKind::Error, why.clone()),
+            TrialFailure::Runner(why) => (FailureKind::Runner, why.clone()),
         },
     })
 }

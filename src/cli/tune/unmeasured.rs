@@ -1,11 +1,11 @@
-//! `tec tune` where nothing can be measured: the best schedules by the cost model alone.
+//! `tec tune` without measurements: the best schedules by the cost model alone.
 //!
-//! Nothing is recorded, because records hold measurements. What is printed says so, with the terms
-//! of the estimate, and can be pasted into the file like what was measured.
+//! Nothing is recorded, because records hold measurements. The output states this and lists the
+//! terms of the estimate.
 
 use super::edit;
 use super::report::Packed;
-use super::task::Judge;
+use super::task::CostEvaluator;
 use crate::cli::bench::work::Work;
 use crate::cli::estimate::table;
 use crate::cli::report::Reporter;
@@ -13,49 +13,49 @@ use crate::cli::text::{duration, plural};
 use crate::driver::{self, Failure, Options};
 use crate::tune::Space;
 use crate::tune::model::{Estimate, MachineModel};
-use crate::tune::search::{Model, Proposal, Unmeasured};
+use crate::tune::search::{CostModel, ModelSearch, Proposal};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Candidates at the beginning, drawn at random.
-const FIRST: usize = 256;
-/// Without limits of the user's the search ends after so many generations that brought nothing.
-const PATIENCE: usize = 12;
+/// Random candidates at the beginning.
+const INITIAL_CANDIDATES: usize = 256;
+/// Generations without an improvement after which the search ends, unless the user gave limits.
+const MAX_IDLE_GENERATIONS: usize = 12;
 
-/// When to stop.
+/// The limits of the search.
 pub struct Limits<'a> {
-    /// Of all kernels together.
+    /// The time for all kernels together.
     pub budget: Option<Duration>,
-    /// Candidates, all kernels together.
+    /// The candidates for all kernels together.
     pub candidates: Option<usize>,
-    /// Whether the user gave any of the two: otherwise it ends where nothing better is found.
+    /// Whether the user gave one of these; otherwise the search ends without improvements.
     pub given: bool,
-    /// Ctrl-C.
+    /// Set by Ctrl-C.
     pub stopped: &'a AtomicBool,
 }
 
-/// What came out for a kernel.
-pub struct Found {
+/// The result of a kernel.
+pub struct EstimatedKernel {
     name: String,
-    /// What a call does, if its arguments say so.
+    /// The work of a call, if its arguments are known.
     work: Option<Work>,
     candidates: usize,
     refused: BTreeMap<String, (usize, String)>,
     best: Option<(Proposal, Estimate)>,
-    /// What the best is estimated to have packed ahead.
+    /// The inputs that the best candidate packs ahead.
     packed: Option<Packed>,
     /// The best estimate over the seconds of the search.
     curve: Vec<(f64, f64)>,
     took: Duration,
 }
 
-/// What all kernels of a run have in common.
-pub struct Head<'a> {
-    /// How they are compiled.
+/// What all kernels of a run share.
+pub struct EstimateInfo<'a> {
+    /// The compile options.
     pub options: &'a Options,
-    /// Whose speed is estimated.
+    /// The machine of the estimates.
     pub machine: &'a MachineModel,
     /// Threads of parallel loops.
     pub threads: usize,
@@ -63,26 +63,26 @@ pub struct Head<'a> {
     pub why: &'a str,
 }
 
-/// Searches for one kernel's schedule: its part of the limits is one in `parts`.
+/// Searches for one kernel's schedule with one part in `parts` of the limits.
 pub fn search(
-    judge: &Judge<'_>,
-    (space, model): (&dyn Space, &Model<'_>),
+    evaluator: &CostEvaluator<'_>,
+    (space, model): (&dyn Space, &CostModel<'_>),
     work: Option<Work>,
     (limits, parts): (&Limits<'_>, usize),
     seed: u64,
     reporter: &Reporter,
-) -> Result<Found, Failure> {
+) -> Result<EstimatedKernel, Failure> {
     let begin = Instant::now();
-    let name = judge.graph.name.clone();
+    let name = evaluator.graph.name.clone();
     let budget = limits.budget.map(|budget| budget / parts as u32);
     let most = limits.candidates.map(|all| (all / parts).max(1));
     let bar = reporter.spinner(format!("{name}: looking for candidates"));
-    let first = most.map_or(FIRST, |most| (most / 3).clamp(1, FIRST));
-    let mut search = Unmeasured::new(space, model, first, seed);
+    let first = most.map_or(INITIAL_CANDIDATES, |most| (most / 3).clamp(1, INITIAL_CANDIDATES));
+    let mut search = ModelSearch::new(space, model, first, seed);
     let (mut curve, mut best, mut idle): (Vec<(f64, f64)>, f64, usize) =
         (Vec::new(), f64::INFINITY, 0);
     loop {
-        let seconds = search.best().map_or(f64::INFINITY, |one| one.guess.seconds);
+        let seconds = search.best().map_or(f64::INFINITY, |one| one.prediction.seconds);
         idle += 1;
         if seconds < best {
             (best, idle) = (seconds, 0);
@@ -91,30 +91,44 @@ pub fn search(
         }
         let over = limits.stopped.load(Ordering::SeqCst)
             || budget.is_some_and(|budget| begin.elapsed() >= budget)
-            || most.is_some_and(|most| search.judged() >= most)
-            || !limits.given && idle > PATIENCE;
-        // A generation may hold nothing new by chance; small spaces never do again.
-        if over || !search.step() && idle > PATIENCE {
+            || most.is_some_and(|most| search.evaluated() >= most)
+            || !limits.given && idle > MAX_IDLE_GENERATIONS;
+        // A generation may have no new candidate by chance; a small space is exhausted.
+        if over || !search.step() && idle > MAX_IDLE_GENERATIONS {
             break;
         }
     }
     bar.finish_and_clear();
-    let candidates = search.judged();
+    let candidates = search.evaluated();
     let best = match search.best() {
         None => None,
         Some(one) => {
-            let (graph, options) = (judge.graph, judge.options);
-            let again =
-                driver::estimate_text(graph, &one.text, options, judge.machine, judge.threads);
+            let (graph, options) = (evaluator.graph, evaluator.options);
+            let again = driver::estimate_text(
+                graph,
+                &one.text,
+                options,
+                evaluator.machine,
+                evaluator.threads,
+            );
             Some((one.clone(), again?))
         }
     };
-    let packed = best.as_ref().and_then(|(one, _)| Packed::of(judge, &one.text));
-    let refused = judge.refused.borrow().clone();
-    Ok(Found { name, work, candidates, refused, best, packed, curve, took: begin.elapsed() })
+    let packed = best.as_ref().and_then(|(one, _)| Packed::of(evaluator, &one.text));
+    let refused = evaluator.refused.borrow().clone();
+    Ok(EstimatedKernel {
+        name,
+        work,
+        candidates,
+        refused,
+        best,
+        packed,
+        curve,
+        took: begin.elapsed(),
+    })
 }
 
-/// The machine of the table, in words.
+/// Describes the machine of the table.
 pub fn machine_text(machine: &MachineModel) -> String {
     match (&machine.gpu, &machine.target.gpu) {
         (Some(gpu), Some(named)) => format!(
@@ -125,8 +139,8 @@ pub fn machine_text(machine: &MachineModel) -> String {
     }
 }
 
-/// The schedules, what is said about them in comments.
-pub fn text(head: &Head<'_>, all: &[Found]) -> String {
+/// Returns the schedules, with notes in comments.
+pub fn text(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
     let mut text = String::new();
     for (at, found) in all.iter().enumerate() {
         if at > 0 {
@@ -144,8 +158,8 @@ pub fn text(head: &Head<'_>, all: &[Found]) -> String {
     text
 }
 
-fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
-    let Found { name, candidates, took, .. } = found;
+fn lines_of(head: &EstimateInfo<'_>, found: &EstimatedKernel) -> Vec<String> {
+    let EstimatedKernel { name, candidates, took, .. } = found;
     let mut lines = vec![
         format!(
             "{name} on {}{}: an estimate, nothing was measured ({})",
@@ -164,9 +178,7 @@ fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
         ),
     ];
     match &found.best {
-        None => {
-            lines.push("every candidate was refused: nothing is better than no schedule".into())
-        }
+        None => lines.push("every candidate was refused: use the default schedule".into()),
         Some((_, estimate)) => {
             let seconds = estimate.seconds;
             let mut best = format!("the best is estimated to take {}", duration(seconds));
@@ -190,9 +202,9 @@ fn lines_of(head: &Head<'_>, found: &Found) -> Vec<String> {
     lines
 }
 
-/// The same for programs.
-pub fn json(head: &Head<'_>, all: &[Found]) -> String {
-    let kernel = |found: &Found| {
+/// Returns the results as JSON.
+pub fn json(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
+    let kernel = |found: &EstimatedKernel| {
         let refused: BTreeMap<&str, usize> =
             found.refused.iter().map(|(code, (count, _))| (&code[..], *count)).collect();
         let best = found.best.as_ref().map(|(best, estimate)| {
@@ -227,8 +239,8 @@ pub fn json(head: &Head<'_>, all: &[Found]) -> String {
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }
 
-/// The picture: the best estimate of each kernel over the seconds of the search.
-pub fn svg(all: &[Found]) -> String {
+/// Plots the best estimate of each kernel over the seconds of the search.
+pub fn svg(all: &[EstimatedKernel]) -> String {
     let computes = |work: &Work| work.flops >= work.bytes && work.flops > 0.0;
     let gflops = all.iter().any(|found| found.work.as_ref().is_some_and(computes));
     let lines = all.iter().map(|found| {

@@ -1,4 +1,4 @@
-//! What the results of a candidate are worth beside the reference output.
+//! Compares the results of a candidate with the reference output.
 
 use super::super::data;
 use crate::ir::DType;
@@ -6,9 +6,10 @@ use crate::ir::interp::Tensor;
 use crate::te::{Body, Graph};
 use crate::tune::Verdict;
 
-/// How far the results of a kernel that says `reassociate` may be from the declared order's, as a
-/// part of the largest result: `n` terms in any order differ by less than `n` roundings each, and
-/// what follows rounds once more. The factor 4 is for what is computed from such sums.
+/// Returns the bound of the difference between reordered results and those of the declared order,
+/// relative to the largest result: sums of `n` terms in two orders differ by less than `n`
+/// roundings each, and later stages round once more. The factor 4 allows for stages that use such
+/// sums.
 pub fn bound(graph: &Graph) -> f64 {
     let mut bound = 0.0;
     for stage in &graph.stages {
@@ -17,7 +18,7 @@ pub fn bound(graph: &Graph) -> f64 {
         bound += 2.0 * stored;
         if let Body::Reduce(reduction) = &stage.body {
             let summed = types.map(|dtype| rounding(dtype.compute_type())).fold(0.0, f64::max);
-            // Terms whose number is known at run time only are taken to be many.
+            // A run-time number of terms is taken to be large.
             let extents = reduction.axes.iter().map(|axis| axis.extent.as_int().unwrap_or(1 << 12));
             bound += 4.0 * summed * extents.map(|extent| extent.max(1) as f64).product::<f64>();
         }
@@ -25,7 +26,7 @@ pub fn bound(graph: &Graph) -> f64 {
     bound.min(0.125)
 }
 
-/// Half a unit of the last place of 1.
+/// Returns half a unit in the last place of 1.
 fn rounding(dtype: DType) -> f64 {
     match dtype {
         DType::Float64 => f64::EPSILON / 2.0,
@@ -36,8 +37,7 @@ fn rounding(dtype: DType) -> f64 {
     }
 }
 
-/// Compares the outputs' bytes with the reference; `bound` is there where the order of sums is the
-/// schedule's.
+/// Compares outputs with the reference; `bound` is given if the schedule reorders sums.
 pub fn verdict(actual: &[&[u8]], expected: &[Tensor], bound: Option<f64>) -> Verdict {
     assert_eq!(actual.len(), expected.len(), "one for each output");
     let (mut ulp, mut differs, mut wrong) = (0.0, false, false);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_count_unless_the_order_of_sums_is_free() {
+    fn results_must_be_bit_exact_unless_sums_are_reordered() {
         let expected = [tensor(&[1.0, -2.0, f32::NAN])];
         let next = f32::from_bits(1.0f32.to_bits() + 3);
         let near = tensor(&[next, -2.0, f32::NAN]);

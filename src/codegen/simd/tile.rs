@@ -10,7 +10,7 @@ use super::nest::Selector;
 use super::plan::TileColumn;
 use super::table::VOp;
 use crate::ir::Buffer;
-use crate::simd_ops::ROW_CHUNK_BYTES;
+use crate::ir::limits::ROW_CHUNK_BYTES;
 use regalloc2::VReg;
 
 impl Selector<'_> {

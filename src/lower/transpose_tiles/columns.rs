@@ -2,12 +2,13 @@
 
 use crate::ir::arith::{Facts, Poly};
 use crate::ir::equal::equal;
+use crate::ir::limits::ROW_CHUNK_BYTES;
 use crate::ir::visit::{
     Memo, NodeSet, for_each_child, for_each_expr, map_children, map_exprs, mentions, reads_memory,
     walk_nodes,
 };
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
-use crate::simd_ops::{ROW_CHUNK_BYTES, masks_elements};
+use crate::simd_ops::masks_elements;
 use crate::target::SimdIsa;
 
 /// A load of elements at a constant or run-time stride.

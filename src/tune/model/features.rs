@@ -1,14 +1,14 @@
-//! Numbers about a plan for a model that learns.
+//! The inputs of the learned model.
 
 use super::machine::MachineModel;
-use super::plan::{Plan, Work};
+use super::plan::{CostPlan, Work};
 use super::traffic::Traffic;
 use super::{Term, Unit};
 
-/// How many numbers an estimate has.
+/// The number of features.
 pub const FEATURES: usize = 52;
 
-/// The terms in the order of the features.
+/// The terms, in the order of the features.
 const TERMS: [&str; 22] = [
     "multiply-adds",
     "arithmetic",
@@ -34,9 +34,9 @@ const TERMS: [&str; 22] = [
     "calls",
 ];
 
-/// The features: logarithms of what is counted, so that twice as much is one more.
+/// Returns the features: binary logarithms of counts, so that twice as much is one more.
 pub(super) fn features(
-    plan: &Plan,
+    plan: &CostPlan,
     machine: &MachineModel,
     traffic: &Traffic,
     terms: &[(Term, f64)],

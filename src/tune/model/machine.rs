@@ -1,79 +1,79 @@
-//! What the model knows of a machine: how many operations of which kind it does in a cycle, and
-//! how fast its memory is.
+//! The machine that the model estimates for: operations per cycle, latencies, caches and memory.
 //!
-//! The tables are those of typical machines of each target; [`MachineModel::measured`] puts in
-//! what was measured on this one.
+//! The tables hold rounded numbers of a typical machine of each target; [`MachineModel::measured`]
+//! replaces their clock, cache sizes and bandwidths by those that `tec bench` measured on this
+//! machine.
 
 use crate::target::{Arch, Gpu, SimdIsa, Target};
 
-/// A machine as the model sees it. Rates are of one thread.
+/// A machine. Rates are those of one thread.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MachineModel {
-    /// The target that code is made for.
+    /// The target of the code.
     pub target: Target,
-    /// 10^9 cycles in a second.
+    /// Clock in GHz.
     pub ghz: f64,
-    /// Bytes of a vector register of the wide back end; of [`NARROW_BYTES`] where there is none.
+    /// Bytes of a vector register of the SIMD back end; [`CLIF_VECTOR_BYTES`] without one.
     pub vector_bytes: f64,
     /// Vector registers.
     pub registers: f64,
-    /// Vector multiply-adds and products that begin in a cycle.
+    /// Vector multiply-adds and products issued per cycle.
     pub multiplies: f64,
-    /// Vector sums, comparisons and shuffles that begin in a cycle.
+    /// Vector sums, comparisons and shuffles issued per cycle.
     pub adds: f64,
-    /// Vector operations of all kinds.
+    /// Vector operations of all kinds issued per cycle.
     pub vectors: f64,
-    /// Loads of a whole vector in a cycle.
+    /// Vector loads per cycle.
     pub loads: f64,
-    /// Stores of a whole vector in a cycle.
+    /// Vector stores per cycle.
     pub stores: f64,
-    /// Integer operations in a cycle.
+    /// Integer operations per cycle.
     pub integers: f64,
-    /// Operations of any kind that begin in a cycle.
+    /// Operations of any kind issued per cycle.
     pub issue: f64,
-    /// Operations that are under way at once.
+    /// Operations in flight: the size of the reorder buffer.
     pub window: f64,
-    /// Cycles from one multiply-add to another that needs its result.
+    /// Latency of a multiply-add in cycles.
     pub multiply_latency: f64,
-    /// The same of sums.
+    /// Latency of a sum in cycles.
     pub add_latency: f64,
-    /// Cycles from a store to a load of what it wrote.
+    /// Cycles of store-to-load forwarding of a scalar.
     pub forward_latency: f64,
-    /// The same of vectors.
+    /// Cycles of store-to-load forwarding of a vector.
     pub wide_forward_latency: f64,
-    /// Cycles of a division of a vector of `float32`, of any length, or of one number.
+    /// Cycles of a `float32` division, of a vector or a scalar.
     pub divide: f64,
-    /// Cycles for each lane that is read or written apart from the others.
+    /// Cycles of each lane of a gather or scatter.
     pub gather: f64,
-    /// Cycles that a branch costs that goes another way than expected.
+    /// Cycles of a mispredicted branch.
     pub mispredict: f64,
-    /// Seconds until all threads work on a parallel loop, and are done.
+    /// Seconds to start and end a parallel loop on all threads.
     pub launch: f64,
     /// Caches, nearest first.
     pub caches: Vec<Cache>,
-    /// Tables of pages, nearest first.
+    /// TLBs, nearest first.
     pub pages: Vec<Cache>,
-    /// What a GPU has; its other numbers are those of the CPU that launches.
+    /// The GPU of a GPU target; the other fields describe the CPU that launches.
     pub gpu: Option<GpuModel>,
 }
 
-/// A cache of lines or pages: what it holds, and what it costs to bring one in.
+/// A cache or TLB: its size, and the cost of a miss.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cache {
     /// `L1`, `L2`, `L3`, `TLB`, `TLB2`.
     pub name: &'static str,
-    /// Bytes that it holds for one thread.
+    /// Capacity in bytes for one thread.
     pub bytes: f64,
     /// Bytes of a line or page.
     pub line: f64,
-    /// Lines that share no place with each other; 1 where the place is hashed.
+    /// Sets; 1 if the set of an address is hashed.
     pub sets: f64,
-    /// Whether all threads share it: each has its part of `bytes`.
+    /// Whether all threads share `bytes`.
     pub shared: bool,
-    /// Cycles for a line that comes in order, from the next level.
-    pub in_order: f64,
-    /// Cycles for one that nothing announced.
-    pub alone: f64,
+    /// Cycles of a prefetched line from the next level.
+    pub prefetched_cycles: f64,
+    /// Cycles of a line that is not prefetched.
+    pub unprefetched_cycles: f64,
 }
 
 /// A GPU.
@@ -81,64 +81,64 @@ pub struct Cache {
 pub struct GpuModel {
     /// Multiprocessors.
     pub processors: f64,
-    /// 10^9 cycles in a second.
+    /// Clock in GHz.
     pub ghz: f64,
-    /// Operations of a warp that begin in a cycle, on one multiprocessor.
+    /// Warp instructions issued per cycle on one multiprocessor.
     pub issue: f64,
-    /// Floating-point operations of a warp that begin in a cycle.
+    /// Warp instructions on `float32` per cycle.
     pub floats: f64,
-    /// How many of them one of float64 takes.
+    /// Issue slots of a `float64` instruction, as `float32` instructions.
     pub double: f64,
-    /// Integer operations of a warp that begin in a cycle.
+    /// Warp integer instructions per cycle.
     pub integers: f64,
-    /// Multiply-adds of two-byte factors that the tensor cores do in a cycle.
+    /// Multiply-adds of two-byte factors on the tensor cores per cycle.
     pub tensor: f64,
-    /// Passes through shared memory, or as many bytes of the first cache, in a cycle.
+    /// Wavefronts of shared memory, or as many bytes of L1, per cycle.
     pub memory: f64,
-    /// Threads that a multiprocessor holds.
+    /// Resident threads of a multiprocessor.
     pub threads: f64,
-    /// Blocks that it holds.
+    /// Resident blocks of a multiprocessor.
     pub blocks: f64,
-    /// Registers of 32 bits that it has.
+    /// 32-bit registers of a multiprocessor.
     pub registers: f64,
-    /// Bytes of shared memory.
+    /// Bytes of shared memory of a multiprocessor.
     pub shared_bytes: f64,
-    /// Bytes of that and the first cache together.
+    /// Bytes of shared memory and L1 together.
     pub near_bytes: f64,
-    /// Bytes of the cache that all share.
+    /// Bytes of L2.
     pub cache_bytes: f64,
-    /// Bytes from that cache in a second, 10^9.
+    /// Bandwidth of L2 in GB/s.
     pub cache_rate: f64,
-    /// Bytes from memory in a second, 10^9.
+    /// Bandwidth of memory in GB/s.
     pub memory_rate: f64,
-    /// Cycles until a load from that cache is there.
+    /// Latency of a load from L2 in cycles.
     pub cache_latency: f64,
-    /// Cycles until a load from memory is there.
+    /// Latency of a load from memory in cycles.
     pub latency: f64,
-    /// Seconds of a launch.
+    /// Seconds to start a launch.
     pub launch: f64,
 }
 
-/// Bytes of the vectors that Cranelift has.
-pub const NARROW_BYTES: f64 = 16.0;
+/// Bytes of Cranelift's vectors.
+pub const CLIF_VECTOR_BYTES: f64 = 16.0;
 
-/// What was measured: rates in 10^9 a second, of all threads together.
+/// What `tec bench` measured: rates in 10^9 per second, of all threads together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// How many threads worked.
+    /// Threads of the measurement.
     pub threads: usize,
-    /// Operations on `float32`, a multiply-add being two.
+    /// `float32` operations; a multiply-add counts two.
     pub peak_f32: f64,
-    /// The levels of memory, nearest first, the main memory last: bytes that the threads have of
-    /// it together (none of the main memory), and bytes read.
+    /// The levels of memory, nearest first, main memory last: the capacity in bytes of all threads
+    /// together (none for main memory), and the bandwidth of reads in GB/s.
     pub levels: Vec<(Option<u64>, f64)>,
 }
 
 impl MachineModel {
-    /// A typical machine for a target.
+    /// Returns the typical machine of a target.
     pub fn typical(target: &Target) -> MachineModel {
         let wide = target.simd() == Some(SimdIsa::Avx512);
-        let vector_bytes = f64::from(target.vector_bytes.max(4)).max(NARROW_BYTES);
+        let vector_bytes = f64::from(target.vector_bytes.max(4)).max(CLIF_VECTOR_BYTES);
         let many = wide || target.arch != Arch::X86_64;
         let small = matches!(target.arch, Arch::Riscv64);
         MachineModel {
@@ -168,14 +168,14 @@ impl MachineModel {
         }
     }
 
-    /// With what was measured on a machine.
+    /// Replaces the table's numbers by measured ones.
     pub fn measured(mut self, measured: &Measured) -> MachineModel {
         let threads = measured.threads.max(1) as f64;
         let lanes = self.vector_bytes / 4.0;
         if measured.peak_f32 > 0.0 {
             self.ghz = measured.peak_f32 / threads / (2.0 * lanes * self.multiplies);
         }
-        // Loads from a level fill the one before it.
+        // Loads from a level fill the previous one.
         for (at, cache) in self.caches.iter_mut().enumerate() {
             if let Some((Some(bytes), _)) = measured.levels.get(at) {
                 let parts = if cache.shared { 1.0 } else { threads };
@@ -183,14 +183,14 @@ impl MachineModel {
             }
             if let Some((_, rate)) = measured.levels.get(at + 1) {
                 let cycles = cache.line / (rate / threads / self.ghz);
-                cache.alone *= (cycles / cache.in_order).max(0.5);
-                cache.in_order = cycles;
+                cache.unprefetched_cycles *= (cycles / cache.prefetched_cycles).max(0.5);
+                cache.prefetched_cycles = cycles;
             }
         }
         self
     }
 
-    /// Cycles in seconds.
+    /// Converts cycles to seconds.
     pub fn seconds(&self, cycles: f64) -> f64 {
         cycles / self.ghz * 1e-9
     }
@@ -198,9 +198,17 @@ impl MachineModel {
 
 fn caches(small: bool) -> Vec<Cache> {
     let line = 64.0;
-    let make = |name, kib: f64, ways: f64, in_order, alone| {
+    let make = |name, kib: f64, ways: f64, prefetched_cycles, unprefetched_cycles| {
         let bytes = kib * 1024.0;
-        Cache { name, bytes, line, sets: bytes / line / ways, shared: false, in_order, alone }
+        Cache {
+            name,
+            bytes,
+            line,
+            sets: bytes / line / ways,
+            shared: false,
+            prefetched_cycles,
+            unprefetched_cycles,
+        }
     };
     let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 12.0) };
     match small {
@@ -225,14 +233,14 @@ fn pages() -> Vec<Cache> {
         line: 4096.0,
         sets: 1.0,
         shared: false,
-        in_order: cycles,
-        alone: cycles,
+        prefetched_cycles: cycles,
+        unprefetched_cycles: cycles,
     };
     vec![make("TLB", 96.0, 3.0), make("TLB2", 2048.0, 20.0)]
 }
 
 fn gpu(gpu: &Gpu) -> GpuModel {
-    // Data sheets: RTX 5090, B200, H100, RTX 4090 and 3090, A100, T4.
+    // From the data sheets of RTX 5090, B200, H100, RTX 4090 and 3090, A100, T4.
     let (processors, ghz, cache_mib, cache_rate, memory_rate) = match gpu.capability {
         120.. => (170.0, 2.4, 96.0, 8000.0, 1792.0),
         100.. => (132.0, 1.8, 64.0, 6000.0, 4000.0),
@@ -247,7 +255,7 @@ fn gpu(gpu: &Gpu) -> GpuModel {
         86..=89 | 120.. => 1536.0,
         _ => 2048.0,
     };
-    // Of a multiprocessor; tensor cores as `mma.sync` reaches them.
+    // Per multiprocessor; tensor cores at the rate of `mma.sync`.
     let (floats, double, tensor, near_kib) = match gpu.capability {
         75 => (2.0, 32.0, 512.0, 96.0),
         80 => (2.0, 2.0, 1024.0, 192.0),

@@ -1,12 +1,13 @@
-//! The cost model: what a scheduled kernel will take on a machine, without running it.
+//! The cost model: estimates the time of a scheduled kernel on a machine, without running it.
 //!
-//! Reads the loop IR that `driver::lower_to_estimate` makes: vectors are there, unrolled loops are
-//! not yet written out, which costs time and tells nothing. `walk` makes a plan of it, `cycles`
-//! finds what limits each loop if all data is near, `traffic` what moves between the levels of
-//! memory. Of each loop the largest of these counts, and a part of the others, because they
-//! overlap; `docs/COST-MODEL.md` has the formulas.
+//! The input is the loop IR that `driver::lower_to_estimate` makes, with vectors, but before
+//! unrolled loops are written out, which would take time and add no information. `walk` summarizes
+//! it as a [`CostPlan`], `cycles` finds the bottleneck of each loop if all data is in L1, and
+//! `traffic` counts the lines that move between the levels of memory. The largest of these times of
+//! a loop counts in full, the others in part, because they overlap. `docs/COST-MODEL.md` has the
+//! formulas.
 //!
-//! An estimate ranks schedules of one kernel. As a prediction of seconds it is rough.
+//! An estimate ranks schedules of one kernel; it is a rough prediction of seconds.
 
 mod cycles;
 mod features;
@@ -26,74 +27,79 @@ use crate::ir::Kernel;
 use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use machine::{MachineModel, Measured};
-use plan::{Access, Plan};
+use plan::{Access, CostPlan};
 use rustc_hash::FxHashMap;
 use traffic::Traffic;
 
-/// What a kernel will take.
+/// The estimated time of a kernel.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     /// The parts of `seconds`, largest first.
     pub terms: Vec<Term>,
     /// Seconds of a call.
     pub seconds: f64,
-    /// Numbers for a model that learns from measurements: always [`FEATURES`], on comparable
-    /// scales.
+    /// Inputs of the learned model: always [`FEATURES`] numbers, on comparable scales.
     pub features: Vec<f64>,
-    /// Of a kernel for a GPU: what its launches take beside time.
+    /// Accesses of the warps of a GPU kernel; none for a CPU.
     pub warps: Option<WarpCounts>,
 }
 
-/// What the warps of a GPU do in a call, counted as the emulator counts it.
+/// Accesses of all warps of a GPU in a call, counted as the emulator counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WarpCounts {
-    /// Passes through shared memory.
+    /// Wavefronts of shared memory.
     pub wavefronts: f64,
-    /// How many there would be if no threads wanted different words of a bank.
+    /// Wavefronts without bank conflicts.
     pub ideal_wavefronts: f64,
     /// Sectors of 32 bytes of global memory.
     pub sectors: f64,
-    /// How many the bytes that are accessed would fill.
+    /// Sectors that the accessed bytes would fill.
     pub ideal_sectors: f64,
 }
 
 /// A part of an estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
-    /// What takes the time: `multiply-adds`, `L2 traffic`, …
+    /// The resource: `multiply-adds`, `L2 traffic`, …
     pub name: &'static str,
-    /// Its part of the estimate.
+    /// Its part of the estimated time.
     pub seconds: f64,
-    /// What it would take alone, if nothing overlapped.
+    /// The time if nothing else had to be done.
     pub alone: f64,
-    /// Where most of it is, and how much there is.
+    /// The loop with the largest part of it, and the amount there.
     pub about: String,
 }
 
-/// The part of what does not bind that is not hidden behind what does.
-const EXPOSED: f64 = 0.2;
+/// Fraction of the time of a resource that the bottleneck of the same loop does not hide. This and
+/// the factors below without another source were fitted to measurements on a Zen 5 server with
+/// `tools/rank.py`.
+const EXPOSED_FRACTION: f64 = 0.2;
 
-/// How much longer pages take that the lanes of one instruction miss.
-const APART: f64 = 3.0;
-/// How much longer lines from memory take that are read under a mask, each in its turn.
-const UNFETCHED: f64 = 4.0;
-/// How much longer a line takes that is stored past the caches.
-const PAST: f64 = 1.6;
-/// How much longer a store waits for a line that nothing announced: stores end in their order.
-const LATE: f64 = 4.0;
-/// The part of the lines from beyond the second cache that nothing announces where each load of an
-/// unrolled loop moves on so many bytes an iteration, and none of it: what a processor foresees, it
-/// foresees load by load, and within a page.
-const LEAP: f64 = 0.4;
-const LEAPS: std::ops::Range<f64> = 512.0..3072.0;
-/// So much of what lies between two iterations is read.
-const DENSE: f64 = 0.75;
+/// Seconds to allocate a buffer in the workspace.
+const ALLOCATION_SECONDS: f64 = 3e-8;
+/// Factor on a page that the lanes of one gather miss.
+const GATHER_PAGE_MISS_FACTOR: f64 = 3.0;
+/// Factor on a line from memory that a masked load misses: it is not prefetched.
+const MASKED_LOAD_MISS_FACTOR: f64 = 4.0;
+/// Factor on a line that a nontemporal store writes.
+const NONTEMPORAL_STORE_FACTOR: f64 = 1.6;
+/// Factor on a line that a store misses in L1 and that is not prefetched: stores retire in order.
+const STORE_MISS_FACTOR: f64 = 4.0;
+/// Fraction of the lines from beyond L2 that are not prefetched, where each load of an unrolled
+/// loop advances by [`UNPREFETCHED_STRIDE_BYTES`] per iteration: the prefetcher follows each load
+/// separately, within a page.
+const UNPREFETCHED_STRIDE_FRACTION: f64 = 0.4;
+/// Strides in bytes from which on some, and from which on [`UNPREFETCHED_STRIDE_FRACTION`] of the
+/// lines are not prefetched.
+const UNPREFETCHED_STRIDE_BYTES: std::ops::Range<f64> = 512.0..3072.0;
+/// Fraction of the bytes between two iterations that an unrolled loop must read to be dense.
+const MIN_DENSE_FRACTION: f64 = 0.75;
 
 /// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
     let plan = walk::plan(kernel, machine, threads);
     let traffic = traffic::traffic(&plan, machine, threads);
-    let mut sum = Sum::new(&plan, machine, &traffic);
+    let mut sum = TermTable::new(&plan, machine, &traffic);
     let mut warps = None;
     match &machine.gpu {
         Some(gpu) => warps = Some(sum.launches(gpu)),
@@ -106,7 +112,7 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             sum.add("parallel start", alone, alone, || counted(plan.launches, "loop"));
         }
     }
-    let alone = plan.allocations * 3e-8;
+    let alone = plan.allocations * ALLOCATION_SECONDS;
     sum.add("allocations", alone, alone, || counted(plan.allocations, "buffer"));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
     let features = features::features(&plan, machine, &traffic, &sum.terms, seconds);
@@ -116,22 +122,21 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     Estimate { terms, seconds, features, warps }
 }
 
-/// The terms so far, each with the largest part that one loop has of it.
-struct Sum<'p> {
-    plan: &'p Plan,
+/// The terms so far, each with the largest amount of one loop.
+struct TermTable<'p> {
+    plan: &'p CostPlan,
     machine: &'p MachineModel,
     traffic: &'p Traffic,
     runs: Vec<f64>,
-    /// By access: the part of its lines that nothing announces, and the same of lines that the
-    /// second cache does not have.
-    apart: Vec<(f64, f64)>,
+    /// By access: the fraction of its lines that is not prefetched, from L2 and from beyond it.
+    unprefetched: Vec<(f64, f64)>,
     terms: Vec<(Term, f64)>,
 }
 
-impl<'p> Sum<'p> {
-    fn new(plan: &'p Plan, machine: &'p MachineModel, traffic: &'p Traffic) -> Sum<'p> {
-        let apart = apart(plan);
-        Sum { plan, machine, traffic, runs: plan.runs(), apart, terms: Vec::new() }
+impl<'p> TermTable<'p> {
+    fn new(plan: &'p CostPlan, machine: &'p MachineModel, traffic: &'p Traffic) -> TermTable<'p> {
+        let unprefetched = unprefetched_fractions(plan);
+        TermTable { plan, machine, traffic, runs: plan.runs(), unprefetched, terms: Vec::new() }
     }
 
     fn add(
@@ -161,7 +166,7 @@ impl<'p> Sum<'p> {
         }
     }
 
-    /// The launches of a kernel for a GPU, one after the other.
+    /// Adds the launches of a kernel for a GPU, which run one after the other.
     fn launches(&mut self, gpu: &machine::GpuModel) -> WarpCounts {
         let mut all = WarpCounts::default();
         for launch in &self.plan.gpu {
@@ -169,7 +174,7 @@ impl<'p> Sum<'p> {
             let most = parts.iter().map(|(_, alone, _)| *alone).fold(0.0, f64::max);
             let name = &self.plan.frames[launch.frame].name;
             for (part, alone, about) in parts {
-                let seconds = if alone >= most { alone } else { EXPOSED * alone };
+                let seconds = if alone >= most { alone } else { EXPOSED_FRACTION * alone };
                 self.add(part, seconds, alone, || format!("{name}: {about}"));
             }
         }
@@ -178,20 +183,20 @@ impl<'p> Sum<'p> {
         all
     }
 
-    /// The accesses of a frame itself.
+    /// Returns the accesses of a frame outside of its children.
     fn own(&self, at: usize) -> Vec<usize> {
         let accesses = self.plan.frames[at].accesses.clone();
         accesses.filter(|access| self.plan.accesses[*access].frame == at).collect()
     }
 
-    /// The cycles of an iteration of a frame itself.
+    /// Returns the cycles of an iteration of a frame, without its children.
     fn cycles(&self, at: usize) -> Cycles {
         let pointers = self.plan.pointers(at, self.own(at).iter().copied());
         cycles::cycles(&self.plan.frames[at], self.machine, pointers)
     }
 
-    /// What a frame does itself: its own cycles, those that it `waits`, and the misses of its own
-    /// accesses.
+    /// Adds the terms of a frame without its children: its cycles, the cycles that it waits, and
+    /// the misses of its accesses.
     fn frame(&mut self, at: usize, cycles: &Cycles, waits: f64) {
         let frame = &self.plan.frames[at];
         let machine = self.machine;
@@ -202,7 +207,7 @@ impl<'p> Sum<'p> {
         let moves = self.moves(&own);
         let most = moves.iter().map(|(_, seconds, _)| *seconds).fold(core, f64::max);
         let name = &frame.name;
-        let of = |alone: f64, binds: bool| if binds { alone } else { EXPOSED * alone };
+        let of = |alone: f64, binds: bool| if binds { alone } else { EXPOSED_FRACTION * alone };
         self.core(name, cycles, core, of(core, core >= most), runs);
         let wait = machine.seconds(waits * runs);
         let about = || {
@@ -221,7 +226,7 @@ impl<'p> Sum<'p> {
         self.add("loop ends", around, around, || format!("{name}: {}", counted(begins, "time")));
     }
 
-    /// The cycles of a frame as terms.
+    /// Adds the cycles of a frame as terms.
     fn core(&mut self, name: &str, cycles: &Cycles, core: f64, seconds: f64, runs: f64) {
         let spills = if cycles.total > 0.0 { cycles.spills / cycles.total } else { 0.0 };
         let about = || {
@@ -232,14 +237,14 @@ impl<'p> Sum<'p> {
         self.add("spills", seconds * spills, core * spills, about);
     }
 
-    /// What a frame's accesses move into each level: its term, seconds and lines.
+    /// Returns the lines that accesses move into each level: the term, seconds and lines.
     fn moves(&self, own: &[usize]) -> Vec<(&'static str, f64, f64)> {
         let machine = self.machine;
         let caches = machine.caches.len();
         let mut moves = Vec::new();
         for (level, cache) in machine.caches.iter().chain(&machine.pages).enumerate() {
             let name = match level {
-                // The last cache reads from memory.
+                // The last cache is filled from memory.
                 _ if level + 1 == caches => "memory traffic",
                 0 => "L2 traffic",
                 _ if level < caches => "L3 traffic",
@@ -250,24 +255,27 @@ impl<'p> Sum<'p> {
             for at in own {
                 let access = &self.plan.accesses[*at];
                 let mut missed = self.traffic.misses[*at][level];
-                if access.past && level < caches {
-                    // Whole lines go to memory, and nowhere else.
+                if access.nontemporal && level < caches {
+                    // Nontemporal stores write whole lines to memory only.
                     missed = if level + 1 == caches { self.traffic.misses[*at][0] } else { 0.0 };
                 }
-                // What is written is read before, and written back.
-                let fills = access.write && !access.past && level < caches;
+                // A written line is read first and written back later.
+                let fills = access.write && !access.nontemporal && level < caches;
                 let both = if fills { 2.0 } else { 1.0 };
                 let each = match access.lanes {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
-                        cache.alone * APART
+                        cache.unprefetched_cycles * GATHER_PAGE_MISS_FACTOR
                     }
-                    _ if access.past => cache.in_order * PAST,
-                    _ if access.masked && level + 1 == caches => cache.alone * UNFETCHED,
+                    _ if access.nontemporal => cache.prefetched_cycles * NONTEMPORAL_STORE_FACTOR,
+                    _ if access.masked && level + 1 == caches => {
+                        cache.unprefetched_cycles * MASKED_LOAD_MISS_FACTOR
+                    }
                     _ => {
-                        let late = if level == 0 && access.write { LATE } else { 1.0 };
-                        let (near, far) = self.apart[*at];
-                        let apart = if level == 0 || level >= caches { near } else { far };
-                        (1.0 - apart) * cache.in_order + apart * cache.alone * late
+                        let late = if level == 0 && access.write { STORE_MISS_FACTOR } else { 1.0 };
+                        let (near, far) = self.unprefetched[*at];
+                        let fraction = if level == 0 || level >= caches { near } else { far };
+                        (1.0 - fraction) * cache.prefetched_cycles
+                            + fraction * cache.unprefetched_cycles * late
                     }
                 };
                 cycles += missed * both * each;
@@ -281,10 +289,10 @@ impl<'p> Sum<'p> {
     }
 }
 
-/// The part of the lines of each access that does not come one after the other, by themselves or
-/// with those of an access beside it: the border of a row goes where the row goes. And the part
-/// beyond the second cache.
-fn apart(plan: &Plan) -> Vec<(f64, f64)> {
+/// Returns for each access the fraction of its lines that is not prefetched, from L2 and from
+/// beyond it. Accesses with the same strides share their streams: the border of a row moves with
+/// the row.
+fn unprefetched_fractions(plan: &CostPlan) -> Vec<(f64, f64)> {
     type Beside = (usize, usize, bool, Vec<(usize, u64)>);
     let key = |access: &Access| -> Beside {
         let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
@@ -293,18 +301,18 @@ fn apart(plan: &Plan) -> Vec<(f64, f64)> {
     let mut groups: FxHashMap<Beside, f64> = FxHashMap::default();
     for access in &plan.accesses {
         let part = groups.entry(key(access)).or_insert(1.0);
-        *part = part.min(alone(access, &plan.extents));
+        *part = part.min(unprefetched_fraction(access, &plan.extents));
     }
     let parts = |access: &Access| {
         let near = groups[&key(access)];
-        (near, near.max(leaps(plan, access)))
+        (near, near.max(strided_fraction(plan, access)))
     };
     plan.accesses.iter().map(parts).collect()
 }
 
-/// The part of the lines of a load in an unrolled loop that it leaps over, where all iterations
-/// together leave nothing out.
-fn leaps(plan: &Plan, access: &Access) -> f64 {
+/// Returns the fraction of the lines of a load in an unrolled loop that is not prefetched because
+/// the load skips lines that other iterations read.
+fn strided_fraction(plan: &CostPlan, access: &Access) -> f64 {
     let own = &plan.frames[access.frame].own;
     let moves = |own_dim: bool| {
         let of = move |dim: usize| own.contains(&dim) == own_dim && dim >= own.start;
@@ -313,18 +321,23 @@ fn leaps(plan: &Plan, access: &Access) -> f64 {
     let step = moves(true).map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
     let unrolled = moves(false).filter(|(_, stride)| stride.abs() < step);
     let bytes = unrolled.map(|(dim, _)| plan.extents[*dim]).product::<f64>() * access.width;
-    if access.write || bytes < DENSE * step || bytes <= access.width {
+    if access.write || bytes < MIN_DENSE_FRACTION * step || bytes <= access.width {
         return 0.0;
     }
-    LEAP * ((step - LEAPS.start) / (LEAPS.end - LEAPS.start)).clamp(0.0, 1.0)
+    UNPREFETCHED_STRIDE_FRACTION
+        * ((step - UNPREFETCHED_STRIDE_BYTES.start)
+            / (UNPREFETCHED_STRIDE_BYTES.end - UNPREFETCHED_STRIDE_BYTES.start))
+            .clamp(0.0, 1.0)
 }
 
-/// The part of the lines of an access by itself that are not in order: none of long runs, all of
-/// lines that are alone.
-fn alone(access: &Access, extents: &[f64]) -> f64 {
-    const RUN: f64 = 256.0;
-    const STREAMS: f64 = 16.0;
-    const LINE: f64 = 64.0;
+/// Returns the fraction of the lines of one access that is not prefetched: 0 for long runs, 1 for
+/// single lines.
+fn unprefetched_fraction(access: &Access, extents: &[f64]) -> f64 {
+    // The prefetcher follows runs of this length.
+    const PREFETCHED_RUN_BYTES: f64 = 256.0;
+    // The prefetcher follows at most this many streams.
+    const MAX_STREAMS: f64 = 16.0;
+    const LINE_BYTES: f64 = 64.0;
     if access.irregular {
         return 1.0;
     }
@@ -335,19 +348,21 @@ fn alone(access: &Access, extents: &[f64]) -> f64 {
         }
         span += count * apart;
     }
-    // Innermost first. A few streams side by side are as good as one; they become one where
-    // what lies between them is read by a loop further out.
+    // Innermost first. The prefetcher follows a few streams side by side; streams become one where
+    // an outer loop reads what lies between them.
     let mut apart: Vec<(f64, f64)> = Vec::new();
-    let short = |span: f64| ((RUN - span) / (RUN - LINE)).clamp(0.0, 1.0);
-    let few = |apart: &[(f64, f64)]| ops::progressions(apart) <= STREAMS;
+    let short = |span: f64| {
+        ((PREFETCHED_RUN_BYTES - span) / (PREFETCHED_RUN_BYTES - LINE_BYTES)).clamp(0.0, 1.0)
+    };
+    let few = |apart: &[(f64, f64)]| ops::progressions(apart) <= MAX_STREAMS;
     for (dim, stride) in access.strides.iter().rev() {
         apart.push((stride.abs(), extents[*dim]));
-        // A gap of less than a line leaves no line out.
-        let reach = |span: f64| (span + LINE).max(2.0 * LINE);
+        // A gap of less than a line skips no line.
+        let reach = |span: f64| (span + LINE_BYTES).max(2.0 * LINE_BYTES);
         while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
             let (stride, count) = apart.remove(near);
             span += stride * (count - 1.0);
-            if span >= RUN {
+            if span >= PREFETCHED_RUN_BYTES {
                 return if few(&apart) { 0.0 } else { 1.0 };
             }
         }
@@ -360,7 +375,7 @@ fn counted(number: f64, one: &str) -> String {
     format!("{} {one}{}", short(number), if number == 1.0 { "" } else { "s" })
 }
 
-/// A number in three digits.
+/// Formats a number with three digits.
 fn short(number: f64) -> String {
     match number {
         n if n >= 1e9 => format!("{:.3} billion", n / 1e9),

@@ -1,4 +1,4 @@
-//! What the walk asks of nests: what they store, which loops stay loops, what rests in them.
+//! Properties of nests: their stores, the loops that are not unrolled, invariant accesses.
 
 use crate::ir::visit::{
     NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt, walk_stmt,
@@ -7,7 +7,7 @@ use crate::ir::warp::is_warp_product;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The statements of nested blocks.
+/// Flattens nested blocks.
 pub(super) fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
     for stmt in stmts {
         match stmt {
@@ -17,7 +17,7 @@ pub(super) fn flatten<'s>(stmts: &'s [Stmt], flat: &mut Vec<&'s Stmt>) {
     }
 }
 
-/// Whether a statement becomes stores alone when loops are written out.
+/// Whether a statement consists of stores only after unrolling.
 pub(super) fn is_stores(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Store { .. } => true,
@@ -29,7 +29,7 @@ pub(super) fn is_stores(stmt: &Stmt) -> bool {
     }
 }
 
-/// Whether loops are left when unrolled ones are written out.
+/// Whether a statement has loops after unrolling.
 pub(super) fn has_loops(stmt: &Stmt) -> bool {
     if is_warp_product(stmt) {
         return false;
@@ -44,7 +44,7 @@ pub(super) fn has_loops(stmt: &Stmt) -> bool {
     found
 }
 
-/// Variables of the loops that stay loops, and of `let`s.
+/// Returns the variables of loops that are not unrolled, and of `let`s.
 pub(super) fn serial_vars(stmt: &Stmt) -> FxHashSet<Var> {
     let mut vars = FxHashSet::default();
     collect_serial(stmt, &mut vars);
@@ -67,7 +67,19 @@ fn collect_serial(stmt: &Stmt, vars: &mut FxHashSet<Var>) {
     for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));
 }
 
-/// How many elements stores with an index write when loops are written out.
+/// The constant extents of all loops of a nest, multiplied.
+pub(super) fn loop_iterations(nest: &Stmt) -> f64 {
+    let mut iterations = 1.0;
+    let mut count = |stmt: &Stmt| {
+        if let Stmt::For { extent, .. } = stmt {
+            iterations *= extent.as_int().unwrap_or(1) as f64;
+        }
+    };
+    walk_stmt(nest, &mut count, &mut |_| {});
+    iterations
+}
+
+/// Returns how many elements stores with an index write after unrolling.
 pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
     let mut vars = FxHashSet::default();
     mentioned(index, &mut |var| {
@@ -90,7 +102,7 @@ pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
     copies
 }
 
-/// Whether a statement accesses a buffer at places that none of the variables moves, and at all.
+/// Whether a statement accesses a buffer, and only at indices that depend on none of the variables.
 pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
     let (mut found, mut fine) = (false, true);
     each_access(stmt, &mut |accessed, index| {
@@ -102,7 +114,7 @@ pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool
     found && fine
 }
 
-/// Whether the indices of a buffer depend on nothing outside.
+/// Whether the indices of a buffer depend on no outer variable.
 pub(super) fn is_constant_only(
     stmt: &Stmt,
     buffer: &Buffer,
@@ -117,7 +129,7 @@ pub(super) fn is_constant_only(
     fine
 }
 
-/// Whether a condition decides about stores to a buffer.
+/// Whether a store to a buffer is conditional.
 pub(super) fn chooses(stmt: &Stmt, buffer: &Buffer) -> bool {
     let mut found = false;
     match stmt {

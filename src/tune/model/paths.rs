@@ -1,25 +1,25 @@
-//! How long iterations wait for themselves: the chain of stages and loops in an iteration, each of
-//! which needs what the one before it has stored.
+//! The critical path of an iteration: the chain of stages and loops, each of which reads what the
+//! previous one stored.
 //!
-//! A processor works on as many iterations at once as its window holds. Where that is few, the
-//! chain of one is what takes the time, whatever the units could do.
+//! A processor overlaps as many iterations as its window holds. If these are few, the critical path
+//! determines the time, not the units.
 
 use super::cycles::Cycles;
 use super::machine::MachineModel;
-use super::plan::{Event, Plan};
+use super::plan::{CostPlan, Event};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Iterations that are under way at once, at most.
-const AT_ONCE: f64 = 8.0;
+/// The most iterations that overlap.
+const MAX_ITERATIONS_IN_FLIGHT: f64 = 8.0;
 
-/// What is known of a frame.
+/// The critical path of a frame.
 #[derive(Clone, Default)]
-struct Path {
+struct FramePath {
     /// Instructions of an iteration.
     instructions: f64,
-    /// Cycles of an iteration among others.
+    /// Cycles of an iteration that overlaps with others.
     among: f64,
-    /// Cycles of all iterations, if nothing else is under way.
+    /// Cycles of all iterations if nothing else overlaps.
     alone: f64,
     /// Cycles from the first to the last operation of an iteration.
     chain: f64,
@@ -27,10 +27,10 @@ struct Path {
     writes: FxHashSet<usize>,
 }
 
-/// The cycles that an iteration of each frame waits, beyond those of its parts.
-pub(super) fn waits(plan: &Plan, machine: &MachineModel, cycles: &[Cycles]) -> Vec<f64> {
+/// Returns the cycles that an iteration of each frame waits, beyond those of its parts.
+pub(super) fn waits(plan: &CostPlan, machine: &MachineModel, cycles: &[Cycles]) -> Vec<f64> {
     let mut waits = vec![0.0; plan.frames.len()];
-    let mut paths: Vec<Path> = vec![Path::default(); plan.frames.len()];
+    let mut paths: Vec<FramePath> = vec![FramePath::default(); plan.frames.len()];
     for at in (0..plan.frames.len()).rev() {
         let frame = &plan.frames[at];
         let mut path = chain(plan, &paths, at);
@@ -39,7 +39,8 @@ pub(super) fn waits(plan: &Plan, machine: &MachineModel, cycles: &[Cycles]) -> V
         };
         path.instructions = cycles[at].instructions + inner(&|child| paths[child].instructions);
         let parts = cycles[at].total + inner(&|child| paths[child].among);
-        let at_once = (machine.window / path.instructions.max(1.0)).clamp(1.0, AT_ONCE);
+        let at_once =
+            (machine.window / path.instructions.max(1.0)).clamp(1.0, MAX_ITERATIONS_IN_FLIGHT);
         waits[at] = (path.chain / at_once - parts).max(0.0);
         path.among = parts + waits[at];
         let carried = frame.work.chain.max(frame.work.memory_chain);
@@ -52,9 +53,9 @@ pub(super) fn waits(plan: &Plan, machine: &MachineModel, cycles: &[Cycles]) -> V
     waits
 }
 
-/// The chain of an iteration, from what is ready when.
-fn chain(plan: &Plan, paths: &[Path], at: usize) -> Path {
-    let mut path = Path::default();
+/// Returns the path of an iteration, from the cycles at which each buffer is ready.
+fn chain(plan: &CostPlan, paths: &[FramePath], at: usize) -> FramePath {
+    let mut path = FramePath::default();
     let mut ready: FxHashMap<usize, f64> = FxHashMap::default();
     let begin = |ready: &FxHashMap<usize, f64>, reads: &mut dyn Iterator<Item = &usize>| {
         reads.filter_map(|buffer| ready.get(buffer)).copied().fold(0.0, f64::max)

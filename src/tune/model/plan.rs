@@ -1,27 +1,27 @@
-//! What the model keeps of a kernel: its loops as *frames*, with what one iteration of each does
-//! and what it reads and writes.
+//! The summary of a kernel: its loops as *frames*, with the operations and accesses of one
+//! iteration of each.
 //!
-//! Unrolled loops are no frames: what they do is counted as often as they run, but for what does
-//! not change in them, which the back ends compute once. A condition around loops is a frame whose
-//! trips are the part of the cases in which it holds.
+//! Unrolled loops are no frames: their operations count once for each copy, except those that do
+//! not change in the loop, which the back ends hoist. A condition around loops is a frame whose
+//! trips are the fraction of cases in which it holds.
 
-use super::gpu::{Launch, Warped};
+use super::gpu::{Launch, WarpAccess};
 use super::index::Dim;
 use crate::ir::Scope;
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
-/// A kernel.
+/// The summary of a kernel.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(super) struct CostPlan {
     /// Parents before children, in the order of the program; the first is the kernel itself.
     pub(super) frames: Vec<Frame>,
-    /// In the order of the program, those of a frame's inside next to each other.
+    /// In program order; those of a frame and its children are contiguous.
     pub(super) accesses: Vec<Access>,
-    pub(super) buffers: Vec<Memory>,
-    /// How often each dimension runs.
+    pub(super) buffers: Vec<MemoryBuffer>,
+    /// Iterations of each dimension.
     pub(super) extents: Vec<f64>,
-    /// Of a kernel for a GPU.
+    /// The launches of a GPU kernel.
     pub(super) gpu: Vec<Launch>,
     /// Parallel loops that begin in a call.
     pub(super) launches: f64,
@@ -29,50 +29,49 @@ pub(super) struct Plan {
     pub(super) allocations: f64,
 }
 
-/// A loop or the like.
+/// A loop, a condition around loops, a launch, or the kernel.
 pub(super) struct Frame {
     /// The stage and the loop's variable.
     pub(super) name: String,
     pub(super) children: Vec<usize>,
     pub(super) parent: usize,
-    /// Iterations each time that it is run. Those of one thread of a parallel loop, more where
-    /// threads have different parts.
+    /// Iterations per run; of a parallel loop, those of the thread with the most.
     pub(super) trips: f64,
-    /// Whether something counts and branches.
+    /// Whether it has a counter and a branch.
     pub(super) is_loop: bool,
-    /// Whether its iterations are those of threads.
+    /// Whether its iterations run on several threads.
     pub(super) parallel: bool,
     /// Dimensions of the loop itself.
     pub(super) own: Range<Dim>,
-    /// Those of everything inside.
+    /// Dimensions of all inner loops.
     pub(super) inner: Range<Dim>,
-    /// Accesses inside, those of inner frames too.
+    /// Accesses in it and its children.
     pub(super) accesses: Range<usize>,
     pub(super) work: Work,
-    /// What an iteration does, in order.
+    /// The steps of an iteration, in order.
     pub(super) events: Vec<Event>,
 }
 
-/// A step of an iteration, for which others may have to wait.
+/// A step of an iteration, on which later ones may depend.
 pub(super) enum Event {
-    /// A store, or as many as unrolled loops make of it.
+    /// A store, with its copies in unrolled loops.
     Store(Step),
     /// All iterations of a frame.
     Frame(usize),
 }
 
-/// How long a store takes from what it reads.
+/// The latency of a store from the values that it reads.
 pub(super) struct Step {
-    /// Buffers by number, those in registers too.
+    /// Numbers of buffers, including those in registers.
     pub(super) reads: Vec<usize>,
     pub(super) writes: usize,
     /// Cycles of the longest chain of operations.
     pub(super) depth: f64,
-    /// Cycles until what is stored can be read.
+    /// Cycles until the stored value can be read.
     pub(super) after: f64,
 }
 
-/// What is done directly in an iteration of a frame.
+/// The operations of one iteration of a frame, without its children.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub(super) struct Work {
     /// Multiply-adds and products.
@@ -84,74 +83,74 @@ pub(super) struct Work {
     pub(super) integers: f64,
     /// Cycles of divisions and square roots.
     pub(super) divide: f64,
-    /// Cycles for lanes that are accessed apart.
+    /// Cycles of gathers and scatters.
     pub(super) gather: f64,
-    /// Branches that may go either way.
+    /// Unpredictable branches.
     pub(super) branches: f64,
-    /// Cycles that each iteration waits for the one before.
+    /// Cycles that each iteration waits for the previous one.
     pub(super) chain: f64,
     /// The same through memory.
     pub(super) memory_chain: f64,
-    /// Cycles of a chain inside of an iteration.
+    /// Cycles of the longest chain in an iteration.
     pub(super) depth: f64,
-    /// Cycles that each run of the loop waits for the run before, through memory.
+    /// Cycles that each run of the loop waits for the previous run, through memory.
     pub(super) run_chain: f64,
-    /// Cycles of calls and fences, during which nothing else is done.
+    /// Cycles of calls and fences, which overlap with nothing.
     pub(super) calls: f64,
-    /// Stores to elements that were read just before, to be updated.
+    /// Stores that update an element loaded just before.
     pub(super) updates: f64,
-    /// Vector registers that hold running values.
+    /// Vector registers of accumulators.
     pub(super) accumulators: f64,
-    /// Vector registers that hold what unrolled loops read again.
+    /// Vector registers of values that unrolled loops read again.
     pub(super) registers: f64,
-    /// How often these change in an iteration.
+    /// How often these are reloaded in an iteration.
     pub(super) changes: f64,
     /// Arithmetic on data: a multiply-add counts two for each lane.
     pub(super) flops: f64,
-    /// On a GPU: products of a warp on the tensor cores, and the cycles of these.
+    /// On a GPU: products of a warp on the tensor cores, and their cycles.
     pub(super) products: f64,
     pub(super) tensor: f64,
-    /// On a GPU: how often the threads of a block wait for each other.
-    pub(super) meets: f64,
-    /// On a GPU: groups of copies that may be under way while it goes on.
+    /// On a GPU: barriers.
+    pub(super) barriers: f64,
+    /// On a GPU: groups of asynchronous copies in flight.
     pub(super) in_flight: f64,
 }
 
-/// An access to memory that is not in a register.
+/// An access to memory.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) buffer: usize,
-    /// The innermost frame around it.
+    /// The innermost enclosing frame.
     pub(super) frame: usize,
-    /// Bytes for each dimension.
+    /// Stride of each dimension in bytes.
     pub(super) strides: Vec<(Dim, f64)>,
     /// First byte.
     pub(super) first: f64,
     /// Bytes from the first to the end of the last lane.
     pub(super) width: f64,
-    /// Lanes that lie apart: how many, and bytes between them.
+    /// Lanes that are not adjacent: their number, and the bytes between them.
     pub(super) lanes: Option<(f64, f64)>,
     pub(super) write: bool,
-    /// Some lanes are left out: nothing is fetched in advance for such loads.
+    /// Whether some lanes are masked off: such loads are not prefetched.
     pub(super) masked: bool,
-    /// A store past the caches.
-    pub(super) past: bool,
-    /// Part of the cases in which it happens.
+    /// A nontemporal store.
+    pub(super) nontemporal: bool,
+    /// Fraction of the cases in which it runs.
     pub(super) weight: f64,
-    /// Anywhere in the buffer.
+    /// The address depends on data, or is not affine.
     pub(super) irregular: bool,
-    /// In a launch of a GPU: what a warp does.
-    pub(super) warped: Option<Warped>,
+    /// In a launch: the access of a warp.
+    pub(super) warp: Option<WarpAccess>,
 }
 
 /// A buffer in memory.
-pub(super) struct Memory {
+pub(super) struct MemoryBuffer {
     pub(super) scope: Scope,
     pub(super) bytes: f64,
 }
 
-impl Plan {
-    /// Pointers that a frame's loop moves on for some of the accesses.
+impl CostPlan {
+    /// Returns the number of pointers that a frame's loop advances for some accesses.
     pub(super) fn pointers(&self, at: usize, accesses: impl Iterator<Item = usize>) -> f64 {
         let own = &self.frames[at].own;
         let mut known: FxHashSet<(usize, Vec<(usize, u64)>)> = FxHashSet::default();
@@ -165,7 +164,7 @@ impl Plan {
         known.len() as f64
     }
 
-    /// How often each frame's iteration is run in a call, by one thread.
+    /// Returns the iterations of each frame in a call, on one thread.
     pub(super) fn runs(&self) -> Vec<f64> {
         let mut runs: Vec<f64> = Vec::with_capacity(self.frames.len());
         for (at, frame) in self.frames.iter().enumerate() {

@@ -197,7 +197,7 @@ fn measurements_replace_the_table() {
     assert_eq!(machine.ghz, 4.0);
     let bytes: Vec<f64> = machine.caches.iter().map(|cache| cache.bytes).collect();
     assert_eq!(bytes, [49152.0, 1048576.0, 67108864.0]);
-    let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.in_order).collect();
+    let cycles: Vec<f64> = machine.caches.iter().map(|cache| cache.prefetched_cycles).collect();
     assert_eq!(cycles, [1.0, 2.0, 8.0]);
     assert_eq!(machine.seconds(4.0), 1e-9);
 }

@@ -1,38 +1,38 @@
-//! How many lines and pages each level of memory moves, from what loops touch and reuse.
+//! Counts the lines and pages that each level of memory moves, from the footprints of loops.
 //!
-//! An iteration's *footprint* is what it touches. Where the footprints of iterations fit into a
-//! cache together, what they share is fetched once; where not, each fetches its own. Between the
-//! two the part that survives falls steadily.
+//! An iteration's *footprint* is the lines that it touches. If the footprints of several iterations
+//! fit into a cache together, shared lines are fetched once; if not, every iteration fetches its
+//! own. In between, the fraction of lines that survives falls steadily.
 
 use super::machine::{Cache, MachineModel};
-use super::plan::{Access, Plan};
+use super::plan::{Access, CostPlan};
 use std::ops::Range;
 
-/// Lines or pages that each access misses in each cache, in a call, on one thread.
+/// Misses of each access in each cache and TLB, in a call, on one thread.
 pub(super) struct Traffic {
-    /// By access, then by level: first the caches, then the tables of pages.
+    /// By access, then by level: first the caches, then the TLBs.
     pub(super) misses: Vec<Vec<f64>>,
     /// Bytes that a call touches.
     pub(super) touched: f64,
 }
 
-/// A level with what one thread has of it.
+/// A level, with the lines of it that one thread can use.
 struct Level<'m> {
     cache: &'m Cache,
     capacity: f64,
 }
 
-/// What some accesses of a buffer touch.
+/// The footprint of some accesses of a buffer.
 #[derive(Clone, Copy, Default)]
 struct Footprint {
     /// Lines.
     lines: f64,
-    /// Lines that it takes the place of: more, where they meet in few sets.
+    /// Lines of capacity that they use: more than `lines` where they compete for few sets.
     room: f64,
 }
 
 /// Computes the traffic of a plan.
-pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Traffic {
+pub(super) fn traffic(plan: &CostPlan, machine: &MachineModel, threads: usize) -> Traffic {
     let levels: Vec<Level<'_>> = machine
         .caches
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
         let mut tracker = Tracker { plan, level, misses: vec![0.0; plan.accesses.len()] };
         tracker.frame(0);
         let all = tracker.footprints(0..plan.accesses.len(), 0);
-        // Call follows call: what fits is there already.
+        // Lines that fit are there from the previous call.
         let kept = kept(room(&all), level);
         tracker.misses.iter_mut().for_each(|missed| *missed *= 1.0 - kept);
         if at == 0 {
@@ -58,7 +58,7 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
             misses[access][at] = *missed;
         }
     }
-    // A level misses nothing that the one before it has.
+    // A level misses no line that the previous level has.
     for missed in &mut misses {
         for at in 1..machine.caches.len() {
             missed[at] = missed[at].min(missed[at - 1]);
@@ -67,42 +67,43 @@ pub(super) fn traffic(plan: &Plan, machine: &MachineModel, threads: usize) -> Tr
     Traffic { misses, touched }
 }
 
-/// The lines that a cache needs to hold all of it. Buffers that meet in few sets mostly meet in
-/// different ones.
+/// Returns the lines of capacity that the footprints use. Buffers that compete for few sets mostly
+/// compete for different ones.
 fn room(prints: &[(usize, Footprint)]) -> f64 {
     let lines: f64 = prints.iter().map(|(_, print)| print.lines).sum();
     let crowded = prints.iter().map(|(_, print)| print.room - print.lines).fold(0.0, f64::max);
     lines + crowded
 }
 
-/// The part of what was there that is still there after so many lines. Where the place of a line
-/// is hashed, not all that is older goes before it.
+/// Returns the fraction of lines that survive after `room` other lines. A cache with hashed sets
+/// does not evict in strict LRU order.
 fn kept(room: f64, level: &Level<'_>) -> f64 {
-    const WHOLE: f64 = 0.75;
+    // Up to this part of the capacity, all lines survive. Fitted, see docs/COST-MODEL.md.
+    const FULLY_KEPT_FRACTION: f64 = 0.75;
     let full = room / level.capacity;
     let hashed = level.cache.sets <= 1.0 && level.cache.line < 4096.0;
     match full {
-        ..=WHOLE => 1.0,
-        _ if hashed => (WHOLE / full).powi(2),
+        ..=FULLY_KEPT_FRACTION => 1.0,
+        _ if hashed => (FULLY_KEPT_FRACTION / full).powi(2),
         _ => ((1.25 - full) / 0.5).clamp(0.0, 1.0),
     }
 }
 
 struct Tracker<'p> {
-    plan: &'p Plan,
+    plan: &'p CostPlan,
     level: &'p Level<'p>,
-    /// By access: lines that one run of the frame at hand misses.
+    /// By access: lines that one run of the current frame misses.
     misses: Vec<f64>,
 }
 
 impl Tracker<'_> {
-    /// One run of a frame, all its iterations.
+    /// Counts one run of a frame, with all its iterations.
     fn frame(&mut self, at: usize) {
         let frame = &self.plan.frames[at];
         frame.children.iter().for_each(|child| self.frame(*child));
         self.body(at);
         if at == 0 || frame.own.is_empty() {
-            // A condition: a part of the runs.
+            // A condition: a fraction of the runs.
             let all = frame.accesses.clone();
             self.misses[all].iter_mut().for_each(|missed| *missed *= frame.trips);
             return;
@@ -111,7 +112,7 @@ impl Tracker<'_> {
         let kept = kept(room(&once), self.level);
         let whole = self.footprints(frame.accesses.clone(), frame.own.start);
         self.misses[frame.accesses.clone()].iter_mut().for_each(|missed| *missed *= frame.trips);
-        // What fits is brought in once, whatever the parts of an iteration miss by themselves.
+        // Lines that fit are fetched once, whatever the parts of an iteration miss by themselves.
         for (buffer, whole) in &whole {
             let missed = self.missed(frame.accesses.clone(), *buffer);
             let again = (missed - whole.lines).max(0.0);
@@ -119,7 +120,7 @@ impl Tracker<'_> {
         }
     }
 
-    /// One iteration of a frame: its loops one after the other, and what it does itself.
+    /// Counts one iteration of a frame: its loops one after the other, and its own accesses.
     fn body(&mut self, at: usize) {
         let frame = &self.plan.frames[at];
         let mut items: Vec<Range<usize>> = Vec::new();
@@ -135,7 +136,7 @@ impl Tracker<'_> {
         let prints: Vec<Vec<(usize, Footprint)>> =
             items.iter().map(|item| self.footprints(item.clone(), frame.own.end)).collect();
         for (item, prints) in items.iter().zip(&prints) {
-            // What a frame does itself is a part of an iteration.
+            // The frame's own accesses between its loops.
             if self.plan.accesses[item.start].frame == at {
                 for (buffer, print) in prints {
                     self.share_out(item.clone(), *buffer, print.lines);
@@ -162,7 +163,8 @@ impl Tracker<'_> {
         }
     }
 
-    /// What a frame does itself, in unrolled loops whose iterations do not all fit together.
+    /// Counts the own accesses of a frame in unrolled loops whose iterations do not all fit
+    /// together.
     fn unrolled(&mut self, at: usize, item: Range<usize>) {
         let dims = self.plan.frames[at].own.end..self.plan.frames[at].inner.end;
         let mut inner = self.footprints(item.clone(), dims.end);
@@ -187,13 +189,13 @@ impl Tracker<'_> {
         }
     }
 
-    /// The lines of a buffer that some accesses miss.
+    /// Returns the lines of a buffer that some accesses miss.
     fn missed(&self, range: Range<usize>, buffer: usize) -> f64 {
         let of = |at: &usize| self.plan.accesses[*at].buffer == buffer;
         range.filter(of).map(|at| self.misses[at]).sum()
     }
 
-    /// Some lines of a buffer are missed less often.
+    /// Reduces the misses of a buffer by some lines.
     fn save(&mut self, range: Range<usize>, buffer: usize, lines: f64) {
         let plan = self.plan;
         let of = |at: &usize| plan.accesses[*at].buffer == buffer;
@@ -205,7 +207,7 @@ impl Tracker<'_> {
         range.filter(of).for_each(|at| self.misses[at] *= left);
     }
 
-    /// The first of the accesses of a buffer miss; all of them have their part.
+    /// Distributes the misses of a buffer evenly over its accesses.
     fn share_out(&mut self, range: Range<usize>, buffer: usize, lines: f64) {
         let of = |at: &usize| self.plan.accesses[*at].buffer == buffer;
         let count = range.clone().filter(of).count().max(1) as f64;
@@ -215,38 +217,47 @@ impl Tracker<'_> {
         }
     }
 
-    /// What accesses touch, buffer by buffer, while the dimensions from one on run.
+    /// Returns the footprint of each buffer while the dimensions from `from` on run.
     fn footprints(&self, range: Range<usize>, from: usize) -> Vec<(usize, Footprint)> {
         let extents = &self.plan.extents;
         footprints(self.plan, range, self.level.cache, extents, &|dim| dim >= from)
     }
 }
 
-/// Bytes of each buffer that accesses touch while some dimensions run, in sectors of a GPU.
+/// Returns the bytes of each buffer that accesses touch while some dimensions run, in whole sectors
+/// of a GPU.
 pub(super) fn touched(
-    plan: &Plan,
+    plan: &CostPlan,
     range: Range<usize>,
     extents: &[f64],
     runs: &dyn Fn(usize) -> bool,
 ) -> Vec<(usize, f64)> {
     let (line, bytes) = (32.0, f64::INFINITY);
-    let (in_order, alone, shared) = (0.0, 0.0, true);
-    let sectors = Cache { name: "sectors", bytes, line, sets: 1.0, shared, in_order, alone };
+    let (prefetched_cycles, unprefetched_cycles, shared) = (0.0, 0.0, true);
+    let sectors = Cache {
+        name: "sectors",
+        bytes,
+        line,
+        sets: 1.0,
+        shared,
+        prefetched_cycles,
+        unprefetched_cycles,
+    };
     let all = footprints(plan, range, &sectors, extents, runs);
     all.into_iter().map(|(buffer, print)| (buffer, print.lines * line)).collect()
 }
 
-/// What accesses touch, buffer by buffer, while some dimensions run.
+/// Returns the footprint of each buffer while some dimensions run.
 fn footprints(
-    plan: &Plan,
+    plan: &CostPlan,
     range: Range<usize>,
     cache: &Cache,
     extents: &[f64],
     runs: &dyn Fn(usize) -> bool,
 ) -> Vec<(usize, Footprint)> {
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<AccessGroup> = Vec::new();
     for access in &plan.accesses[range] {
-        let group = Group::new(access, extents, runs);
+        let group = AccessGroup::new(access, extents, runs);
         match groups.iter_mut().find(|known| known.joins(&group)) {
             Some(known) => known.join(&group),
             None => groups.push(group),
@@ -257,7 +268,7 @@ fn footprints(
         let print = group.footprint(cache, plan.buffers[group.buffer].bytes);
         match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
             Some((_, known)) => {
-                // They may or may not overlap.
+                // The groups may overlap.
                 let (large, small) = (known.lines.max(print.lines), known.lines.min(print.lines));
                 known.lines = large + 0.5 * small;
                 known.room = known.room.max(print.room) + 0.5 * known.room.min(print.room);
@@ -272,20 +283,20 @@ fn footprints(
     all
 }
 
-/// Accesses of a buffer that move alike.
-struct Group {
+/// Accesses of a buffer with the same strides.
+struct AccessGroup {
     buffer: usize,
-    /// Bytes and how often, ascending.
+    /// Strides in bytes with their iterations, ascending.
     moves: Vec<(f64, f64)>,
     first: f64,
     end: f64,
     irregular: bool,
-    /// Whether what does not run begins anywhere in a line.
-    loose: f64,
+    /// The smallest stride of the dimensions that do not run; infinite if there is none.
+    outer_stride: f64,
 }
 
-impl Group {
-    fn new(access: &Access, extents: &[f64], runs: &dyn Fn(usize) -> bool) -> Group {
+impl AccessGroup {
+    fn new(access: &Access, extents: &[f64], runs: &dyn Fn(usize) -> bool) -> AccessGroup {
         let moving = access.strides.iter().filter(|(dim, _)| runs(*dim));
         let mut moves: Vec<(f64, f64)> =
             moving.map(|(dim, stride)| (stride.abs(), extents[*dim].max(1.0))).collect();
@@ -294,32 +305,32 @@ impl Group {
         moves.sort_by(|a, b| a.0.total_cmp(&b.0));
         let resting = access.strides.iter().filter(|(dim, _)| !runs(*dim));
         let smallest = resting.map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
-        Group {
+        AccessGroup {
             buffer: access.buffer,
             moves,
             first: access.first,
             end: access.first + access.width,
             irregular: access.irregular,
-            loose: smallest,
+            outer_stride: smallest,
         }
     }
 
-    fn joins(&self, other: &Group) -> bool {
+    fn joins(&self, other: &AccessGroup) -> bool {
         self.buffer == other.buffer
             && self.irregular == other.irregular
             && self.moves == other.moves
     }
 
-    fn join(&mut self, other: &Group) {
+    fn join(&mut self, other: &AccessGroup) {
         self.first = self.first.min(other.first);
         self.end = self.end.max(other.end);
-        self.loose = self.loose.min(other.loose);
+        self.outer_stride = self.outer_stride.min(other.outer_stride);
     }
 
     fn footprint(&self, cache: &Cache, buffer_bytes: f64) -> Footprint {
         let line = cache.line;
         if self.irregular {
-            // Each access may meet any line.
+            // Each access may touch any line.
             let count: f64 = self.moves.iter().map(|(_, count)| count).product();
             let lines = count.max(1.0).min((buffer_bytes / line).max(1.0));
             return Footprint { lines, room: lines };
@@ -328,7 +339,7 @@ impl Group {
         let mut blocks: Vec<(f64, f64)> = Vec::new();
         let mut count = 1.0;
         for (stride, times) in &self.moves {
-            // A gap of less than a line leaves no line out.
+            // A gap of less than a line skips no line.
             if blocks.is_empty() && *stride < span + line {
                 span += stride * (times - 1.0);
             } else {
@@ -336,7 +347,7 @@ impl Group {
                 count *= times;
             }
         }
-        let aligned = self.loose % line == 0.0 || self.loose.is_infinite();
+        let aligned = self.outer_stride % line == 0.0 || self.outer_stride.is_infinite();
         let each = match aligned {
             true => (span / line).ceil(),
             false => (span / line).max(1.0) + if span < line { span / line } else { 0.5 },
@@ -345,13 +356,13 @@ impl Group {
         Footprint { lines, room: lines.max(self.room(cache, &blocks, each, lines)) }
     }
 
-    /// The lines of a cache that cannot hold anything else now: where blocks begin a multiple of a
-    /// power of two apart, they meet in few sets.
+    /// Returns the lines of a cache that these accesses occupy: blocks whose starts are a multiple
+    /// of a power of two apart compete for few sets.
     fn room(&self, cache: &Cache, blocks: &[(f64, f64)], each: f64, lines: f64) -> f64 {
         if cache.sets <= 1.0 || blocks.is_empty() {
             return lines;
         }
-        // Pages are anywhere in a cache that is larger than they are.
+        // Physical pages lie anywhere in a cache that is larger than a page.
         let near = cache.sets.min(4096.0 / cache.line);
         let far = cache.sets / near;
         let mut sets = each;

@@ -1,93 +1,95 @@
-//! From the loop IR to a [`Plan`]: loops, conditions, what lives in registers.
+//! Summarizes the loop IR as a [`CostPlan`]: loops, conditions, buffers in registers.
 
-use super::gpu::launch::Moment;
+use super::gpu::launch::ProgramPoint;
 use super::index::{Dim, Indices, Sum, UNKNOWN};
-use super::machine::{MachineModel, NARROW_BYTES};
+use super::machine::{CLIF_VECTOR_BYTES, MachineModel};
 use super::nest::{
-    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, mentioned, rests,
-    serial_vars,
+    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, loop_iterations,
+    mentioned, rests, serial_vars,
 };
-use super::ops::Value;
-use super::plan::{Event, Frame, Memory, Plan, Work};
+use super::ops::ValueCost;
+use super::plan::{CostPlan, Event, Frame, MemoryBuffer, Work};
 use crate::ir::arith::divisor;
 use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, elements_at_once, read_in};
 use crate::ir::limits::{
-    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, MAX_PROMOTED_LANES, MAX_PROMOTED_SCALARS,
-    NEST_FRAME_BYTES,
+    MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, NEST_FRAME_BYTES, max_promoted_lanes,
 };
 use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{
     BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex, UnOp, Var,
 };
+use crate::target::Gpu;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Cycles to call a nest of the wide back end: what it takes from around goes through memory.
-const NEST: f64 = 40.0;
-/// Cycles more of one that stores past the caches: it waits until all of that is in memory.
-const FENCE: f64 = 700.0;
+/// Cycles to call a nest of the SIMD back end: the values that it uses pass through memory. Fitted
+/// on Zen 5 with `tools/rank.py`.
+const NEST_CALL_CYCLES: f64 = 40.0;
+/// Cycles of the fence at the end of a nest with nontemporal stores. Fitted on Zen 5.
+const FENCE_CYCLES: f64 = 700.0;
 
-/// What is known while a kernel is walked through.
+/// The state of a walk over a kernel.
 pub(super) struct Walker<'a> {
     pub(super) machine: &'a MachineModel,
     threads: f64,
-    pub(super) plan: Plan,
+    pub(super) plan: CostPlan,
     pub(super) indices: Indices,
-    /// Loops around, outermost first.
-    pub(super) open: Vec<Open>,
-    /// The place of each variable in `open`.
+    /// Enclosing loops, outermost first.
+    pub(super) enclosing: Vec<EnclosingLoop>,
+    /// The index of each loop variable in `enclosing`.
     pub(super) places: FxHashMap<Var, usize>,
-    /// `let`s: what they cost and depend on.
-    pub(super) lets: FxHashMap<Var, Value>,
+    /// The cost and dependences of each `let`.
+    pub(super) lets: FxHashMap<Var, ValueCost>,
     /// Definitions of `let`s, to evaluate conditions.
     pub(super) defined: FxHashMap<Var, Expr>,
     buffers: FxHashMap<Buffer, usize>,
-    /// Buffers that are in registers here: how many registers all in all.
+    /// Buffers that are in registers here, with the number of registers.
     pub(super) in_registers: FxHashMap<Buffer, f64>,
-    /// What is stored in each loop, by the loop's variable.
+    /// The buffers stored in each loop, by the loop's variable.
     stored: FxHashMap<Var, FxHashSet<Buffer>>,
-    /// The frame at work.
+    /// The current frame.
     pub(super) frame: usize,
-    /// Part of the cases in which the statement is run.
+    /// Fraction of the cases in which the statement runs.
     pub(super) weight: f64,
-    /// Whether the wide back end compiles it.
-    pub(super) wide: bool,
-    pub(super) memo: FxHashMap<usize, Value>,
-    /// What this frame has loaded.
+    /// Whether the SIMD back end compiles the statement.
+    pub(super) in_simd_kernel: bool,
+    pub(super) memo: FxHashMap<usize, ValueCost>,
+    /// Loads of the current frame so far, by buffer and index.
     pub(super) loaded: FxHashSet<(usize, u64)>,
     pub(super) stage: String,
     in_task: bool,
-    /// Whether a launch of a GPU is at work: the last one.
+    /// Whether the walk is inside a launch, the last one of the plan.
     pub(super) in_launch: bool,
-    /// Terms that an instruction adds at once.
+    /// Reduction terms that one instruction adds.
     pub(super) terms: f64,
-    /// The element that the statement at hand stores.
+    /// The element that the current statement stores.
     pub(super) storing: Option<(Buffer, Sum)>,
-    /// In a launch: the conditions around.
+    /// In a launch: the enclosing conditions.
     pub(super) guards: Vec<Expr>,
-    /// In a launch: whether what is at hand is copied while threads go on.
+    /// In a launch: whether the current statement is an asynchronous copy.
     pub(super) copying: bool,
-    /// What the group of copies at hand reads.
+    /// Buffers that the current group of copies reads.
     read_in_group: FxHashSet<Buffer>,
-    /// In a launch: what threads fetched into registers and have not used, by what access, when.
-    pub(super) fetched: FxHashMap<Buffer, (usize, Moment)>,
+    /// In a launch: buffers that threads loaded into registers and have not used, with the access
+    /// and where it stands.
+    pub(super) fetched: FxHashMap<Buffer, (usize, ProgramPoint)>,
     /// In a launch: stores to shared memory so far.
     pub(super) shared_stores: usize,
-    /// In a launch: when threads wrote to shared memory last.
-    pub(super) met: Option<Moment>,
-    /// Whether the statement at hand stores past the caches.
-    pub(super) past: bool,
-    /// The numbers of buffers, those in registers too.
+    /// In a launch: where the last barrier stands.
+    pub(super) last_barrier: Option<ProgramPoint>,
+    /// Whether the current statement is a nontemporal store.
+    pub(super) nontemporal: bool,
+    /// The numbers of buffers, including those in registers.
     pub(super) numbers: FxHashMap<Buffer, usize>,
-    /// Buffers, by number, that an iteration of a frame begins anew.
+    /// Pairs of frame and buffer number: buffers that every iteration of the frame initializes.
     pub(super) begun: FxHashSet<(usize, usize)>,
-    /// What the value at hand reads, by number.
+    /// Numbers of the buffers that the current value reads.
     pub(super) reads: Vec<usize>,
-    /// What each `let` reads.
+    /// Numbers of the buffers that each `let` reads.
     pub(super) let_reads: FxHashMap<Var, Vec<usize>>,
 }
 
-/// A loop around.
-pub(super) struct Open {
+/// An enclosing loop.
+pub(super) struct EnclosingLoop {
     /// Its frame; none if it is unrolled.
     pub(super) frame: Option<usize>,
     /// Its innermost dimension.
@@ -95,20 +97,20 @@ pub(super) struct Open {
     pub(super) count: f64,
     pub(super) min: f64,
     pub(super) var: Var,
-    /// The index of a GPU that it stands for.
+    /// The GPU index that it is bound to.
     pub(super) index: Option<ThreadIndex>,
 }
 
-/// Walks through a kernel.
-pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Plan {
+/// Summarizes a kernel.
+pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> CostPlan {
     let mut stored = FxHashMap::default();
     collect_stored(&kernel.body, &mut stored);
     let mut walker = Walker {
         machine,
         threads: threads.max(1) as f64,
-        plan: Plan::default(),
+        plan: CostPlan::default(),
         indices: Indices::new(&kernel.body),
-        open: Vec::new(),
+        enclosing: Vec::new(),
         places: FxHashMap::default(),
         lets: FxHashMap::default(),
         defined: FxHashMap::default(),
@@ -117,7 +119,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         stored,
         frame: 0,
         weight: 1.0,
-        wide: false,
+        in_simd_kernel: false,
         memo: FxHashMap::default(),
         loaded: FxHashSet::default(),
         stage: String::new(),
@@ -130,8 +132,8 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
         read_in_group: FxHashSet::default(),
         fetched: FxHashMap::default(),
         shared_stores: 0,
-        met: None,
-        past: false,
+        last_barrier: None,
+        nontemporal: false,
         numbers: FxHashMap::default(),
         begun: FxHashSet::default(),
         reads: Vec::new(),
@@ -158,7 +160,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> P
     walker.plan
 }
 
-/// For each loop what is stored in it; returns what the statement stores.
+/// Collects the buffers stored in each loop; returns those that the statement stores.
 fn collect_stored(
     stmt: &Stmt,
     stored: &mut FxHashMap<Var, FxHashSet<Buffer>>,
@@ -199,11 +201,11 @@ impl Walker<'_> {
                 }
             }
             Stmt::Store { buffer, indices, value, mask, nontemporal } => {
-                self.past = *nontemporal && self.wide;
+                self.nontemporal = *nontemporal && self.in_simd_kernel;
                 let group = self.copying;
                 self.copying = group && self.is_copied(buffer, &indices[0], value);
                 self.store(buffer, &indices[0], value, mask.as_ref());
-                self.past = false;
+                self.nontemporal = false;
                 self.copying = group;
             }
             Stmt::Let { var, value, body } => {
@@ -222,17 +224,18 @@ impl Walker<'_> {
                 self.stmt(body);
                 self.stage = outer;
                 if self.shared_stores > stores && !self.copying {
-                    self.meet(before);
+                    self.barrier(before);
                 }
             }
             Stmt::SimdKernel { body } => {
-                let outer = std::mem::replace(&mut self.wide, true);
+                let outer = std::mem::replace(&mut self.in_simd_kernel, true);
                 let first = self.plan.accesses.len();
                 self.stmt(body);
-                self.wide = outer;
-                let fenced = self.plan.accesses[first..].iter().any(|access| access.past);
+                self.in_simd_kernel = outer;
+                let fenced = self.plan.accesses[first..].iter().any(|access| access.nontemporal);
                 let weight = self.weight;
-                self.work().calls += weight * (NEST + if fenced { FENCE } else { 0.0 });
+                self.work().calls +=
+                    weight * (NEST_CALL_CYCLES + if fenced { FENCE_CYCLES } else { 0.0 });
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
@@ -245,17 +248,17 @@ impl Walker<'_> {
             }
             Stmt::AwaitCopies { in_flight } => {
                 let work = self.work();
-                work.meets += 1.0;
+                work.barriers += 1.0;
                 work.in_flight = f64::from(*in_flight);
             }
             Stmt::Assert { .. } | Stmt::Barrier => {}
         }
     }
 
-    /// Whether a store of a group is a copy that needs no registers, as the back end emits it.
+    /// Whether the back end emits a store of a copy group as an asynchronous copy.
     fn is_copied(&self, buffer: &Buffer, index: &Expr, value: &Expr) -> bool {
         let Some(copied) = Copied::of(value, buffer.dtype, true) else { return false };
-        let written = !self.open.is_empty() && self.is_stored_in(0, copied.source);
+        let written = !self.enclosing.is_empty() && self.is_stored_in(0, copied.source);
         let global = matches!(copied.source.scope, Scope::Global | Scope::Constant);
         if buffer.scope != Scope::Shared
             || !global
@@ -271,19 +274,20 @@ impl Walker<'_> {
         ASYNC_COPY_BYTES.contains(&size)
     }
 
-    /// Where the target has the instruction, its terms cost as much as one.
+    /// Walks a tensorized nest. If the target has the instruction, all its terms cost as much as
+    /// one.
     fn tensorize(&mut self, name: &str, body: &Stmt) {
         if self.warp_product(name, body) {
             return;
         }
-        let terms = if name.starts_with("dot2") { 2.0 } else { 4.0 };
-        let has = self.machine.target.has_intrinsic(name);
-        let outer = std::mem::replace(&mut self.terms, if has { terms } else { 1.0 });
+        let has_instruction = self.machine.target.has_intrinsic(name);
+        let terms = if has_instruction { loop_iterations(body) } else { 1.0 };
+        let outer = std::mem::replace(&mut self.terms, terms);
         self.stmt(body);
         self.terms = outer;
     }
 
-    /// The work of the frame at hand.
+    /// Returns the work of the current frame.
     pub(super) fn work(&mut self) -> &mut Work {
         &mut self.plan.frames[self.frame].work
     }
@@ -306,13 +310,13 @@ impl Walker<'_> {
         }
     }
 
-    /// Whether a loop was one when running values were moved to registers: the back end of GPUs
-    /// writes short loops out later.
+    /// Whether a loop is still a loop in `promote_accumulators`: the GPU back end unrolls short
+    /// loops after it.
     fn is_serial(&self, kind: &ForKind) -> bool {
         *kind == ForKind::Serial || *kind == ForKind::Unrolled && self.in_launch
     }
 
-    /// Stores with the loop that updates what they wrote: it may stay in registers.
+    /// Walks stores with the loop that updates their elements, which may stay in registers.
     fn group(&mut self, stores: &[&Stmt], nest: &Stmt) {
         let mut written: Vec<(Buffer, Expr)> = Vec::new();
         for store in stores {
@@ -337,8 +341,8 @@ impl Walker<'_> {
             let copies = copies_of(stores, &index);
             let lanes = f64::from(index.ty.lanes);
             let bytes = buffer.dtype.bytes() as f64;
-            let vectors = self.machine.target.vector_bytes > 0 && bytes >= 4.0;
-            let most = if vectors { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS };
+            let vectors = self.machine.target.vector_bytes > 0;
+            let most = max_promoted_lanes(vectors, buffer.dtype.bytes());
             let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
                 && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
                 && lanes <= f64::from(most);
@@ -358,7 +362,7 @@ impl Walker<'_> {
         }
     }
 
-    /// What was in registers goes to memory where the stores before the loop had put it.
+    /// Adds the stores that write promoted elements back to memory after the loop.
     fn write_back(&mut self, store: &Stmt, promoted: &[(Buffer, Expr, f64)]) {
         match store {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.write_back(stmt, promoted)),
@@ -378,7 +382,7 @@ impl Walker<'_> {
 
     fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
         let bytes = self.bytes_of(buffer);
-        let whole_call = buffer.scope == Scope::Global && self.frame == 0 && !self.wide;
+        let whole_call = buffer.scope == Scope::Global && self.frame == 0 && !self.in_simd_kernel;
         if bytes > NEST_FRAME_BYTES as f64 || whole_call {
             self.plan.allocations += 1.0;
         }
@@ -388,14 +392,14 @@ impl Walker<'_> {
             launch.shared += bytes;
         }
         let (each, most) = match self.in_launch {
-            true => (4.0, 4.0 * 255.0),
+            true => (4.0, 4.0 * f64::from(Gpu::MAX_REGISTERS)),
             false => {
                 let each = self.machine.vector_bytes;
                 (each, each * self.machine.registers)
             }
         };
         let register = matches!(buffer.scope, Scope::Register | Scope::Local)
-            && (self.wide || self.in_launch || buffer.scope == Scope::Register)
+            && (self.in_simd_kernel || self.in_launch || buffer.scope == Scope::Register)
             && bytes <= most
             && rests(body, buffer, &serial_vars(body))
             && (self.in_launch || !chooses(body, buffer))
@@ -428,11 +432,11 @@ impl Walker<'_> {
             true => shared_out(parts, count, self.threads),
             false => (parts, 1.0),
         };
-        // Where only the call tells the work, little of it is not handed to threads.
+        // A loop with a run-time extent that is short runs without threads.
         if parallel && extent.as_int().is_some() {
             self.plan.launches += self.runs_here();
         }
-        // Parts that do not divide the whole have fewer iterations than dimensions say.
+        // Dimensions that do not divide the extent have fewer iterations than their product.
         let exact = match self.in_launch {
             true => count / parts.iter().map(|(trips, _)| trips).product::<f64>(),
             false => 1.0,
@@ -454,13 +458,20 @@ impl Walker<'_> {
             frames.push(self.frame);
         }
         self.in_task |= parallel;
-        let place = self.open.len();
+        let place = self.enclosing.len();
         self.places.insert(var.clone(), place);
         let dim = dims.last().copied().unwrap_or_default();
         let (frame, var_of) = (Some(self.frame), var.clone());
-        self.open.push(Open { frame, dim, count, min: min_value, var: var_of, index: None });
+        self.enclosing.push(EnclosingLoop {
+            frame,
+            dim,
+            count,
+            min: min_value,
+            var: var_of,
+            index: None,
+        });
         self.stmt(body);
-        self.open.pop();
+        self.enclosing.pop();
         self.places.remove(var);
         for frame in frames.into_iter().rev() {
             self.leave(frame);
@@ -505,7 +516,7 @@ impl Walker<'_> {
         self.loaded.clear();
     }
 
-    /// How often the frame at hand is run in a call.
+    /// Returns how often the current frame runs in a call.
     pub(super) fn runs_here(&self) -> f64 {
         let mut frame = self.frame;
         let mut runs = 1.0;
@@ -524,13 +535,13 @@ impl Walker<'_> {
 
     pub(super) fn open_unrolled(&mut self, var: &Var, min: Sum, count: f64) {
         let dim = self.indices.open(var, min.clone(), &[(count, 1.0)])[0];
-        self.places.insert(var.clone(), self.open.len());
+        self.places.insert(var.clone(), self.enclosing.len());
         let (min, var) = (min.linear.constant, var.clone());
-        self.open.push(Open { frame: None, dim, count, min, var, index: None });
+        self.enclosing.push(EnclosingLoop { frame: None, dim, count, min, var, index: None });
     }
 
     pub(super) fn close_unrolled(&mut self, var: &Var) {
-        self.open.pop();
+        self.enclosing.pop();
         self.places.remove(var);
     }
 
@@ -553,12 +564,12 @@ impl Walker<'_> {
         self.weight = outer;
     }
 
-    /// How often a loop runs: half way through the loops around.
+    /// Returns the iterations of a loop at the midpoint of its enclosing loops.
     pub(super) fn count(&self, extent: &Expr) -> f64 {
         let count = self.middle(extent).max(0.0);
         let mut told = true;
         mentioned(extent, &mut |var| told &= self.places.contains_key(var));
-        // A difference of two integers that only a call tells.
+        // A difference of two run-time integers.
         if count == 0.0 && !told { UNKNOWN } else { count }
     }
 
@@ -567,7 +578,7 @@ impl Walker<'_> {
             Some(value) => value as f64,
             None => {
                 let value = |var: &Var| {
-                    let open = &self.open[*self.places.get(var)?];
+                    let open = &self.enclosing[*self.places.get(var)?];
                     Some(open.min + (open.count / 2.0).floor())
                 };
                 self.evaluate(expr, &value, 0).unwrap_or(UNKNOWN)
@@ -575,12 +586,12 @@ impl Walker<'_> {
         }
     }
 
-    /// The part of all cases in which a condition holds.
+    /// Returns the fraction of cases in which a condition holds.
     fn chance(&self, cond: &Expr) -> f64 {
         if let Some(value) = cond.as_int() {
             return if value == 0 { 0.0 } else { 1.0 };
         }
-        // Numbers of the golden ratio's kind fill every square evenly.
+        // Multiples of the golden ratio are evenly distributed.
         const SAMPLES: usize = 64;
         let one = self.only_loop(cond).filter(|open| open.count <= 1024.0);
         let samples = one.map_or(SAMPLES, |open| open.count.max(1.0) as usize);
@@ -588,7 +599,7 @@ impl Walker<'_> {
         for sample in 0..samples {
             let value = |var: &Var| {
                 let place = *self.places.get(var)?;
-                let open = &self.open[place];
+                let open = &self.enclosing[place];
                 let part = match one {
                     Some(_) => (sample as f64 + 0.5) / samples as f64,
                     None => {
@@ -606,8 +617,8 @@ impl Walker<'_> {
         held / samples as f64
     }
 
-    /// The only loop that an expression mentions.
-    fn only_loop(&self, expr: &Expr) -> Option<&Open> {
+    /// Returns the loop that an expression depends on, if it is a single one.
+    fn only_loop(&self, expr: &Expr) -> Option<&EnclosingLoop> {
         let mut found = None;
         let mut single = true;
         mentioned(expr, &mut |var| match (self.places.get(var), found) {
@@ -615,10 +626,10 @@ impl Walker<'_> {
             (Some(place), Some(known)) => single &= *place == known,
             (None, _) => single = false,
         });
-        found.filter(|_| single).map(|place| &self.open[place])
+        found.filter(|_| single).map(|place| &self.enclosing[place])
     }
 
-    /// An integer expression for some values of the loops; none if it reads memory.
+    /// Evaluates an integer expression for values of the loop variables; none if it reads memory.
     fn evaluate(
         &self,
         expr: &Expr,
@@ -684,32 +695,32 @@ impl Walker<'_> {
         })
     }
 
-    /// Registers, or scalar values, that so many lanes take.
+    /// Returns the registers, or scalar values, of a vector.
     pub(super) fn parts(&self, lanes: f64, bytes: f64) -> f64 {
         if lanes <= 1.0 {
             return 1.0;
         }
-        let register = match (self.in_launch, self.wide) {
+        let register = match (self.in_launch, self.in_simd_kernel) {
             (true, _) => bytes,
             (false, true) => self.machine.vector_bytes,
-            (false, false) => NARROW_BYTES,
+            (false, false) => CLIF_VECTOR_BYTES,
         };
         (lanes * bytes / register).ceil()
     }
 
-    /// A number for a buffer, in memory or not.
+    /// Returns the number of a buffer, in memory or not.
     pub(super) fn number(&mut self, buffer: &Buffer) -> usize {
         let next = self.numbers.len();
         *self.numbers.entry(buffer.clone()).or_insert(next)
     }
 
-    /// The number of a buffer.
+    /// Returns the index of a buffer in memory in the plan.
     pub(super) fn memory(&mut self, buffer: &Buffer) -> usize {
         if let Some(at) = self.buffers.get(buffer) {
             return *at;
         }
         let bytes = self.bytes_of(buffer);
-        self.plan.buffers.push(Memory { bytes, scope: buffer.scope });
+        self.plan.buffers.push(MemoryBuffer { bytes, scope: buffer.scope });
         self.buffers.insert(buffer.clone(), self.plan.buffers.len() - 1);
         self.plan.buffers.len() - 1
     }
@@ -719,14 +730,14 @@ impl Walker<'_> {
         count * buffer.dtype.bytes() as f64
     }
 
-    /// Whether an open loop stores to a buffer.
+    /// Whether an enclosing loop stores to a buffer.
     pub(super) fn is_stored_in(&self, place: usize, buffer: &Buffer) -> bool {
-        self.stored.get(&self.open[place].var).is_some_and(|stored| stored.contains(buffer))
+        self.stored.get(&self.enclosing[place].var).is_some_and(|stored| stored.contains(buffer))
     }
 }
 
-/// The extents for one thread: its part of the outermost dimensions. And by how much the largest
-/// part is more than that.
+/// Returns the extents for one thread, its share of the outermost dimensions, and the ratio of the
+/// largest share to the mean.
 fn shared_out(mut parts: Vec<(f64, f64)>, count: f64, threads: f64) -> (Vec<(f64, f64)>, f64) {
     let mut rest = threads;
     for part in &mut parts {

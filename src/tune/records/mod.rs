@@ -1,7 +1,7 @@
-//! Records: what became of each candidate that was measured, one line of JSON each.
+//! Records: the trials, one line of JSON each.
 //!
-//! The format is described in docs/RECORDS.md. Text in, records out, and back; files are the
-//! command line's business.
+//! docs/RECORDS.md describes the format. This module converts between text and records; `cli` reads
+//! and writes the files.
 
 use super::{Outcome, TrialFailure, Verdict, median};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 /// The version of the format that is written.
 pub const FORMAT: u32 = 1;
 
-/// A trial. A record of the same workload, run-time integers, target and threads as another is
-/// about the same thing: their times compare.
+/// A trial. Times of records with the same workload, run-time integers, target, CPU and threads are
+/// comparable.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// [`FORMAT`].
@@ -34,22 +34,22 @@ pub struct Record {
     pub vars: BTreeMap<String, i64>,
     /// The schedule.
     pub schedule: String,
-    /// What was decided: question and answer, in order.
+    /// The decisions: name and option, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<(String, String)>,
-    /// What the cost model saw, to four decimals; the last one is the logarithm of the seconds
-    /// that it expected. Trials of other workloads teach by it.
+    /// The features of the cost model, to four decimals; the last one is the logarithm of the
+    /// predicted seconds. Searches of other workloads learn from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<f64>,
-    /// Measured in turns with the other leaders, before one was called best.
+    /// Measured interleaved with the other finalists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turns: bool,
     /// Seconds of one call, each the mean of a batch; none if the trial failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<f64>,
-    /// What the results are worth: `same`, `within`, `wrong`, or `failed` without results.
+    /// The verdict: `same`, `within`, `wrong`, or `failed` without results.
     pub verdict: Mark,
-    /// The largest difference in units of the last place.
+    /// The largest difference in ULP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ulp: Option<u64>,
     /// Why there are no times.
@@ -61,30 +61,30 @@ pub struct Record {
     pub tec: String,
 }
 
-/// A machine, as far as times depend on it.
+/// The machine of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// The CPU's name as its maker writes it.
+    /// The CPU's name.
     pub cpu: String,
-    /// CPUs that could be used.
+    /// The number of usable CPUs.
     pub cores: usize,
 }
 
-/// A verdict by name.
+/// The name of a verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// Bit by bit the same.
+    /// Bit-exact.
     Same,
-    /// Within the bound of a kernel that says `reassociate`.
+    /// Within the bound of `reassociate`.
     Within,
-    /// Neither: a defect of `tec`.
+    /// Neither, which is a bug of `tec`.
     Wrong,
     /// There are no results.
     Failed,
 }
 
-/// What all records of a search have in common.
+/// The fields that all records of a search share.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Context {
     /// See [`Record::workload`].
@@ -107,12 +107,12 @@ pub struct Context {
     pub tec: String,
 }
 
-/// What times of trials have to have in common to be compared: workload, run-time integers,
-/// target, CPU, threads.
+/// The fields that must be equal for times to be comparable: workload, run-time integers, target,
+/// CPU, threads.
 pub type Group<'a> = (&'a str, &'a BTreeMap<String, i64>, &'a str, &'a str, usize);
 
 impl Record {
-    /// The record of a trial.
+    /// Returns the record of a trial.
     pub fn new(
         context: &Context,
         schedule: &str,
@@ -154,7 +154,7 @@ impl Record {
         }
     }
 
-    /// What became of the candidate.
+    /// Returns the outcome of the trial.
     pub fn outcome(&self) -> Outcome {
         let ulp = self.ulp.unwrap_or(0);
         let verdict = match self.verdict {
@@ -169,12 +169,12 @@ impl Record {
         Outcome::Measured { times: self.times.clone(), verdict }
     }
 
-    /// What it may be compared with.
+    /// Returns the group of comparable records.
     pub fn group(&self) -> Group<'_> {
         (&self.workload, &self.vars, &self.target, &self.machine.cpu, self.threads)
     }
 
-    /// Seconds of a call, the median of the batches; none if it failed or is wrong.
+    /// Returns the median seconds of a call; none if it failed or is wrong.
     pub fn seconds(&self) -> Option<f64> {
         if matches!(self.verdict, Mark::Wrong | Mark::Failed) {
             return None;
@@ -182,35 +182,34 @@ impl Record {
         median(&self.times)
     }
 
-    /// The line of a file, with its end.
+    /// Returns the line of a file, with its newline.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).expect("plain data") + "\n"
     }
 }
 
-/// What a file of records holds.
+/// The contents of a file of records.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Parsed {
     /// The records, in order.
     pub records: Vec<Record>,
-    /// What the user should know: lines left out, and why.
+    /// Notes for the user: lines that were ignored, and why.
     pub notes: Vec<String>,
-    /// How many lines are whole and no record that can be used.
+    /// The number of complete lines that are no usable record.
     pub unread: usize,
-    /// Some of these are nothing that `tec` ever wrote.
+    /// Whether some of these lines were never written by `tec`.
     pub strange: bool,
-    /// Where a last line begins that has no end: its writer died.
+    /// The offset of an incomplete last line, whose writer was killed.
     pub torn: Option<usize>,
 }
 
-/// Reads the text of a file. A last line without an end was being written when its writer died: it
-/// is left out, and so is one that the next writer ended. So is a line that is no record, or one of
-/// another format that lacks what this version needs; `notes` says which.
+/// Parses the text of a file. It ignores incomplete lines, whose writer was killed, lines that are
+/// no records, and records of another format that lack required fields; `notes` lists them.
 pub fn parse(text: &[u8]) -> Parsed {
     let mut parsed = Parsed::default();
     let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     parsed.torn = (last < text.len()).then_some(last);
-    // Lines from one to another that are left out for one reason.
+    // Ranges of lines that are ignored for the same reason.
     let mut left_out: Vec<(usize, usize, String)> = Vec::new();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
@@ -246,21 +245,20 @@ pub fn parse(text: &[u8]) -> Parsed {
     parsed
 }
 
-/// What a line is not whose writer died.
+/// The end of the note about an incomplete line.
 const TORN: &str = "written to its end";
 
-/// Why a line is left out.
+/// Why a line is ignored.
 enum Unread {
-    /// Its writer died.
+    /// Its writer was killed.
     Torn,
-    /// It lacks what this version needs.
+    /// It lacks required fields.
     Unfit(String),
     /// It is no record.
     Strange(String),
 }
 
-/// A record of any format that has what is needed to build its schedule again: the text says it
-/// all, and whoever uses it applies it anew.
+/// Parses a record of any format that has the fields for building its schedule again.
 fn parse_line(line: &[u8]) -> Result<Record, Unread> {
     let mut value: serde_json::Value = serde_json::from_slice(line).map_err(|error| {
         let begun = line.trim_ascii_start().starts_with(b"{");
@@ -276,7 +274,8 @@ fn parse_line(line: &[u8]) -> Result<Record, Unread> {
     };
     if format != u64::from(FORMAT) {
         value["format"] = FORMAT.into();
-        // How a failure is written belongs to the format; what is replayed is a schedule.
+        // The form of a failure may differ between formats; only schedules that ran can be
+        // replayed.
         if value.get("failure").is_some_and(|failure| !failure.is_null()) {
             let why = format!("it is of format {format} and has no schedule that ran");
             return Err(Unread::Unfit(why));
@@ -295,22 +294,22 @@ fn parse_line(line: &[u8]) -> Result<Record, Unread> {
     Ok(record)
 }
 
-/// What is wrong with a line, whose number is said elsewhere.
+/// Returns the message of an error without the position.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_string()
 }
 
-/// Several files' records as one, those that are in two of them once; in order.
+/// Merges the records of several files in order, without duplicates.
 pub fn merge(files: Vec<Vec<Record>>) -> Vec<Record> {
     let mut seen = FxHashSet::default();
     let records = files.into_iter().flatten();
     records.filter(|record| seen.insert(record.to_line())).collect()
 }
 
-/// The `count` fastest right records of each group, with all that are wrong, which are defects to
-/// be looked at. Where leaders were measured in turns these come first, by those times, so that
-/// [`best`] stays the best; the group of the last record stays last.
+/// Keeps the `count` fastest right records of each group, and all wrong ones, which show bugs.
+/// Records of interleaved measurements rank first, by those times, so that [`best`] does not
+/// change; the group of the last record stays last.
 pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
     let mut keep = vec![false; records.len()];
     let mut groups: BTreeMap<Group<'_>, Vec<usize>> = BTreeMap::new();
@@ -320,12 +319,12 @@ pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
             groups.entry(record.group()).or_default().push(at);
         }
     }
-    // Where the group of each record ends.
+    // The end of each record's group.
     let mut ends: Vec<usize> = (0..records.len()).collect();
     for places in groups.values() {
         let end = *places.last().expect("none is empty");
         places.iter().for_each(|at| ends[*at] = end);
-        // A schedule counts once, by its last time in turns, else by its last.
+        // A schedule counts once, by its last interleaved time, else by its last time.
         let mut ranked: Vec<(bool, f64, usize)> = Vec::new();
         let mut known: FxHashMap<&str, usize> = FxHashMap::default();
         for at in places.iter().rev() {
@@ -350,7 +349,7 @@ pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
     order.into_iter().filter_map(|at| records[at].take()).collect()
 }
 
-/// Which records are asked for; what is not given may be anything.
+/// A selection of records; a missing field selects all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// A kernel's name.
@@ -366,7 +365,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a record is among those.
+    /// Whether a record is selected.
     pub fn admits(&self, record: &Record) -> bool {
         self.kernel.as_ref().is_none_or(|kernel| *kernel == record.kernel)
             && self.workload.as_ref().is_none_or(|workload| *workload == record.workload)
@@ -376,9 +375,9 @@ impl Filter {
     }
 }
 
-/// The fastest right record that is asked for; of several groups, in that of the last record.
-/// Where leaders were measured in turns it is one of them, by those times: a single measurement
-/// may be luck. A schedule that was measured several times counts by its last.
+/// Returns the fastest right record of the selection, in the group of its last record. If some were
+/// measured interleaved, only these count, because a single measurement may be lucky. A schedule
+/// that was measured several times counts by its last time.
 pub fn best<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
     let right = |record: &&Record| filter.admits(record) && record.seconds().is_some();
     let group = records.iter().rfind(right)?.group();

@@ -1,4 +1,4 @@
-//! Records: outcomes come back, torn lines, formats, merging, pruning, the best.
+//! Records: round trips, incomplete lines, formats, merging, pruning, the best.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn ran(schedule: &str, times: &[f64]) -> Record {
 }
 
 #[test]
-fn every_outcome_comes_back() {
+fn every_outcome_survives_a_round_trip() {
     let outcomes = [
         Outcome::Measured { times: vec![0.1, 1e-7], verdict: Verdict::Same },
         Outcome::Measured { times: vec![0.5], verdict: Verdict::Within { ulp: 3 } },
@@ -47,7 +47,7 @@ fn every_outcome_comes_back() {
 }
 
 #[test]
-fn a_torn_last_line_is_left_out_wherever_it_is_torn() {
+fn an_incomplete_last_line_is_ignored() {
     let (first, second) = (ran("a", &[1.0]), ran("b", &[2.0]));
     let (start, line) = (first.to_line(), second.to_line());
     for end in 1..line.len() - 1 {
@@ -67,7 +67,7 @@ fn a_torn_last_line_is_left_out_wherever_it_is_torn() {
 }
 
 #[test]
-fn other_formats_are_read_by_their_text_or_refused() {
+fn other_formats_are_read_if_they_have_the_required_fields() {
     let mut value: serde_json::Value = serde_json::from_str(&ran("a", &[1.0]).to_line()).unwrap();
     value["format"] = 2.into();
     value["new_field"] = "x".into();
@@ -91,7 +91,7 @@ fn other_formats_are_read_by_their_text_or_refused() {
 }
 
 #[test]
-fn lines_that_are_left_out_for_one_reason_are_told_together() {
+fn notes_group_lines_that_are_ignored_for_the_same_reason() {
     let line = ran("a", &[1.0]).to_line();
     let text = format!("{{}}\n{{}}\n{line}{{\"format\":1\nnonsense\n{{\"for");
     let parsed = parse(text.as_bytes());
@@ -133,7 +133,7 @@ fn pruning_keeps_the_fastest_of_each_group_and_what_is_wrong() {
 }
 
 #[test]
-fn the_best_stays_the_best_of_what_pruning_leaves() {
+fn pruning_does_not_change_the_best() {
     let mut state = 3u64;
     let mut draw = |most: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -158,7 +158,7 @@ fn the_best_stays_the_best_of_what_pruning_leaves() {
 }
 
 #[test]
-fn the_best_is_right_and_of_those_measured_in_turns() {
+fn the_best_is_right_and_measured_interleaved() {
     let filter = Filter::default();
     let lucky = ran("lucky", &[1.0, 1.0, 9.0]);
     let slow = ran("slow", &[4.0]);

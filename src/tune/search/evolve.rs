@@ -1,76 +1,75 @@
-//! The population: candidates that live on what the models say of them.
+//! The population: candidates that evolve by their predicted cost.
 //!
-//! A child takes its answers from a parent, but for some that are given anew, or from two parents,
-//! a stage from one and a stage from the other. A question that no parent was asked is answered
-//! as in a random draw. All children of a generation are written first and judged then,
-//! together, so that whoever lends the model may use every core.
+//! A child takes its decisions from one parent, with some mutated, or from two parents, each stage
+//! from one of them. Choices that no parent has are decided at random. All children of a generation
+//! are predicted together, so that the cost model can use all cores.
 
 use super::learned::Learned;
-use super::{Guess, Model, Proposal, answers_of};
-use crate::tune::{Candidate, Question, Space};
+use super::{CostModel, CostPrediction, Proposal, answers_of};
+use crate::tune::{Candidate, Choice, Space};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Candidates that stay alive.
-const SIZE: usize = 128;
+/// Candidates that survive a generation.
+const POPULATION_SIZE: usize = 128;
 /// Children of a generation.
 const CHILDREN: usize = 96;
 /// Generations between two batches.
 const GENERATIONS: usize = 4;
-/// Of how many a parent is the best.
+/// Candidates of a tournament, of which the best becomes a parent.
 const TOURNAMENT: usize = 4;
-/// A new answer is a neighbour of the old one this often.
-const NEAR: f64 = 0.6;
-/// Children of two parents.
-const CROSSED: f64 = 0.3;
+/// Probability that a mutation takes a neighbouring option.
+const NEIGHBOUR_PROBABILITY: f64 = 0.6;
+/// Probability of a crossover.
+const CROSSOVER_PROBABILITY: f64 = 0.3;
 
-/// Candidates and what is known of them.
+/// The candidates.
 pub(super) struct Population<'a> {
     space: &'a dyn Space,
-    model: &'a Model<'a>,
+    model: &'a CostModel<'a>,
     /// Best first after `evolve`.
     members: Vec<Member>,
-    /// Texts that were judged, refused ones too.
+    /// Texts that were evaluated, including refused ones.
     seen: FxHashSet<String>,
-    /// The stage of each question.
+    /// The stage of each choice, by name.
     stages: FxHashMap<String, String>,
 }
 
 struct Member {
     proposal: Proposal,
-    /// Seconds: measured, or as the models expect.
+    /// Seconds: measured or predicted.
     score: f64,
     /// Seconds, if it was measured.
     measured: Option<f64>,
 }
 
-/// A candidate at random: each question is answered with its default, but for a part of
-/// `courage` of them.
-pub(super) fn draw(space: &dyn Space, courage: f64, rng: &mut ChaCha8Rng) -> Candidate {
-    space.replay(&mut |question| any(question, courage, rng))
+/// Draws a candidate: each choice takes a random option with probability `mutation_rate`, else its
+/// default.
+pub(super) fn draw(space: &dyn Space, mutation_rate: f64, rng: &mut ChaCha8Rng) -> Candidate {
+    space.replay(&mut |choice| any(choice, mutation_rate, rng))
 }
 
-fn any(question: &Question, courage: f64, rng: &mut ChaCha8Rng) -> usize {
-    match rng.random_bool(courage) {
-        true => rng.random_range(0..question.choices.len()),
-        false => question.default,
+fn any(choice: &Choice, mutation_rate: f64, rng: &mut ChaCha8Rng) -> usize {
+    match rng.random_bool(mutation_rate) {
+        true => rng.random_range(0..choice.options.len()),
+        false => choice.default,
     }
 }
 
 impl<'a> Population<'a> {
-    pub(super) fn new(space: &'a dyn Space, model: &'a Model<'a>) -> Population<'a> {
+    pub(super) fn new(space: &'a dyn Space, model: &'a CostModel<'a>) -> Population<'a> {
         let (members, seen, stages) = (Vec::new(), FxHashSet::default(), FxHashMap::default());
         Population { space, model, members, seen, stages }
     }
 
-    /// How many texts were judged.
-    pub(super) fn judged(&self) -> usize {
+    /// Returns the number of texts that were evaluated.
+    pub(super) fn evaluated(&self) -> usize {
         self.seen.len()
     }
 
-    /// The default of everything, the plain one, and random candidates of all degrees of courage.
+    /// Adds the default, the simple one, and random candidates with mutation rates from 0 to 1.
     pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
         let mut first = vec![draw(self.space, 0.0, rng)];
         first.extend(self.space.plain());
@@ -78,13 +77,13 @@ impl<'a> Population<'a> {
         self.add(first);
     }
 
-    /// Candidates with these answers, as far as they are asked for.
+    /// Adds candidates with these decisions; choices that they do not have are ignored.
     pub(super) fn seed(&mut self, all: impl Iterator<Item = BTreeMap<String, String>>) {
         let candidates = all.map(|answers| self.inherit(&answers, 0.0, None)).collect();
         self.add(candidates);
     }
 
-    /// A measured candidate lives on with its time.
+    /// Replaces the prediction of a candidate by its measured time.
     pub(super) fn measured(&mut self, proposal: &Proposal, seconds: f64) {
         self.seen.insert(proposal.text.clone());
         let same = |member: &&mut Member| member.proposal.text == proposal.text;
@@ -94,8 +93,7 @@ impl<'a> Population<'a> {
                 member.score = seconds;
             }
             None => {
-                // Of a candidate that another run measured the questions' stages are not known
-                // before it is written again.
+                // A candidate of another run has no stages; writing it again finds them.
                 let candidate = self.inherit(&proposal.answers, 1.0, None);
                 self.note_stages(&candidate);
                 let (proposal, measured) = (proposal.clone(), Some(seconds));
@@ -104,8 +102,8 @@ impl<'a> Population<'a> {
         }
     }
 
-    /// What the model says of candidates; those that are refused are left out.
-    pub(super) fn judge(&mut self, candidates: Vec<Candidate>) -> Vec<Proposal> {
+    /// Predicts candidates; refused ones are left out.
+    pub(super) fn evaluate(&mut self, candidates: Vec<Candidate>) -> Vec<Proposal> {
         for candidate in &candidates {
             self.note_stages(candidate);
             self.seen.insert(candidate.text.clone());
@@ -113,14 +111,14 @@ impl<'a> Population<'a> {
         propose(candidates, self.model)
     }
 
-    /// Some generations.
+    /// Runs the generations of a batch.
     pub(super) fn evolve(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         for _ in 0..GENERATIONS {
             self.generation(learned, rng);
         }
     }
 
-    /// Children of those that are alive, of which the best stay.
+    /// Adds children, and keeps the best candidates.
     pub(super) fn generation(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         self.rank(learned);
         let children: Vec<Candidate> = (0..CHILDREN).map(|_| self.child(rng)).collect();
@@ -128,32 +126,33 @@ impl<'a> Population<'a> {
         self.rank(learned);
     }
 
-    /// All that are alive, the best first.
+    /// Returns all candidates, the best first.
     pub(super) fn ranked(&self) -> impl Iterator<Item = &Proposal> {
         self.members.iter().map(|member| &member.proposal)
     }
 
-    /// Best first; those that are far behind do not live on.
+    /// Sorts by score, and drops the worst.
     pub(super) fn rank(&mut self, learned: &Learned) {
-        let guesses = learned.predict(self.members.iter().map(|member| &member.proposal.guess));
-        for (member, guess) in self.members.iter_mut().zip(guesses) {
-            member.score = member.measured.unwrap_or(guess);
+        let predictions =
+            learned.predict(self.members.iter().map(|member| &member.proposal.prediction));
+        for (member, prediction) in self.members.iter_mut().zip(predictions) {
+            member.score = member.measured.unwrap_or(prediction);
         }
         self.members.sort_by(|a, b| f64::total_cmp(&a.score, &b.score));
-        self.members.truncate(SIZE);
+        self.members.truncate(POPULATION_SIZE);
     }
 
-    /// A child of members; of nobody, if there is none.
+    /// Makes a child of members; a random candidate if there are none.
     fn child(&self, rng: &mut ChaCha8Rng) -> Candidate {
         if self.members.is_empty() {
             return draw(self.space, 0.5, rng);
         }
         let first = &self.parent(rng).answers;
-        if rng.random_bool(CROSSED) {
+        if rng.random_bool(CROSSOVER_PROBABILITY) {
             let second = &self.parent(rng).answers;
             return self.cross(first, second, rng);
         }
-        // A few answers at once: what fits together is often more than one step away.
+        // Several mutations at once: good combinations are often more than one step away.
         let steps = match rng.random_range(0..10u32) {
             0..5 => 1,
             5..8 => 2,
@@ -167,7 +166,7 @@ impl<'a> Population<'a> {
         self.inherit_but(first, &anew, rng)
     }
 
-    /// The best of some members at random.
+    /// Returns the best of some random members.
     fn parent(&self, rng: &mut ChaCha8Rng) -> &Proposal {
         let at = (0..TOURNAMENT).map(|_| rng.random_range(0..self.members.len())).min();
         &self.members[at.expect("a tournament has members")].proposal
@@ -192,57 +191,60 @@ impl<'a> Population<'a> {
         self.inherit(&answers, 0.2, Some(rng))
     }
 
-    /// A candidate with these answers; other questions are answered at random, or by default.
+    /// Writes a candidate with these decisions; other choices are random, or take their defaults
+    /// without `rng`.
     fn inherit(
         &self,
         answers: &BTreeMap<String, String>,
-        courage: f64,
+        mutation_rate: f64,
         mut rng: Option<&mut ChaCha8Rng>,
     ) -> Candidate {
-        self.space.replay(&mut |question| {
-            let known = answers.get(&question.name);
-            match (known.and_then(|answer| position(question, answer)), &mut rng) {
+        self.space.replay(&mut |choice| {
+            let known = answers.get(&choice.name);
+            match (known.and_then(|answer| position(choice, answer)), &mut rng) {
                 (Some(at), _) => at,
-                (None, Some(rng)) => any(question, courage, rng),
-                (None, None) => question.default,
+                (None, Some(rng)) => any(choice, mutation_rate, rng),
+                (None, None) => choice.default,
             }
         })
     }
 
-    /// A candidate with these answers but for some.
+    /// Writes a candidate with these decisions, except those in `anew`, which are mutated.
     fn inherit_but(
         &self,
         answers: &BTreeMap<String, String>,
         anew: &FxHashSet<&String>,
         rng: &mut ChaCha8Rng,
     ) -> Candidate {
-        self.space.replay(&mut |question| {
-            let old = answers.get(&question.name).and_then(|answer| position(question, answer));
-            let count = question.choices.len();
+        self.space.replay(&mut |choice| {
+            let old = answers.get(&choice.name).and_then(|answer| position(choice, answer));
+            let count = choice.options.len();
             match old {
-                Some(at) if !anew.contains(&question.name) || count == 1 => at,
-                Some(at) if rng.random_bool(NEAR) => match (rng.random_bool(0.5), at) {
-                    (true, at) if at + 1 < count => at + 1,
-                    (true, at) => at - 1,
-                    (false, 0) => 1,
-                    (false, at) => at - 1,
-                },
+                Some(at) if !anew.contains(&choice.name) || count == 1 => at,
+                Some(at) if rng.random_bool(NEIGHBOUR_PROBABILITY) => {
+                    match (rng.random_bool(0.5), at) {
+                        (true, at) if at + 1 < count => at + 1,
+                        (true, at) => at - 1,
+                        (false, 0) => 1,
+                        (false, at) => at - 1,
+                    }
+                }
                 Some(at) => (at + rng.random_range(1..count)) % count,
-                None => any(question, 0.3, rng),
+                None => any(choice, 0.3, rng),
             }
         })
     }
 
     fn note_stages(&mut self, candidate: &Candidate) {
         for decision in &candidate.decisions {
-            let question = &decision.question;
-            if !self.stages.contains_key(&question.name) {
-                self.stages.insert(question.name.clone(), question.stage.clone());
+            let choice = &decision.choice;
+            if !self.stages.contains_key(&choice.name) {
+                self.stages.insert(choice.name.clone(), choice.stage.clone());
             }
         }
     }
 
-    /// Judges candidates; those that are refused or known do not live.
+    /// Adds new candidates that the model does not refuse.
     fn add(&mut self, candidates: Vec<Candidate>) {
         let mut fresh = Vec::new();
         for candidate in candidates {
@@ -251,26 +253,26 @@ impl<'a> Population<'a> {
                 fresh.push(candidate);
             }
         }
-        let judged = propose(fresh, self.model);
+        let evaluated = propose(fresh, self.model);
         let member = |proposal: Proposal| {
-            let score = proposal.guess.seconds;
+            let score = proposal.prediction.seconds;
             Member { proposal, score, measured: None }
         };
-        self.members.extend(judged.into_iter().map(member));
+        self.members.extend(evaluated.into_iter().map(member));
     }
 }
 
-/// Those of the candidates that are not refused.
-fn propose(candidates: Vec<Candidate>, model: &Model<'_>) -> Vec<Proposal> {
+/// Predicts candidates, and leaves out refused ones.
+fn propose(candidates: Vec<Candidate>, model: &CostModel<'_>) -> Vec<Proposal> {
     let texts: Vec<&str> = candidates.iter().map(|candidate| &candidate.text[..]).collect();
-    let guesses = model(&texts);
-    let proposal = |(candidate, guess): (Candidate, Option<Guess>)| {
+    let predictions = model(&texts);
+    let proposal = |(candidate, prediction): (Candidate, Option<CostPrediction>)| {
         let answers = answers_of(&candidate);
-        Some(Proposal { answers, text: candidate.text, guess: guess? })
+        Some(Proposal { answers, text: candidate.text, prediction: prediction? })
     };
-    candidates.into_iter().zip(guesses).filter_map(proposal).collect()
+    candidates.into_iter().zip(predictions).filter_map(proposal).collect()
 }
 
-fn position(question: &Question, answer: &str) -> Option<usize> {
-    question.choices.iter().position(|choice| choice == answer)
+fn position(choice: &Choice, answer: &str) -> Option<usize> {
+    choice.options.iter().position(|option| option == answer)
 }

@@ -1,30 +1,29 @@
-//! What the trials say beyond the analytical model: gradient-boosted trees over its features.
+//! The learned model: gradient-boosted trees over the features of the cost model.
 //!
-//! The trees predict how far the model is off, as the logarithm of measured over estimated time,
-//! so that without trials the model alone decides, and a kind of candidate that was never tried
-//! is judged by it. Trials of other kernels are taught with the same target: the model's faults
-//! are alike where the features are.
+//! The trees predict the error of the cost model, as the logarithm of measured over estimated time.
+//! Without trials, and for unfamiliar candidates, the cost model alone decides. Trials of other
+//! kernels are used too: similar features have similar errors.
 
-use super::{Guess, Trial};
+use super::{CostPrediction, Trial};
 use forust_ml::data::Matrix;
 use forust_ml::gradientbooster::GradientBooster;
 use forust_ml::objective::ObjectiveType;
 
-/// Trials before there are trees.
-const ENOUGH: usize = 16;
-/// A trial of another kernel counts this much.
-const FOREIGN: f64 = 0.3;
-/// So many of them at most, the last ones.
-const MOST_FOREIGN: usize = 2000;
+/// The fewest trials for trees.
+const MIN_TRIALS: usize = 16;
+/// The weight of a trial of another kernel.
+const FOREIGN_WEIGHT: f64 = 0.3;
+/// The most trials of other kernels; the last ones are kept.
+const MAX_FOREIGN: usize = 2000;
 
-/// Trees, and what they were grown from.
+/// The trees with their training data.
 #[derive(Default)]
 pub(super) struct Learned {
     trees: Option<GradientBooster>,
     foreign: Vec<Sample>,
-    /// The trials of this kernel when the trees were grown.
+    /// The number of trials of this kernel when the trees were fitted.
     fitted: usize,
-    /// How many samples the trees are grown from.
+    /// The number of samples of the trees.
     samples: usize,
 }
 
@@ -38,11 +37,11 @@ struct Sample {
 
 impl Sample {
     fn of(trial: &Trial) -> Option<Sample> {
-        let (guess, seconds) = (&trial.proposal.guess, trial.seconds()?);
-        let known = guess.seconds > 0.0 && !guess.features.is_empty();
+        let (prediction, seconds) = (&trial.proposal.prediction, trial.seconds()?);
+        let known = prediction.seconds > 0.0 && !prediction.features.is_empty();
         known.then(|| Sample {
-            features: guess.features.clone(),
-            off: (seconds / guess.seconds).ln(),
+            features: prediction.features.clone(),
+            off: (seconds / prediction.seconds).ln(),
             seconds,
         })
     }
@@ -50,14 +49,14 @@ impl Sample {
 
 impl Learned {
     /// Adds trials of other kernels.
-    pub(super) fn teach(&mut self, trials: &[Trial]) {
+    pub(super) fn add_foreign_trials(&mut self, trials: &[Trial]) {
         self.foreign.extend(trials.iter().filter_map(Sample::of));
-        let surplus = self.foreign.len().saturating_sub(MOST_FOREIGN);
+        let surplus = self.foreign.len().saturating_sub(MAX_FOREIGN);
         self.foreign.drain(..surplus);
         self.fitted = usize::MAX;
     }
 
-    /// Grows the trees anew if there are new trials.
+    /// Fits the trees if there are new trials.
     pub(super) fn fit(&mut self, trials: &[Trial]) {
         if self.fitted == trials.len() {
             return;
@@ -69,15 +68,15 @@ impl Learned {
         let foreign: Vec<&Sample> = self.foreign.iter().filter(same).collect();
         let own: Vec<&Sample> = own.iter().filter(same).collect();
         self.samples = own.len() + foreign.len();
-        if self.samples < ENOUGH || width == 0 {
+        if self.samples < MIN_TRIALS || width == 0 {
             self.trees = None;
             return;
         }
-        // What is fast must be told apart; what is slow need not.
+        // Accuracy matters for fast candidates.
         let best = own.iter().map(|sample| sample.seconds).fold(f64::INFINITY, f64::min);
         let own_weight = |sample: &&Sample| (best / sample.seconds).max(0.05);
         let weights: Vec<f64> =
-            own.iter().map(own_weight).chain(foreign.iter().map(|_| FOREIGN)).collect();
+            own.iter().map(own_weight).chain(foreign.iter().map(|_| FOREIGN_WEIGHT)).collect();
         let all: Vec<&Sample> = own.iter().chain(&foreign).copied().collect();
         let off: Vec<f64> = all.iter().map(|sample| sample.off).collect();
         let columns = columns(&all.iter().map(|sample| &sample.features[..]).collect::<Vec<_>>());
@@ -93,25 +92,29 @@ impl Learned {
         self.trees = trees.fit(&matrix, &off, &weights, None).is_ok().then_some(trees);
     }
 
-    /// Seconds that each candidate will take.
-    pub(super) fn predict<'g>(&self, guesses: impl Iterator<Item = &'g Guess>) -> Vec<f64> {
-        let guesses: Vec<&Guess> = guesses.collect();
-        let seconds = guesses.iter().map(|guess| guess.seconds);
+    /// Predicts the seconds of each candidate.
+    pub(super) fn predict<'g>(
+        &self,
+        predictions: impl Iterator<Item = &'g CostPrediction>,
+    ) -> Vec<f64> {
+        let predictions: Vec<&CostPrediction> = predictions.collect();
+        let seconds = predictions.iter().map(|prediction| prediction.seconds);
         let Some(trees) = &self.trees else { return seconds.collect() };
-        if guesses.is_empty() {
+        if predictions.is_empty() {
             return Vec::new();
         }
-        let rows: Vec<&[f64]> = guesses.iter().map(|guess| &guess.features[..]).collect();
+        let rows: Vec<&[f64]> =
+            predictions.iter().map(|prediction| &prediction.features[..]).collect();
         let columns = columns(&rows);
         let matrix = Matrix::new(&columns, rows.len(), rows[0].len());
         let off = trees.predict(&matrix, false);
-        // Few trials say little.
-        let trust = self.samples as f64 / (self.samples + ENOUGH) as f64;
+        // Few trials get little weight.
+        let trust = self.samples as f64 / (self.samples + MIN_TRIALS) as f64;
         seconds.zip(off).map(|(seconds, off)| seconds * (trust * off).exp()).collect()
     }
 }
 
-/// Rows to columns one after the other, as the matrix wants them.
+/// Transposes rows to the column-major order of `Matrix`.
 fn columns(rows: &[&[f64]]) -> Vec<f64> {
     let width = rows.first().map_or(0, |row| row.len());
     (0..width).flat_map(|at| rows.iter().map(move |row| row[at])).collect()

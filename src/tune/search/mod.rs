@@ -1,13 +1,12 @@
-//! The search: which candidates to measure, given what was measured.
+//! The search: selects the candidates to measure.
 //!
-//! Before: a [`Space`] and a model that estimates a candidate from its text. After: candidates in
-//! batches ([`Search::propose`]), each told what became of it ([`Search::tell`]). A batch is the
-//! best of a population that lives on estimates, corrected by what a learned model makes of the
-//! trials so far; a share of it is drawn at random, so that the models hear of what they do not
-//! expect. The method is Ansor's (Zheng et al., OSDI 2020, section 5), over questions and answers
-//! instead of rewritten programs.
+//! The input is a [`Space`] and a cost model of schedules as text. The search proposes batches of
+//! candidates ([`Search::propose`]) and takes their outcomes ([`Search::add_trials`]). A batch
+//! holds the best of a population, which evolves by the cost model with a learned correction, and
+//! some random candidates, which the models may misjudge. The method is Ansor's (Zheng et al., OSDI
+//! 2020, section 5), over decisions instead of rewritten programs.
 //!
-//! Everything is a function of the seed and of the outcomes told, in their order.
+//! The proposals are a function of the seed and of the sequence of outcomes.
 
 pub mod budget;
 mod evolve;
@@ -21,40 +20,40 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// What a model says of a candidate.
+/// The predicted cost of a candidate.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Guess {
-    /// Of one call.
+pub struct CostPrediction {
+    /// Seconds of one call.
     pub seconds: f64,
-    /// What a learned model may look at; as many for every candidate.
+    /// Inputs of the learned model; the same number for every candidate.
     pub features: Vec<f64>,
 }
 
-/// A model: what it makes of each schedule, given as text; nothing of one that is refused.
-pub type Model<'a> = dyn Fn(&[&str]) -> Vec<Option<Guess>> + 'a;
+/// A cost model: predicts each schedule, given as text; none for one that is refused.
+pub type CostModel<'a> = dyn Fn(&[&str]) -> Vec<Option<CostPrediction>> + 'a;
 
 /// A candidate that was proposed or measured.
 #[derive(Clone, Debug)]
 pub struct Proposal {
-    /// The answer to each question that it decides.
+    /// The decisions: name and option.
     pub answers: BTreeMap<String, String>,
     /// The schedule.
     pub text: String,
-    /// What the model said before it was measured.
-    pub guess: Guess,
+    /// The prediction of the cost model.
+    pub prediction: CostPrediction,
 }
 
-/// A candidate and what became of it.
+/// A candidate with its outcome.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// What was measured.
+    /// The candidate.
     pub proposal: Proposal,
-    /// What came out.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Trial {
-    /// Seconds of one call: the median; nothing if it failed or was wrong.
+    /// Returns the median seconds of a call; none if it failed or was wrong.
     pub fn seconds(&self) -> Option<f64> {
         match &self.outcome {
             Outcome::Measured { verdict: Verdict::Wrong { .. }, .. } | Outcome::Failed(_) => None,
@@ -63,14 +62,14 @@ impl Trial {
     }
 }
 
-/// Random candidates at the beginning.
-const FIRST: usize = 256;
-/// Candidates like those that were good elsewhere.
-const SEEDS: usize = 16;
-/// The plain candidate takes so many times the best one's time before it is given up.
-const CLEARLY: f64 = 1.25;
-/// One candidate in so many of a batch is drawn at random.
-const ONE_AT_RANDOM: usize = 8;
+/// Random candidates of the initial population.
+const INITIAL_CANDIDATES: usize = 256;
+/// The most candidates that are seeded from other searches.
+const MAX_SEEDS: usize = 16;
+/// `choose_by_model` prefers the simple candidate up to this factor on the best prediction.
+const SIMPLE_CANDIDATE_FACTOR: f64 = 1.25;
+/// One in this many candidates of a batch is random.
+const RANDOM_INTERVAL: usize = 8;
 
 /// The search for one kernel's schedule.
 pub struct Search<'a> {
@@ -78,18 +77,18 @@ pub struct Search<'a> {
     rng: ChaCha8Rng,
     population: Population<'a>,
     learned: Learned,
-    /// Texts that were proposed or measured: none is twice.
+    /// Texts that were proposed or measured, to avoid repetitions.
     known: FxHashSet<String>,
     trials: Vec<Trial>,
-    /// Where the best trial is.
+    /// The index of the best trial.
     best: Option<usize>,
-    /// Whether there were random candidates.
+    /// Whether the initial population was drawn.
     begun: bool,
 }
 
 impl<'a> Search<'a> {
-    /// A search that has seen nothing.
-    pub fn new(space: &'a dyn Space, model: &'a Model<'a>, seed: u64) -> Search<'a> {
+    /// Returns a search without trials.
+    pub fn new(space: &'a dyn Space, model: &'a CostModel<'a>, seed: u64) -> Search<'a> {
         Search {
             space,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -102,26 +101,27 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Trials of other kernels, which teach the learned model and nothing else.
-    pub fn teach(&mut self, trials: &[Trial]) {
-        self.learned.teach(trials);
+    /// Adds trials of other kernels, from which only the learned model learns.
+    pub fn add_foreign_trials(&mut self, trials: &[Trial]) {
+        self.learned.add_foreign_trials(trials);
     }
 
-    /// Answers that were good elsewhere: the search begins with the like of the first few.
+    /// Adds candidates with decisions that were good in other searches; only the first few are
+    /// used.
     pub fn seed(&mut self, answers: impl Iterator<Item = BTreeMap<String, String>>) {
-        self.population.seed(answers.take(SEEDS));
+        self.population.seed(answers.take(MAX_SEEDS));
     }
 
-    /// Up to `count` candidates that are worth measuring, the most promising first; fewer where
-    /// the space holds no more.
+    /// Returns up to `count` candidates to measure, the most promising first; fewer if the space
+    /// has no more.
     pub fn propose(&mut self, count: usize) -> Vec<Proposal> {
         if !self.begun {
             self.begun = true;
-            self.population.begin(FIRST, &mut self.rng);
+            self.population.begin(INITIAL_CANDIDATES, &mut self.rng);
         }
         self.learned.fit(&self.trials);
         self.population.evolve(&self.learned, &mut self.rng);
-        let at_random = count / ONE_AT_RANDOM;
+        let at_random = count / RANDOM_INTERVAL;
         let mut chosen: Vec<Proposal> = Vec::new();
         for member in self.population.ranked() {
             if chosen.len() + at_random >= count {
@@ -131,24 +131,24 @@ impl<'a> Search<'a> {
                 chosen.push(member.clone());
             }
         }
-        // Small spaces run dry: it is tried a few times, and then there is no more.
+        // Drawing in a small space may repeat candidates; the number of attempts is limited.
         let mut drawn = Vec::new();
         for _ in 0..8 * count {
             if chosen.len() + drawn.len() >= count {
                 break;
             }
-            let courage = self.rng.random_range(0.0..1.0);
-            let candidate = draw(self.space, courage, &mut self.rng);
+            let mutation_rate = self.rng.random_range(0.0..1.0);
+            let candidate = draw(self.space, mutation_rate, &mut self.rng);
             if self.known.insert(candidate.text.clone()) {
                 drawn.push(candidate);
             }
         }
-        chosen.extend(self.population.judge(drawn));
+        chosen.extend(self.population.evaluate(drawn));
         chosen
     }
 
-    /// What became of candidates, whether this search proposed them or an earlier one.
-    pub fn tell(&mut self, trials: Vec<Trial>) {
+    /// Adds outcomes of candidates of this or an earlier search.
+    pub fn add_trials(&mut self, trials: Vec<Trial>) {
         for trial in trials {
             self.known.insert(trial.proposal.text.clone());
             if let Some(seconds) = trial.seconds() {
@@ -162,21 +162,21 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The fastest that is right.
+    /// Returns the fastest trial with right results.
     pub fn best(&self) -> Option<&Trial> {
         self.best.map(|at| &self.trials[at])
     }
 
-    /// The `count` fastest that are right, the fastest first.
-    pub fn leaders(&self, count: usize) -> Vec<&Trial> {
+    /// Returns the `count` fastest trials with right results, the fastest first.
+    pub fn fastest(&self, count: usize) -> Vec<&Trial> {
         let timed = |trial: &&Trial| trial.seconds().is_some();
-        let mut leaders: Vec<&Trial> = self.trials.iter().filter(timed).collect();
-        leaders.sort_by(|a, b| f64::total_cmp(&seconds(a), &seconds(b)));
-        leaders.truncate(count);
-        leaders
+        let mut fastest: Vec<&Trial> = self.trials.iter().filter(timed).collect();
+        fastest.sort_by(|a, b| f64::total_cmp(&seconds(a), &seconds(b)));
+        fastest.truncate(count);
+        fastest
     }
 
-    /// Everything that was told, in order.
+    /// Returns all trials, in order.
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
@@ -186,72 +186,77 @@ fn seconds(trial: &Trial) -> f64 {
     trial.seconds().expect("only those with a time are asked")
 }
 
-/// A search by the model alone: nothing is measured.
-pub struct Unmeasured<'a> {
+/// A search by the cost model alone, without measurements.
+pub struct ModelSearch<'a> {
     population: Population<'a>,
     rng: ChaCha8Rng,
     unlearned: Learned,
 }
 
-impl<'a> Unmeasured<'a> {
-    /// With `first` candidates drawn at random, the default of everything among them.
+impl<'a> ModelSearch<'a> {
+    /// Draws `first` random candidates, the default one among them.
     pub fn new(
         space: &'a dyn Space,
-        model: &'a Model<'a>,
+        model: &'a CostModel<'a>,
         first: usize,
         seed: u64,
-    ) -> Unmeasured<'a> {
+    ) -> ModelSearch<'a> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut population = Population::new(space, model);
         let unlearned = Learned::default();
         population.begin(first.max(1), &mut rng);
         population.rank(&unlearned);
-        Unmeasured { population, rng, unlearned }
+        ModelSearch { population, rng, unlearned }
     }
 
-    /// A generation more; whether there was a candidate that was not known.
+    /// Runs a generation, and returns whether it had a new candidate.
     pub fn step(&mut self) -> bool {
-        let before = self.judged();
+        let before = self.evaluated();
         self.population.generation(&self.unlearned, &mut self.rng);
-        self.judged() > before
+        self.evaluated() > before
     }
 
-    /// Candidates so far, refused ones too.
-    pub fn judged(&self) -> usize {
-        self.population.judged()
+    /// Returns the number of candidates so far, including refused ones.
+    pub fn evaluated(&self) -> usize {
+        self.population.evaluated()
     }
 
-    /// What the model says of a candidate; none if it is refused.
-    pub fn judge(&mut self, candidate: Option<Candidate>) -> Option<Proposal> {
-        self.population.judge(candidate.into_iter().collect()).pop()
+    /// Predicts a candidate; none if it is refused.
+    pub fn evaluate(&mut self, candidate: Option<Candidate>) -> Option<Proposal> {
+        self.population.evaluate(candidate.into_iter().collect()).pop()
     }
 
-    /// The one that the model likes best; none while all were refused.
+    /// Returns the candidate with the best prediction; none if all were refused.
     pub fn best(&self) -> Option<&Proposal> {
         self.population.ranked().next()
     }
 }
 
-/// The best candidate by the model alone, out of about `count`: no measurement. The plain one, if
-/// that is nearly as good: of what is written plainly the model knows the most.
+/// Returns the best of about `count` candidates by the cost model alone, or the simple candidate if
+/// its prediction is nearly as good, because the model is most accurate for simple loops.
 pub fn choose_by_model(
     space: &dyn Space,
-    model: &Model<'_>,
+    model: &CostModel<'_>,
     count: usize,
     seed: u64,
 ) -> Option<Proposal> {
-    let mut search = Unmeasured::new(space, model, count / 3, seed);
-    while search.judged() < count && search.step() {}
+    let mut search = ModelSearch::new(space, model, count / 3, seed);
+    while search.evaluated() < count && search.step() {}
     let best = search.best().cloned()?;
-    let plain = search.judge(space.plain());
-    Some(plain.filter(|plain| plain.guess.seconds < CLEARLY * best.guess.seconds).unwrap_or(best))
+    let plain = search.evaluate(space.plain());
+    Some(
+        plain
+            .filter(|plain| {
+                plain.prediction.seconds < SIMPLE_CANDIDATE_FACTOR * best.prediction.seconds
+            })
+            .unwrap_or(best),
+    )
 }
 
-/// What a candidate decided, by question.
+/// Returns the decisions of a candidate by name.
 pub fn answers_of(candidate: &Candidate) -> BTreeMap<String, String> {
-    let pair = |decision: &super::Decision| {
-        (decision.question.name.clone(), decision.answer().to_string())
-    };
+    let pair =
+        |decision: &super::Decision| (decision.choice.name.clone(), decision.answer().to_string());
     candidate.decisions.iter().map(pair).collect()
 }
 

@@ -1,26 +1,26 @@
-//! The search on a made-up machine: a space whose times are a formula.
+//! The search on a synthetic machine: a space whose times are a formula.
 
 use super::budget::{Progress, next};
 use super::*;
-use crate::tune::{Decision, Question, TrialFailure};
+use crate::tune::{Choice, Decision, TrialFailure};
 
-/// Tile sizes of three loops and an order, which matters where it is asked for.
+/// Tile sizes of two loops, and packing with its own tile size.
 struct Tiles;
 
 const SIZES: &[&str] = &["1", "2", "4", "6", "8", "12", "16", "24", "32", "64"];
 
 impl Space for Tiles {
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
         let mut decisions: Vec<Decision> = Vec::new();
         let mut ask = |name: &str, stage: &str, choices: &[&str], default: usize| {
-            let question = Question {
+            let choice = Choice {
                 name: name.to_string(),
                 stage: stage.to_string(),
-                choices: choices.iter().map(|choice| choice.to_string()).collect(),
+                options: choices.iter().map(|option| option.to_string()).collect(),
                 default,
             };
-            let chosen = answer(&question);
-            decisions.push(Decision { question, chosen });
+            let chosen = answer(&choice);
+            decisions.push(Decision { choice, chosen });
             choices[chosen].to_string()
         };
         let x = ask("C.x.tile", "C", SIZES, 0);
@@ -31,7 +31,7 @@ impl Space for Tiles {
     }
 }
 
-/// The seconds of a candidate: 6 by 64, packed by 24, is the best.
+/// Returns the seconds of a candidate: 6 by 64, packed by 24, is the best.
 fn truth(text: &str) -> f64 {
     let parts: Vec<&str> = text.split(' ').collect();
     let off = |part: &str, best: f64| (part.parse::<f64>().unwrap() / best).ln().abs();
@@ -39,17 +39,17 @@ fn truth(text: &str) -> f64 {
     1e-3 * (1.0 + off(parts[0], 6.0) + off(parts[1], 64.0) + packed)
 }
 
-/// A model that knows the sizes, and nothing of packing; it refuses tiles of 64 by 64.
-fn model(texts: &[&str]) -> Vec<Option<Guess>> {
-    let guess = |text: &&str| {
+/// A cost model that ignores packing and refuses tiles of 64 by 64.
+fn model(texts: &[&str]) -> Vec<Option<CostPrediction>> {
+    let prediction = |text: &&str| {
         let parts: Vec<&str> = text.split(' ').collect();
         let number = |at: usize| parts[at].parse::<f64>().unwrap_or(0.0);
         let seconds = 1e-3 * (1.0 + (number(0) / 6.0).ln().abs() + (number(1) / 64.0).ln().abs());
         let packed = f64::from(u8::from(parts[2] == "yes"));
         let features = vec![number(0), number(1), packed, number(3)];
-        (parts[0] != "64" || parts[1] != "64").then_some(Guess { seconds, features })
+        (parts[0] != "64" || parts[1] != "64").then_some(CostPrediction { seconds, features })
     };
-    texts.iter().map(guess).collect()
+    texts.iter().map(prediction).collect()
 }
 
 fn measure(proposals: Vec<Proposal>) -> Vec<Trial> {
@@ -68,26 +68,26 @@ fn run(seed: u64, batches: usize) -> Vec<String> {
     let mut search = Search::new(&Tiles, &model, seed);
     for _ in 0..batches {
         let proposals = search.propose(8);
-        search.tell(measure(proposals));
+        search.add_trials(measure(proposals));
     }
     search.trials().iter().map(|trial| trial.proposal.text.clone()).collect()
 }
 
 #[test]
-fn the_best_is_found_though_the_model_does_not_know_it() {
+fn finds_the_best_candidate_that_the_model_misjudges() {
     let mut search = Search::new(&Tiles, &model, 1);
     for _ in 0..12 {
         let proposals = search.propose(8);
-        search.tell(measure(proposals));
+        search.add_trials(measure(proposals));
     }
     assert_eq!(search.best().unwrap().proposal.text, "6 64 yes 24");
-    let leaders = search.leaders(3);
-    assert_eq!(leaders[0].proposal.text, "6 64 yes 24");
-    assert!(leaders[1].seconds() <= leaders[2].seconds());
+    let fastest = search.fastest(3);
+    assert_eq!(fastest[0].proposal.text, "6 64 yes 24");
+    assert!(fastest[1].seconds() <= fastest[2].seconds());
 }
 
 #[test]
-fn nothing_is_measured_twice_and_nothing_that_the_model_refuses() {
+fn proposes_no_candidate_twice_and_no_refused_one() {
     let texts = run(2, 12);
     let distinct: FxHashSet<&String> = texts.iter().collect();
     assert_eq!(distinct.len(), texts.len());
@@ -95,16 +95,16 @@ fn nothing_is_measured_twice_and_nothing_that_the_model_refuses() {
 }
 
 #[test]
-fn one_seed_and_the_same_measurements_make_the_same_decisions() {
+fn the_same_seed_and_outcomes_give_the_same_proposals() {
     assert_eq!(run(7, 8), run(7, 8));
     assert_ne!(run(7, 8), run(8, 8));
 }
 
 #[test]
-fn a_small_space_runs_dry() {
+fn a_small_space_is_exhausted() {
     struct One;
     impl Space for One {
-        fn replay(&self, _: &mut dyn FnMut(&Question) -> usize) -> Candidate {
+        fn replay(&self, _: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
             Candidate { decisions: Vec::new(), text: "1 1 no 0".to_string() }
         }
     }
@@ -114,21 +114,21 @@ fn a_small_space_runs_dry() {
 }
 
 #[test]
-fn a_search_goes_on_from_what_was_measured_before() {
+fn a_search_continues_from_earlier_trials() {
     let mut first = Search::new(&Tiles, &model, 3);
     for _ in 0..4 {
         let proposals = first.propose(8);
-        first.tell(measure(proposals));
+        first.add_trials(measure(proposals));
     }
     let mut second = Search::new(&Tiles, &model, 4);
-    second.tell(first.trials().to_vec());
+    second.add_trials(first.trials().to_vec());
     assert_eq!(second.best().unwrap().proposal.text, first.best().unwrap().proposal.text);
     let known: FxHashSet<&String> = first.trials().iter().map(|t| &t.proposal.text).collect();
     assert!(second.propose(8).iter().all(|proposal| !known.contains(&proposal.text)));
 }
 
 #[test]
-fn a_search_begins_with_what_was_good_elsewhere() {
+fn a_search_begins_with_seeded_decisions() {
     let best = [("C.x.tile", "6"), ("C.y.tile", "64"), ("B.pack", "yes"), ("B.k.tile", "24")];
     let best = best.into_iter().chain([("D.tile", "a question that nobody asks here")]);
     let best = best.map(|(name, answer)| (name.to_string(), answer.to_string())).collect();
@@ -146,34 +146,36 @@ fn a_wrong_result_is_never_the_best() {
         proposal,
         outcome: Outcome::Measured { times: vec![1e-9], verdict: Verdict::Wrong { ulp: 9 } },
     };
-    search.tell(proposals.into_iter().map(wrong).collect());
-    assert!(search.best().is_none() && search.leaders(3).is_empty());
+    search.add_trials(proposals.into_iter().map(wrong).collect());
+    assert!(search.best().is_none() && search.fastest(3).is_empty());
 }
 
 #[test]
-fn the_model_alone_chooses_its_own_best() {
+fn choose_by_model_returns_the_best_prediction() {
     let best = choose_by_model(&Tiles, &model, 600, 0).unwrap();
     assert!(best.text.starts_with("6 64 "), "{}", best.text);
 }
 
 #[test]
-fn trees_learn_what_the_model_does_not_know() {
+fn trees_learn_the_error_of_the_model() {
     let mut search = Search::new(&Tiles, &model, 6);
     for _ in 0..6 {
         let proposals = search.propose(16);
-        search.tell(measure(proposals));
+        search.add_trials(measure(proposals));
     }
     let mut learned = Learned::default();
     learned.fit(search.trials());
-    let guesses: Vec<Guess> =
-        model(&["6 64 no 0", "6 64 yes 24"]).into_iter().map(|guess| guess.unwrap()).collect();
-    assert_eq!(guesses[0].seconds, guesses[1].seconds);
-    let predicted = learned.predict(guesses.iter());
+    let predictions: Vec<CostPrediction> = model(&["6 64 no 0", "6 64 yes 24"])
+        .into_iter()
+        .map(|prediction| prediction.unwrap())
+        .collect();
+    assert_eq!(predictions[0].seconds, predictions[1].seconds);
+    let predicted = learned.predict(predictions.iter());
     assert!(predicted[0] > 1.2 * predicted[1], "{predicted:?}");
 }
 
 #[test]
-fn the_budget_goes_where_a_gain_is_expected() {
+fn the_budget_goes_to_the_largest_expected_gain() {
     let of = |best: &[f64], floor: f64| Progress {
         best: best.iter().map(|seconds| Some(*seconds)).collect(),
         floor,

@@ -1,13 +1,13 @@
-//! Algebra before schedules: sums that become one, and the order of a chain of products.
+//! Algebraic rewrites: merged sums, and the order of a chain of products.
 //!
-//! `merge` and `contract` change what the stages are, so they come first, and everything else is
-//! asked about the stages that are left. Each rewrite says in its comment how many operations
-//! there were and are. A stage is asked about until nothing is left that may be done with it.
+//! `merge` and `contract` change the stages, so they come first, and all other choices are about
+//! the resulting stages. The comment of a rewrite states the operations before and after. A stage
+//! is offered rewrites until none is left or taken.
 
-use super::ask::Asker;
-use super::facts::Facts;
-use super::text::Text;
-use super::view::View;
+use super::chooser::Chooser;
+use super::facts::StageFacts;
+use super::text::ScheduleText;
+use super::view::StageView;
 use crate::ir::{BinOp, Expr, ExprKind};
 use crate::schedule::Schedule;
 use crate::schedule::apply_text;
@@ -16,66 +16,66 @@ use crate::te::{Body, Graph};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A rewrite that makes so many times the operations is not offered.
-const MAX_TIMES: f64 = 2.0;
-/// One that makes so many times the operations is still worth it, if it saves a stage.
-const NO_MORE: f64 = 1.05;
-/// One that adds a stage has to save this much.
-const LESS: f64 = 0.9;
+/// A rewrite that multiplies the operations by more than this is not offered.
+const MAX_REWRITE_FACTOR: f64 = 2.0;
+/// `merge` saves a stage: it is the default up to this factor on the operations.
+const MERGE_FACTOR: f64 = 1.05;
+/// `contract` adds a stage: it is the default only below this factor on the operations.
+const CONTRACT_FACTOR: f64 = 0.9;
 
-/// The stages after some rewrites.
+/// The stages after a sequence of rewrites.
 pub(super) struct Variant {
-    /// Stages in order of computation, as if they had been declared so.
+    /// The stages in order of computation, as if declared so.
     pub(super) schedule: Schedule,
-    /// Simple operations of all stages.
+    /// The simple operations of all stages.
     operations: f64,
-    /// By which stages are inlined; only looked up.
-    facts: Mutex<FxHashMap<Vec<bool>, Arc<Facts>>>,
-    /// What may be done with each stage, by name; only looked up.
+    /// A cache by the set of inlined stages.
+    facts: Mutex<FxHashMap<Vec<bool>, Arc<StageFacts>>>,
+    /// A cache of the rewrites of each stage, by name.
     rewrites: Mutex<FxHashMap<String, Arc<Vec<Rewrite>>>>,
     granted: bool,
 }
 
-/// Something that may be done.
+/// A possible rewrite.
 struct Rewrite {
-    /// The choice as it is printed: `merge P`, `contract k`.
+    /// The option as it is printed: `merge P`, `contract k`.
     name: String,
     /// The directive.
     line: String,
-    /// What it leads to.
+    /// The stages after it.
     variant: Arc<Variant>,
-    /// It is done where nobody has a reason against it.
+    /// Whether it is the default.
     gains: bool,
 }
 
 impl Variant {
-    /// The kernel as it is declared. `granted`: the user lets sums change their order.
+    /// Returns the kernel as declared. `granted` says whether the user permits reordering of sums.
     pub(super) fn declared(graph: &Graph, target: &Target, granted: bool) -> Variant {
         Variant::of(Schedule::new(graph.clone(), target), target, granted)
     }
 
     fn of(schedule: Schedule, target: &Target, granted: bool) -> Variant {
         let none = vec![false; schedule.stages.len()];
-        let facts = Facts::new(&schedule, target, &none, granted);
-        let work = |view: &View| view.points() as f64 * view.cost as f64;
+        let facts = StageFacts::new(&schedule, target, &none, granted);
+        let work = |view: &StageView| view.points() as f64 * view.cost as f64;
         let operations = facts.views.iter().map(work).sum();
         let facts = Mutex::new(FxHashMap::from_iter([(none, Arc::new(facts))]));
         Variant { schedule, operations, facts, rewrites: Mutex::default(), granted }
     }
 
-    /// What is known of the stages, some of which are inlined.
-    pub(super) fn facts(&self, inlined: &[bool]) -> Arc<Facts> {
+    /// Returns the facts of the stages, with some of them inlined.
+    pub(super) fn facts(&self, inlined: &[bool]) -> Arc<StageFacts> {
         let mut known = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(inlined) {
             return found.clone();
         }
         let target = &self.schedule.target;
-        let facts = Arc::new(Facts::new(&self.schedule, target, inlined, self.granted));
+        let facts = Arc::new(StageFacts::new(&self.schedule, target, inlined, self.granted));
         known.insert(inlined.to_vec(), facts.clone());
         facts
     }
 
-    /// What may be done with a stage.
+    /// Returns the rewrites of a stage.
     fn rewrites(&self, at: usize) -> Arc<Vec<Rewrite>> {
         let name = &self.schedule.stages[at].te.name;
         let mut known = self.rewrites.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,23 +97,23 @@ impl Variant {
             let other = &self.schedule.stages[producer].te;
             if view.reads(producer) && matches!(other.body, Body::Reduce(_)) {
                 let call = format!("{name}.merge({}", other.name);
-                found.extend(self.rewrite(format!("merge {}", other.name), "", call, NO_MORE));
+                found.extend(self.rewrite(format!("merge {}", other.name), "", call, MERGE_FACTOR));
             }
         }
         let Body::Reduce(sum) = &stage.te.body else { return found };
-        // With one factor there is nothing to take apart.
+        // Contraction needs a product.
         if sum.terms.len() == 1 && has_product(&sum.terms[0]) {
             for axis in &sum.axes {
                 let (name_of, axis) = (format!("contract {}", axis.var.name()), axis.var.name());
                 let made = format!("let {name}_part = ").replace('.', "_");
                 let call = format!("{name}.contract({axis}");
-                found.extend(self.rewrite(name_of, &made, call, LESS));
+                found.extend(self.rewrite(name_of, &made, call, CONTRACT_FACTOR));
             }
         }
         found
     }
 
-    /// A directive, if it is legal here.
+    /// Returns a rewrite, if its directive is legal here.
     fn rewrite(&self, name: String, made: &str, call: String, most: f64) -> Option<Rewrite> {
         let (graph, target) = (&self.schedule.graph, &self.schedule.target);
         let allowed = if self.granted { &[")", ", reassociate=true)"][..] } else { &[")"][..] };
@@ -122,18 +122,22 @@ impl Variant {
             let text = format!("schedule {} {{\n    {line}\n}}\n", graph.name);
             Some((line, apply_text(graph, target, &Vec::new(), &text).ok()?))
         })?;
-        // The stages that are left, as if they had been declared so.
+        // The resulting stages, as if declared so.
         let stages = schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
         let graph = Graph { stages, ..graph.clone() };
         let variant = Variant::of(Schedule::new(graph, target), target, self.granted);
         let times = variant.operations / self.operations.max(1.0);
-        let (gains, offered) = (times <= most, times <= MAX_TIMES);
+        let (gains, offered) = (times <= most, times <= MAX_REWRITE_FACTOR);
         offered.then(|| Rewrite { name, line, variant: Arc::new(variant), gains })
     }
 }
 
-/// Asks for each stage what is done with it, and writes the directives.
-pub(super) fn rewrite(declared: &Arc<Variant>, asker: &mut Asker, text: &mut Text) -> Arc<Variant> {
+/// Chooses the rewrites of each stage, and writes the directives.
+pub(super) fn rewrite(
+    declared: &Arc<Variant>,
+    chooser: &mut Chooser,
+    text: &mut ScheduleText,
+) -> Arc<Variant> {
     let mut variant = declared.clone();
     let mut at = 0;
     let mut round = 1;
@@ -147,7 +151,7 @@ pub(super) fn rewrite(declared: &Arc<Variant>, asker: &mut Asker, text: &mut Tex
             .min_by(|(_, a), (_, b)| f64::total_cmp(&a.variant.operations, &b.variant.operations));
         let default = least.map_or(0, |(at, _)| at + 1);
         let what = if round == 1 { "algebra".to_string() } else { format!("algebra{round}") };
-        let chosen = asker.index(&stage, &what, names, default);
+        let chosen = chooser.index(&stage, &what, names, default);
         if chosen == 0 {
             (at, round) = (at + 1, 1);
             continue;
@@ -158,7 +162,7 @@ pub(super) fn rewrite(declared: &Arc<Variant>, asker: &mut Asker, text: &mut Tex
         text.push(one.line.clone());
         variant = one.variant.clone();
         text.learn(&variant.schedule);
-        // The stage has another place now; what was made for it is asked about, too.
+        // The stage's index has changed; stages that the rewrite added come before it.
         let stages = &variant.schedule.stages;
         at = stages.iter().position(|other| other.te.name == stage).unwrap_or(at);
         round += 1;

@@ -1,32 +1,32 @@
-//! What is known of the stages before anything is decided but which ones are inlined.
+//! Facts about the stages, given which ones are inlined.
 
-use super::tile::choose::{Tile, best_tile};
-use super::view::{Access, Stride, View, coefficient, views};
+use super::tile::default_tile::{Tile, best_tile};
+use super::view::{Access, StageView, Stride, coefficient, views};
 use crate::schedule::Schedule;
 use crate::target::{Arch, Target};
 use rustc_hash::FxHashMap;
 
 /// The stages, with some of them inlined.
-pub(super) struct Facts {
-    pub(super) views: Vec<View>,
-    /// For each stage that is a product: the tile with the fewest cycles by a simple estimate.
+pub(super) struct StageFacts {
+    pub(super) views: Vec<StageView>,
+    /// For each product: the tile with the fewest cycles by a simple estimate.
     pub(super) products: Vec<Option<Tile>>,
-    /// The kernel says `reassociate`.
+    /// Whether the kernel says `reassociate`.
     pub(super) reassociate: bool,
-    /// The user lets schedules say it.
+    /// Whether the user lets schedules say it.
     pub(super) granted: bool,
 }
 
-impl Facts {
+impl StageFacts {
     pub(super) fn new(
         schedule: &Schedule,
         target: &Target,
         inlined: &[bool],
         granted: bool,
-    ) -> Facts {
+    ) -> StageFacts {
         let views = views(schedule, inlined);
         let reassociate = schedule.graph.reassociate;
-        let mut facts = Facts { views, products: Vec::new(), reassociate, granted };
+        let mut facts = StageFacts { views, products: Vec::new(), reassociate, granted };
         let product = |at: usize| match facts.views[at].reduction {
             Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
             _ => None,
@@ -35,14 +35,14 @@ impl Facts {
         facts
     }
 
-    /// The stages that read a stage.
+    /// Returns the stages that read a stage.
     pub(super) fn readers(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let reads =
             move |reader: &usize| !self.views[*reader].inlined && self.views[*reader].reads(at);
         (at + 1..self.views.len()).filter(reads)
     }
 
-    /// Whether the terms of a reduction may meet in another order.
+    /// Whether the terms of a reduction may be reordered.
     pub(super) fn order_may_change(&self, at: usize) -> bool {
         let view = &self.views[at];
         let Some(reduction) = &view.reduction else { return false };
@@ -50,14 +50,14 @@ impl Facts {
         reduction.combiner.commutative && (allowed || self.granted)
     }
 
-    /// What a directive that changes the order of terms says besides.
+    /// Returns the argument that a directive needs to reorder terms.
     pub(super) fn permission(&self, at: usize) -> &'static str {
         let view = &self.views[at];
         let said = view.reduction.as_ref().is_some_and(|reduction| reduction.reassociate);
         if said || self.reassociate || !view.dtype.is_float() { "" } else { ", reassociate=true" }
     }
 
-    /// The dimension of a factor that the axis alone indexes, where the factor can be packed.
+    /// Returns the dimension of a factor that only this axis indexes, if the factor can be packed.
     pub(super) fn packed_dim(&self, at: usize, load: &Access, axis: usize) -> Option<usize> {
         elements(load)?;
         let view = &self.views[at];
@@ -71,7 +71,7 @@ impl Facts {
     }
 }
 
-/// Elements of what is read, if that is known.
+/// Returns the elements of the tensor that is read, if known.
 pub(super) fn elements(load: &Access) -> Option<i64> {
     load.buffer
         .shape
@@ -79,19 +79,19 @@ pub(super) fn elements(load: &Access) -> Option<i64> {
         .try_fold(1i64, |n, extent| n.checked_mul(i64::try_from(extent.as_int()?).ok()?))
 }
 
-/// Vector registers of a target.
+/// Returns the number of vector registers of a target.
 pub(super) fn registers(target: &Target, lanes: i64) -> i64 {
     let many = target.name == "x86-avx512" || lanes < 4 || target.arch == Arch::Aarch64;
     if many { 32 } else { 16 }
 }
 
-/// Whether neighbours along an axis are neighbours in the result.
-pub(super) fn stores_along(view: &View, axis: usize) -> bool {
+/// Whether the result is contiguous along an axis.
+pub(super) fn stores_along(view: &StageView, axis: usize) -> bool {
     view.data[axis + 1..].iter().all(|inner| inner.extent == Some(1))
 }
 
-/// The reduction axis along which memory is contiguous, where no data axis is in lanes.
-pub(super) fn row_axis(view: &View) -> Option<usize> {
+/// Returns the reduction axis along which memory is contiguous, if no data axis can be vectorized.
+pub(super) fn row_axis(view: &StageView) -> Option<usize> {
     view.reduction.as_ref().filter(|_| !view.tuple)?;
     let along = |stride: Stride| stride == Stride::By(1);
     let row = (0..view.reduce.len())

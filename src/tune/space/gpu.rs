@@ -1,27 +1,27 @@
 //! Rules for GPUs: `blocks` and `threads`.
 //!
-//! `blocks` is multi-level tiling, SSSRRSRS: blocks, virtual threads, threads; blocks of terms, for
-//! which the threads of a block fetch what they read together into shared memory; and the elements
-//! of a thread, in its registers.
+//! `blocks` is multi-level tiling (SSSRRSRS): blocks, virtual threads, threads; blocks of reduction
+//! terms, for which the threads of a block load their common inputs into shared memory; and the
+//! elements of a thread in registers.
 
 use super::Fit;
 use super::place::range;
-use super::plan::Planner;
+use super::plan::{Annotation, Planner};
 use super::tile::{Subject, producer};
 use super::view::{Access, Stride};
 use crate::target::Gpu;
 
-/// Threads of a block: a few warps, so that a multiprocessor has several blocks at once.
-const BLOCK: i64 = 256;
-/// Sums that a thread keeps in registers.
+/// Usual threads of a block: a few warps, so that a multiprocessor has several resident blocks.
+const USUAL_BLOCK_THREADS: i64 = 256;
+/// The most sums that a thread keeps in registers.
 const MAX_SUMS: i64 = 128;
-/// Fewer terms than this are no work to fetch for.
+/// Fewer terms than this do not pay for loads into shared memory.
 const MIN_TERMS: i64 = 4;
-/// Elements of the vectors in which threads fetch.
-const FETCH: i64 = 4;
+/// Elements of a vector load into shared memory.
+const FETCH_LANES: i64 = 4;
 
 /// One tiled axis.
-struct Side {
+struct TiledAxis {
     /// Data axis of the reduction.
     axis: usize,
     virtuals: i64,
@@ -29,7 +29,7 @@ struct Side {
     each: i64,
 }
 
-impl Side {
+impl TiledAxis {
     fn size(&self) -> i64 {
         self.virtuals * self.threads * self.each
     }
@@ -39,7 +39,7 @@ pub(super) fn threads_fits(planner: &Planner, _: usize) -> Fit {
     if planner.target.is_gpu() { Fit::Possible } else { Fit::No }
 }
 
-/// Shares a stage out to threads, an element or a few to each.
+/// Writes a stage with one or a few elements per thread.
 pub(super) fn threads(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -57,15 +57,16 @@ pub(super) fn threads(planner: &mut Planner, at: usize) {
         let fits = |n: &i64| last.is_some_and(|last| last % n == 0) && known.is_some();
         each.extend([2, 4].into_iter().filter(fits));
     }
-    let each = planner.asker.pick(&stage, "each", &each, &1);
+    let each = planner.chooser.pick(&stage, "each", &each, &1);
     let elements = known.map(|n| n / each);
-    let usual = elements.map_or(BLOCK, |elements| elements.clamp(1, BLOCK));
-    let mut sizes = vec![32, 64, 128, BLOCK, 512, 1024];
+    let usual =
+        elements.map_or(USUAL_BLOCK_THREADS, |elements| elements.clamp(1, USUAL_BLOCK_THREADS));
+    let mut sizes = vec![32, 64, 128, USUAL_BLOCK_THREADS, 512, 1024];
     sizes.retain(|size| elements.is_none_or(|elements| *size <= elements));
     if !sizes.contains(&usual) {
         sizes.push(usual);
     }
-    let block = planner.asker.pick(&stage, "threads", &sizes, &usual);
+    let block = planner.chooser.pick(&stage, "threads", &sizes, &usual);
     let text = &mut planner.text;
     let what = if each == 1 { "each element".to_string() } else { format!("{each} elements") };
     text.rule("threads", &format!("a thread for {what}, {block} in a block"));
@@ -128,45 +129,45 @@ fn subject(planner: &Planner, at: usize) -> Option<Subject> {
 
 /// The tile of a block.
 struct Blocks {
-    row: Side,
-    lane: Side,
-    /// Values of the first reduction axis that are fetched at once; 0 for all.
+    row: TiledAxis,
+    lane: TiledAxis,
+    /// Values of the first reduction axis that are loaded at once; 0 for all.
     terms: i64,
     unroll: bool,
     vectorize: bool,
-    /// Copies of what is fetched: two are filled in turns, more by a pipeline.
+    /// Copies of the loaded data: two are a double buffer, more a pipeline.
     stages: i64,
-    /// What is fetched into shared memory, by index in the loads of the plain view.
+    /// The tensors in shared memory.
     shared: Vec<Fetch>,
 }
 
-/// A factor in shared memory.
+/// A tensor in shared memory, by its index among the loads without inlining.
 struct Fetch {
     load: usize,
     local: bool,
     vectors: bool,
-    /// Elements between rows beside the elements themselves; 0 for none.
+    /// Padding of rows in elements; 0 for none.
     padding: i64,
-    /// The two dimensions change places, so that neighbours along the rows are neighbours.
+    /// Whether it is transposed, so that neighbours along the rows are adjacent.
     turned: bool,
-    /// A thread reads its elements from it as vectors.
+    /// Whether a thread reads its elements as vectors.
     wide: bool,
 }
 
 pub(super) fn blocks(planner: &mut Planner, at: usize) {
     let subject = subject(planner, at).expect("the rule fits");
-    let blocks = ask(planner, &subject);
+    let blocks = choose_blocks(planner, &subject);
     write(planner, &subject, &blocks);
 }
 
-fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
+fn choose_blocks(planner: &mut Planner, subject: &Subject) -> Blocks {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
     let axes: Vec<usize> =
         (0..view.data.len()).filter(|axis| view.data[*axis].size() >= 2).collect();
     let names = |axes: &[usize]| axes.iter().map(|a| view.data[*a].name.clone()).collect();
-    let lane = planner.asker.index(&name, "columns along", names(&axes), axes.len() - 1);
+    let lane = planner.chooser.index(&name, "columns along", names(&axes), axes.len() - 1);
     let lane = axes[lane];
     let others: Vec<usize> = axes.iter().copied().filter(|axis| *axis != lane).collect();
     let shares = |axis: &usize| {
@@ -174,9 +175,9 @@ fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
         moving.all(|load| !load.mentions(&view.data[*axis].var))
     };
     let usual = others.iter().rposition(shares).unwrap_or(others.len() - 1);
-    let row = others[planner.asker.index(&name, "rows along", names(&others), usual)];
-    let lane = ask_side(planner, subject.sum, lane, None);
-    let row = ask_side(planner, subject.sum, row, Some(&lane));
+    let row = others[planner.chooser.index(&name, "rows along", names(&others), usual)];
+    let lane = choose_side(planner, subject.sum, lane, None);
+    let row = choose_side(planner, subject.sum, row, Some(&lane));
     let first = view.reduce[0].size();
     let rest = view.reduce[1..].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
     let mut sizes: Vec<i64> = [1, 2, 4, 8, 16, 32]
@@ -187,25 +188,30 @@ fn ask(planner: &mut Planner, subject: &Subject) -> Blocks {
         sizes.push(if first > 1 { 1 } else { 0 });
     }
     let usual = sizes.iter().copied().filter(|size| size * rest <= 8).max().unwrap_or(sizes[0]);
-    let terms = planner.asker.pick(&name, "terms at once", &sizes, &usual);
-    let unroll = planner.asker.whether(&name, "unroll terms", terms.max(1) * rest <= 16);
+    let terms = planner.chooser.pick(&name, "terms at once", &sizes, &usual);
+    let unroll = planner.chooser.whether(&name, "unroll terms", terms.max(1) * rest <= 16);
     let last = lane.axis + 1 == view.data.len() && view.data[lane.axis].size() % lane.each == 0;
     let vectorize =
-        last && [2, 4].contains(&lane.each) && planner.asker.whether(&name, "vectorize", true);
+        last && [2, 4].contains(&lane.each) && planner.chooser.whether(&name, "vectorize", true);
     let piped = terms > 0 && planner.target.gpu.is_some_and(|gpu| gpu.capability >= 80);
     let counts: &[i64] = if piped { &[1, 2, 3, 4] } else { &[1, 2] };
     let stages = match terms {
         0 => 1,
-        _ => planner.asker.pick(&name, "stages", counts, &1),
+        _ => planner.chooser.pick(&name, "stages", counts, &1),
     };
     let shared = Vec::new();
     let mut blocks = Blocks { row, lane, terms, unroll, vectorize, stages, shared };
-    ask_fetches(planner, subject, &mut blocks);
+    choose_fetches(planner, subject, &mut blocks);
     blocks
 }
 
-/// Virtual threads, threads, and elements of a thread along an axis.
-fn ask_side(planner: &mut Planner, at: usize, axis: usize, other: Option<&Side>) -> Side {
+/// Chooses threads, elements of a thread and virtual threads along an axis.
+fn choose_side(
+    planner: &mut Planner,
+    at: usize,
+    axis: usize,
+    other: Option<&TiledAxis>,
+) -> TiledAxis {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let (name, of) = (planner.plans[at].name.clone(), &view.data[axis].name);
@@ -214,26 +220,26 @@ fn ask_side(planner: &mut Planner, at: usize, axis: usize, other: Option<&Side>)
     let fits = |n: &i64| *n <= most && (*n <= size || *n == 1);
     let threads: Vec<i64> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(fits).collect();
     let usual = threads.iter().copied().filter(|n| *n <= 16).max().unwrap_or(1);
-    // A warp at least.
+    // At least a warp.
     let threads = match other {
         Some(side) => threads.into_iter().filter(|n| n * side.threads >= 32.min(usual)).collect(),
         None => threads,
     };
-    let threads = planner.asker.pick(&name, &format!("threads {of}"), &threads, &usual);
+    let threads = planner.chooser.pick(&name, &format!("threads {of}"), &threads, &usual);
     let sums = other.map_or(16, |side| MAX_SUMS / (side.each * side.virtuals));
     let fits = |n: &i64| *n <= sums && (n * threads <= size || *n == 1);
     let each: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
     let usual = each.iter().copied().filter(|n| *n <= 4).max().unwrap_or(1);
-    let each = planner.asker.pick(&name, &format!("each {of}"), &each, &usual);
+    let each = planner.chooser.pick(&name, &format!("each {of}"), &each, &usual);
     let fits = |n: &i64| n * each <= sums && (n * each * threads <= size || *n == 1);
     let virtuals: Vec<i64> = [1, 2, 4].into_iter().filter(fits).collect();
     let usual = if virtuals.contains(&2) && each == 4 { 2 } else { 1 };
-    let virtuals = planner.asker.pick(&name, &format!("vthreads {of}"), &virtuals, &usual);
-    Side { axis, virtuals, threads, each }
+    let virtuals = planner.chooser.pick(&name, &format!("vthreads {of}"), &virtuals, &usual);
+    TiledAxis { axis, virtuals, threads, each }
 }
 
-/// What the threads of a block fetch together.
-fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
+/// Chooses the tensors that the threads of a block load together.
+fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
     let plain = planner.plain.clone();
     let view = &plain.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -255,7 +261,7 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
             if let Some(step) = super::place::step(index, &view.reduce[0].var)
                 && blocks.terms > 0
             {
-                // Only a block of the terms.
+                // Only a block of the terms is loaded.
                 reach.1 -= step.abs() * (view.reduce[0].size() - blocks.terms);
             }
             Some((reach.1 - reach.0 + 1).min(whole))
@@ -264,7 +270,7 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let several = view.loads.iter().filter(|l| l.buffer == load.buffer).count() > 1;
         let bytes =
             sizes.iter().fold(load.buffer.dtype.bytes() as i64, |n, s| n.saturating_mul(*s));
-        // With as much again for rows that are apart.
+        // The copies of a double buffer or pipeline count.
         let bytes = bytes.saturating_mul(blocks.stages);
         if several || bytes > room || sizes.iter().any(|size| *size < 1) {
             continue;
@@ -272,18 +278,18 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let again = [&blocks.row, &blocks.lane]
             .iter()
             .any(|side| side.threads > 1 && !load.mentions(&view.data[side.axis].var));
-        if !planner.asker.whether(&name, &format!("share {buffer}"), again) {
+        if !planner.chooser.whether(&name, &format!("share {buffer}"), again) {
             continue;
         }
-        let ask = &mut planner.asker;
-        let local = ask.whether(&name, &format!("registers {buffer}"), true);
-        let whole = sizes.last().is_some_and(|size| size % FETCH == 0);
+        let chooser = &mut planner.chooser;
+        let local = chooser.whether(&name, &format!("registers {buffer}"), true);
+        let whole = sizes.last().is_some_and(|size| size % FETCH_LANES == 0);
         let mut along = view.reduce.iter().chain(&view.data);
         let near = along.any(|axis| load.stride(&axis.var) == Stride::By(1));
         let vectors =
-            whole && near && ask.whether(&name, &format!("fetch {buffer} in vectors"), false);
+            whole && near && chooser.whether(&name, &format!("fetch {buffer} in vectors"), false);
         let element = load.buffer.dtype.bytes() as i64;
-        let along = |index: usize, side: &Side| {
+        let along = |index: usize, side: &TiledAxis| {
             let var = &view.data[side.axis].var;
             super::place::step(&load.indices[index], var) == Some(1)
         };
@@ -291,16 +297,16 @@ fn ask_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks) {
         let by_terms = rank == 2 && super::place::step(&load.indices[1], first) == Some(1);
         let turned = by_terms
             && along(0, &blocks.row)
-            && ask.whether(&name, &format!("turn {buffer}"), false);
+            && chooser.whether(&name, &format!("turn {buffer}"), false);
         let side = if turned { &blocks.row } else { &blocks.lane };
         let neighbours = turned || rank > 0 && along(rank - 1, side);
         let wide = local
             && neighbours
             && [2, 4].contains(&side.each)
             && side.each * element <= 16
-            && ask.whether(&name, &format!("wide {buffer}"), true);
+            && chooser.whether(&name, &format!("wide {buffer}"), true);
         let pads = rank > 1 && 2 * bytes <= room && element <= 4;
-        let pads = pads && ask.whether(&name, &format!("pad {buffer}"), false);
+        let pads = pads && chooser.whether(&name, &format!("pad {buffer}"), false);
         let padding = if pads { 16 / element } else { 0 };
         room -= bytes * if pads { 2 } else { 1 };
         blocks.shared.push(Fetch { load: at, local, vectors, padding, turned, wide });
@@ -388,7 +394,7 @@ fn write(planner: &mut Planner, subject: &Subject, blocks: &Blocks) {
     }
 }
 
-/// The copies in shared memory and in registers.
+/// Writes the copies in shared memory and in registers.
 fn copies(
     planner: &mut Planner,
     subject: &Subject,
@@ -413,7 +419,7 @@ fn copies(
     made
 }
 
-/// The loops of the results; gives the innermost one for threads.
+/// Writes the loops of the output; returns the innermost thread loop.
 fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
     let home = subject.home;
     let name = planner.plans[home].name.clone();
@@ -459,17 +465,17 @@ fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
         text.push(bind);
     }
     text.push(format!("{name}.unroll({})", levels[3][0]));
-    let how = if blocks.vectorize { "vectorize" } else { "unroll" };
-    text.push(format!("{name}.{how}({})", levels[3][1]));
+    let annotation = if blocks.vectorize { Annotation::Vectorize } else { Annotation::Unroll };
+    text.push(format!("{name}.{}({})", annotation.directive(), levels[3][1]));
     levels[2][1].clone()
 }
 
-/// Shares the elements of a copy out to the threads of a block.
+/// Distributes the elements of a copy over the threads of a block.
 fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, fetch: &Fetch) {
     let text = &mut planner.text;
     let mut all = "ax0".to_string();
     if fetch.turned {
-        // Neighbouring threads read neighbours.
+        // Neighbouring threads read adjacent elements.
         text.push(format!("{shared}.reorder(p1, p0)"));
     }
     if rank > 1 {
@@ -478,7 +484,7 @@ fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, f
     }
     if fetch.vectors {
         let (outer, inner) = (text.fresh(shared, "_o"), text.fresh(shared, "_v"));
-        text.push(format!("let {outer}, {inner} = {shared}.split({all}, factor={FETCH})"));
+        text.push(format!("let {outer}, {inner} = {shared}.split({all}, factor={FETCH_LANES})"));
         text.push(format!("{shared}.vectorize({inner})"));
         all = outer;
     }

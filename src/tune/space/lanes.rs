@@ -3,26 +3,26 @@
 use super::Fit;
 use super::facts::stores_along;
 use super::place::step;
-use super::plan::Planner;
+use super::plan::{Annotation, Planner};
 use super::rows::chunks;
 use super::view::{Access, Stride};
 
-/// A loop over lanes runs through so many vectors at once, so that their latencies overlap.
-const VECTORS: i64 = 4;
-/// Vectors at once where only a call tells how many there are.
+/// Vectors per iteration of a vectorized loop, to overlap their latencies.
+const USUAL_VECTORS: i64 = 4;
+/// Vectors per iteration for run-time extents.
 const UNKNOWN_VECTORS: i64 = 1;
-/// A row of no more vectors may be done at once.
+/// The longest row in vectors that one iteration may compute.
 const ROW_VECTORS: i64 = 16;
-/// Smaller results stay in a cache.
-const STREAMED_BYTES: i64 = 1 << 20;
-/// One loop of an elementwise stage is cut into pieces of so many elements for threads.
-const PIECES: [i64; 3] = [1 << 12, 1 << 14, 1 << 16];
+/// Smaller results in bytes stay in a cache.
+const MIN_NONTEMPORAL_BYTES: i64 = 1 << 20;
+/// Elements per piece of the only loop of an elementwise stage, for threads.
+const PIECE_ELEMENTS: [i64; 3] = [1 << 12, 1 << 14, 1 << 16];
 
 pub(super) fn lanes_fits(planner: &Planner, _: usize) -> Fit {
     if planner.target.is_gpu() { Fit::No } else { Fit::Best }
 }
 
-/// The last axis, or another one along which more reads are contiguous, in lanes.
+/// Vectorizes the last axis, or another one along which more reads are contiguous.
 pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -39,7 +39,7 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
         return;
     };
     let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone()).collect();
-    let axis = axes[planner.asker.index(&stage, "lanes", names, usual)].0;
+    let axis = axes[planner.chooser.index(&stage, "lanes", names, usual)].0;
     let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
     let name = planner.plans[at].leaves[leaf].name.clone();
     let near =
@@ -50,12 +50,12 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     };
     let own = if view.reduce.is_empty() { "" } else { ", and each lane has its own reduction" };
     planner.text.rule("lanes", &format!("`{name}` is contiguous {place}{own}"));
-    let joined = ask_joined(planner, at, leaf, VECTORS * lanes);
-    let first = if joined == 1 { ask_outermost(planner, at, axis) } else { None };
+    let joined = choose_joined(planner, at, leaf, USUAL_VECTORS * lanes);
+    let first = if joined == 1 { choose_outermost(planner, at, axis) } else { None };
     let (leaf, data) = (leaf + 1 - joined, data + 1 - joined);
     planner.fuse(at, leaf, joined);
     let extent = planner.plans[at].leaves[leaf].extent;
-    let factor = ask_vectors(planner, at, lanes, extent);
+    let factor = choose_vectors(planner, at, lanes, extent);
     let leaf = pieces(planner, at, leaf, factor);
     let data = data + usize::from(planner.plans[at].leaves[leaf].inner);
     let whole = extent == Some(factor);
@@ -63,14 +63,14 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
         true => planner.plans[at].leaves[leaf].name.clone(),
         false => planner.split(at, leaf, factor).1,
     };
-    // The loops over terms stand outside of the lanes.
+    // Reduction loops are outside of the vectorized loop.
     let mut order = planner.names(at);
     order.retain(|name| *name != inner && Some(name) != first.as_ref());
     order.splice(0..0, first);
     order.push(inner);
     planner.reorder(at, &order);
-    planner.annotate(at, order.len() - 1, "vectorize");
-    // The loop over lanes is no loop for threads.
+    planner.annotate(at, order.len() - 1, Annotation::Vectorize);
+    // The vectorized loop is not parallel.
     let before = planner.plans[at].leaves.len();
     chunks(planner, at);
     let more = planner.plans[at].leaves.len() - before;
@@ -78,7 +78,7 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     planner.plans[at].open = planner.plans[at].outer();
 }
 
-/// Asks whether a large result goes past the caches: what nobody reads soon needs no place there.
+/// Chooses nontemporal stores for a large output, which is not read soon.
 pub(super) fn stores(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -91,11 +91,11 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
     if !wide || !once || !lanes || !view.output || plan.anchor.is_some() {
         return;
     }
-    if (known && bytes < STREAMED_BYTES) || facts.readers(at).next().is_some() {
+    if (known && bytes < MIN_NONTEMPORAL_BYTES) || facts.readers(at).next().is_some() {
         return;
     }
     let stage = plan.name.clone();
-    if planner.asker.pick(&stage, "stores", &["cached", "streamed"], &"cached") == "streamed" {
+    if planner.chooser.is_second(&stage, "stores", ["cached", "streamed"], false) {
         planner
             .text
             .rule("stores", "the tensor is larger than a cache, so it is not read again soon");
@@ -103,29 +103,28 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
     }
 }
 
-/// Asks for the lanes of one loop: whole vectors, or all of a short loop.
-fn ask_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
-    // What only a call tells may be short, and most of its last step masked.
+/// Chooses the vector length: whole vectors, or all of a short loop.
+fn choose_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
+    // A run-time extent may be short, and most lanes of its last step masked.
     let most = extent.unwrap_or(UNKNOWN_VECTORS * lanes);
     let fits = |count: &i64| count * lanes <= most;
     let mut sizes: Vec<i64> =
         [1, 2, 4, 8].into_iter().filter(fits).map(|count| count * lanes).collect();
     let usual = match extent {
-        Some(extent) if extent < lanes * VECTORS => extent,
-        Some(_) => lanes * VECTORS,
+        Some(extent) if extent < lanes * USUAL_VECTORS => extent,
+        Some(_) => lanes * USUAL_VECTORS,
         None => most,
     };
-    // A whole row has no tail, and a copy with a border is cut at it.
+    // A whole row has no tail, and `cut_borders` cuts a copy with a border at its rows.
     let row = extent.filter(|extent| *extent <= lanes * ROW_VECTORS);
     sizes.extend(row.into_iter().chain([usual]));
     sizes.sort_unstable();
     sizes.dedup();
     let stage = planner.plans[at].name.clone();
-    planner.asker.pick(&stage, "width", &sizes, &usual)
+    planner.chooser.pick(&stage, "width", &sizes, &usual)
 }
 
-/// Asks whether the only loop is cut into pieces for threads, before it is cut into vectors; gives
-/// the loop that is to be cut.
+/// Chooses whether the only loop is split into pieces for threads. Returns the loop to vectorize.
 fn pieces(planner: &mut Planner, at: usize, leaf: usize, factor: i64) -> usize {
     let plan = &planner.plans[at];
     let size = plan.leaves[leaf].size();
@@ -135,9 +134,9 @@ fn pieces(planner: &mut Planner, at: usize, leaf: usize, factor: i64) -> usize {
     }
     let fits = |piece: &i64| (!known || size >= 2 * piece) && piece % factor == 0;
     let mut sizes = vec![0];
-    sizes.extend(PIECES.into_iter().filter(fits));
+    sizes.extend(PIECE_ELEMENTS.into_iter().filter(fits));
     let stage = plan.name.clone();
-    let piece = planner.asker.pick(&stage, "piece", &sizes, &0);
+    let piece = planner.chooser.pick(&stage, "piece", &sizes, &0);
     if piece == 0 {
         return leaf;
     }
@@ -145,9 +144,9 @@ fn pieces(planner: &mut Planner, at: usize, leaf: usize, factor: i64) -> usize {
     leaf + 1
 }
 
-/// Asks how many of the last loops go through memory as one: while they are short, those around
-/// the lanes join them.
-fn ask_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usize {
+/// Chooses how many of the last loops, which are contiguous together, are fused; by default short
+/// ones.
+fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usize {
     let facts = planner.facts.clone();
     let (view, leaves) = (&facts.views[at], &planner.plans[at].leaves);
     let mut joined = 1;
@@ -180,21 +179,21 @@ fn ask_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> usi
     }
     let stage = planner.plans[at].name.clone();
     let counts: Vec<usize> = (1..=joined).collect();
-    planner.asker.pick(&stage, "fused", &counts, &usual)
+    planner.chooser.pick(&stage, "fused", &counts, &usual)
 }
 
-/// Asks whether the loop over what the threads of a reader share out stands outermost: then most of
-/// what a thread reads it has made itself. Gives the loop.
-fn ask_outermost(planner: &mut Planner, at: usize, lane: usize) -> Option<String> {
+/// Chooses whether the loop along the reader's parallel axis is outermost, so that a thread reads
+/// mostly data that it wrote itself. Returns the loop.
+fn choose_outermost(planner: &mut Planner, at: usize, lane: usize) -> Option<String> {
     let axis = shared_out(planner, at).filter(|axis| *axis > 0 && *axis != lane)?;
     let plan = &planner.plans[at];
     let (first, name) = (plan.leaves[0].name.clone(), plan.leaves[axis].name.clone());
     let stage = plan.name.clone();
-    let chosen = planner.asker.pick(&stage, "outermost", &[first.clone(), name.clone()], &first);
+    let chosen = planner.chooser.pick(&stage, "outermost", &[first.clone(), name.clone()], &first);
     (chosen == name).then_some(name)
 }
 
-/// The axis of a stage at the root along which the threads of its reader go.
+/// Returns the axis of a stage at the root that its reader's parallel loop indexes.
 fn shared_out(planner: &Planner, at: usize) -> Option<usize> {
     let facts = &planner.facts;
     let reader = facts.readers(at).next()?;
@@ -208,14 +207,14 @@ fn shared_out(planner: &Planner, at: usize) -> Option<usize> {
     load.indices.iter().position(|index| step(index, var).is_some_and(|step| step != 0))
 }
 
-/// The axes whose iterations may become lanes, each with how much speaks for it.
+/// Returns the axes that may be vectorized, each with a score.
 fn lane_axes(planner: &Planner, at: usize) -> Vec<(usize, i64)> {
     let view = &planner.facts.views[at];
     let plan = &planner.plans[at];
     let mut found = Vec::new();
     for axis in 0..view.data.len() {
         let Some(leaf) = plan.leaf_of(axis) else { continue };
-        // Less than two lanes are none.
+        // A vector has at least two lanes.
         if plan.leaves[leaf].extent.is_some_and(|extent| extent < 2) {
             continue;
         }
@@ -240,7 +239,8 @@ pub(super) fn transpose_fits(planner: &Planner, at: usize) -> Fit {
     }
 }
 
-/// A read along another axis than the last one: its index, and that axis.
+/// Returns a read that is contiguous along another axis than the last one: its index, and that
+/// axis.
 fn turned(planner: &Planner, at: usize) -> Option<(usize, usize)> {
     let view = &planner.facts.views[at];
     let lanes = i64::from(planner.target.lanes(view.dtype));
@@ -260,8 +260,8 @@ fn turned(planner: &Planner, at: usize) -> Option<(usize, usize)> {
     (fits(row) && fits(column)).then_some((load, row))
 }
 
-/// What is read along one axis and written along another goes in square tiles, each a
-/// transposition in registers, or in blocks that are copied into a cache first.
+/// Writes a transposition in square tiles, each in registers, or in blocks that are first copied
+/// into a cache.
 pub(super) fn transpose(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -272,8 +272,8 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     let read = view.loads[load].buffer.name.clone();
     let (row_name, column_name) = (&view.data[row].name, &view.data[column].name);
     let directly = view.direct.contains(&view.loads[load].buffer);
-    let ways: &[&str] = if directly { &["registers", "copied block"] } else { &["registers"] };
-    let copied = planner.asker.pick(&stage, "by", ways, &"registers") == "copied block";
+    let copied =
+        directly && planner.chooser.is_second(&stage, "by", ["registers", "copied block"], false);
     let why = format!("`{read}` is read along `{row_name}` and written along `{column_name}`");
     planner.text.rule("transpose", &why);
     let copy = copied.then(|| {
@@ -289,7 +289,7 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
             sizes.into_iter().filter(|s| (*s == 0 || s % lanes == 0) && fits(s)).collect();
         sizes.dedup();
         let what = format!("block {}", view.data[axis].name);
-        planner.asker.pick(&stage, &what, &sizes, if copied { &64 } else { &0 })
+        planner.chooser.pick(&stage, &what, &sizes, if copied { &64 } else { &0 })
     };
     let (rows, columns) = (block(planner, row), block(planner, column));
     let mut outer: Vec<String> = Vec::new();
@@ -328,9 +328,9 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     planner.reorder(at, &order);
     let last = order.len() - 1;
     if tiles.len() > 1 {
-        planner.annotate(at, last - 1, "unroll");
+        planner.annotate(at, last - 1, Annotation::Unroll);
     }
-    planner.annotate(at, last, "vectorize");
+    planner.annotate(at, last, Annotation::Vectorize);
     let gone = planner.parallelize(at, count.saturating_sub(usize::from(copied)));
     planner.plans[at].open = count - gone;
     if let Some(copy) = copy {
@@ -338,8 +338,8 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     }
 }
 
-/// The copy of a block that is read along its rows: computed at a loop of the stage, with rows that
-/// do not begin at multiples of a page, so that a column does not fall on few places of the cache.
+/// Writes the copy of a block at a loop of the stage. Its rows do not begin at multiples of a page,
+/// so that a column does not fall into few sets of the cache.
 fn copied_block(planner: &mut Planner, at: usize, copy: &str, load: usize, place: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -355,7 +355,7 @@ fn copied_block(planner: &mut Planner, at: usize, copy: &str, load: usize, place
         planner.text.push(format!("{copy}.storage_align(ax{}, 32, 1)", last - 1));
     }
     if let Some(stage) = view.loads[load].of {
-        // The copy stands between: what it reads is at the root.
+        // The copied stage must be at the root.
         planner.plans[stage].pinned = true;
     }
 }

@@ -1,16 +1,15 @@
-//! What there is to decide about a kernel: rules that ask and write.
+//! The space of a kernel: rules that offer choices and write directives.
 //!
-//! Before: a kernel and a target, or a schedule with knobs. After: a [`Space`] whose candidates
-//! are schedules in the language, as somebody would write them, each group of directives under a
-//! comment that names its rule. [`of_kernel`] has the rules of [`RULES`]; [`of_schedule`] the
-//! knobs of a schedule.
+//! The candidates of a [`Space`] are schedules in the language; a comment over each group of
+//! directives names its rule. [`of_kernel`] makes the space of a kernel from [`RULES`],
+//! [`of_schedule`] that of a schedule's knobs.
 //!
-//! The questions and the text are functions of the graph, the target, the number of threads and
-//! the answers. What is not known when the kernel is compiled, such as the extents of `n: var`, is
-//! taken to be large, and every split of it has a tail.
+//! The choices and the text are functions of the graph, the target, the number of threads and the
+//! decisions. Run-time extents, such as `n: var`, are taken to be large, and every split of them
+//! has a tail.
 
 mod algebra;
-mod ask;
+mod chooser;
 mod facts;
 mod gpu;
 mod lanes;
@@ -23,43 +22,42 @@ mod tile;
 mod view;
 mod warps;
 
-use super::{Candidate, Question, Space};
+use super::{Candidate, Choice, Space};
 use crate::target::Target;
 use crate::te::Graph;
 use algebra::Variant;
-use ask::Asker;
-use plan::{Plan, Planner};
+use chooser::Chooser;
+use plan::{Planner, StagePlan};
 use std::sync::Arc;
-use text::Text;
+use text::ScheduleText;
 
 pub use template::of_schedule;
 
-/// How the loops of one stage are chosen.
+/// A rule for the loops of a stage.
 pub struct Rule {
-    /// The name in the comments and in questions.
+    /// The name in comments and choices.
     pub name: &'static str,
-    /// What it does and when.
+    /// What the rule does, and when it applies.
     pub about: &'static str,
-    /// How well it is known to suit a stage.
+    /// Returns how well the rule suits a stage.
     fits: fn(&Planner, usize) -> Fit,
     /// Writes the directives of the stage's loops.
     apply: fn(&mut Planner, usize),
 }
 
-/// Whether a rule is for a stage.
+/// How well a rule suits a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fit {
-    /// It says nothing about such stages.
+    /// It does not apply.
     No,
-    /// It can be taken.
+    /// It applies.
     Possible,
-    /// It is taken where nobody has a reason for another one.
+    /// It applies, and is the default.
     Best,
 }
 
-/// The rules for the loops of a stage. Which one is taken is a question; the default is the first
-/// that fits best, else the first that is possible. Before them, `place` decides where a stage is
-/// computed.
+/// The rules for the loops of a stage. The rule is a choice; its default is the first that fits
+/// best, else the first possible one. Before it, `place` decides where the stage is computed.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "tensor",
@@ -123,15 +121,15 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Everything that the rules ask about a kernel. `threads` is how many will run it, 0 if that is
-/// not known: then the candidates do not depend on the machine, and nothing is asked that only a
-/// measurement can answer.
+/// Returns the space of the rules for a kernel. `threads` is the number of threads that will run
+/// it. If it is 0, the candidates do not depend on the machine, and there are no choices that only
+/// a measurement can decide.
 pub fn of_kernel(graph: &Graph, target: &Target, threads: usize) -> impl Space + use<> {
     rules(graph, target, threads, false)
 }
 
-/// The same where the user lets the order of sums change, though the kernel does not say so: the
-/// schedules say it.
+/// Returns the same space where the user permits reordering of reduction terms although the kernel
+/// does not; the schedules state it.
 pub fn of_kernel_reassociated(
     graph: &Graph,
     target: &Target,
@@ -145,24 +143,24 @@ fn rules(graph: &Graph, target: &Target, threads: usize, granted: bool) -> Rules
     Rules { declared, target: target.clone(), threads }
 }
 
-/// The candidate of all defaults: the same on every machine.
+/// Returns the candidate with all defaults, which is the same on every machine.
 pub fn default_text(graph: &Graph, target: &Target) -> String {
-    of_kernel(graph, target, 0).replay(&mut |question| question.default).text
+    of_kernel(graph, target, 0).replay(&mut |choice| choice.default).text
 }
 
 /// The space of the rules.
 struct Rules {
-    /// The stages before any rewrite.
+    /// The stages as declared.
     declared: Arc<Variant>,
     target: Target,
     threads: usize,
 }
 
 impl Space for Rules {
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
-        let mut asker = Asker::new(answer);
-        let mut text = Text::new(&self.declared.schedule);
-        let variant = algebra::rewrite(&self.declared, &mut asker, &mut text);
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
+        let mut chooser = Chooser::new(answer);
+        let mut text = ScheduleText::new(&self.declared.schedule);
+        let variant = algebra::rewrite(&self.declared, &mut chooser, &mut text);
         let none = vec![false; variant.schedule.stages.len()];
         let mut planner = Planner {
             target: &self.target,
@@ -171,12 +169,12 @@ impl Space for Rules {
             plain: variant.facts(&none),
             plans: Vec::new(),
             text,
-            asker,
+            chooser,
         };
         let inlined = place::inline(&mut planner);
         planner.facts = variant.facts(&inlined);
         let facts = planner.facts.clone();
-        planner.plans = facts.views.iter().map(Plan::of).collect();
+        planner.plans = facts.views.iter().map(StagePlan::of).collect();
         for stage in (0..facts.views.len()).rev() {
             if facts.views[stage].inlined || planner.plans[stage].done {
                 continue;
@@ -185,31 +183,32 @@ impl Space for Rules {
             loops(&mut planner, stage);
             lanes::stores(&mut planner, stage);
         }
-        Candidate { decisions: planner.asker.decisions, text: planner.text.finish() }
+        Candidate { decisions: planner.chooser.decisions, text: planner.text.finish() }
     }
 
     fn plain(&self) -> Option<Candidate> {
-        let plain = |question: &Question| {
-            let what = question.name.rsplit('.').next().unwrap_or_default();
-            let answer = PLAIN.iter().find(|(of, _)| *of == what).map(|(_, answer)| *answer);
-            let place = |answer| question.choices.iter().position(|choice| choice == answer);
+        let plain = |choice: &Choice| {
+            let what = choice.name.rsplit('.').next().unwrap_or_default();
+            let answer =
+                SIMPLE_DECISIONS.iter().find(|(of, _)| *of == what).map(|(_, answer)| *answer);
+            let place = |answer| choice.options.iter().position(|option| option == answer);
             match what {
                 "width" => 0,
-                _ => answer.and_then(place).unwrap_or(question.default),
+                _ => answer.and_then(place).unwrap_or(choice.default),
             }
         };
-        // Where only the call tells the work, it also tells whether threads are worth their start.
+        // With run-time extents, only the call shows whether threads pay.
         let views = &self.declared.facts(&vec![false; self.declared.schedule.stages.len()]).views;
         let mut axes = views.iter().flat_map(|view| view.data.iter().chain(&view.reduce));
         let known = axes.all(|axis| axis.extent.is_some());
         let is_plain = known && !self.target.is_gpu();
-        is_plain.then(|| self.replay(&mut |question| plain(question)))
+        is_plain.then(|| self.replay(&mut |choice| plain(choice)))
     }
 }
 
-/// The answers of the plain candidate: every stage by itself, in the order of its declaration, one
-/// vector along an axis in which memory is contiguous.
-const PLAIN: &[(&str, &str)] = &[
+/// The decisions of the simple candidate: every stage at the root, in declaration order, one vector
+/// along an axis in which memory is contiguous.
+const SIMPLE_DECISIONS: &[(&str, &str)] = &[
     ("inline", "no"),
     ("at", "root"),
     ("rule", "lanes"),
@@ -220,7 +219,7 @@ const PLAIN: &[(&str, &str)] = &[
     ("stores", "cached"),
 ];
 
-/// Asks for the rule of a stage's loops, and applies it.
+/// Chooses the rule of a stage's loops, and applies it.
 fn loops(planner: &mut Planner, at: usize) {
     let fits: Vec<(&Rule, Fit)> = RULES
         .iter()
@@ -233,6 +232,6 @@ fn loops(planner: &mut Planner, at: usize) {
     if fits.is_empty() {
         crate::bug!("no rule is for `{stage}`");
     }
-    let chosen = planner.asker.index(&stage, "rule", names, best);
+    let chosen = planner.chooser.index(&stage, "rule", names, best);
     (fits[chosen].0.apply)(planner, at);
 }

@@ -1,30 +1,30 @@
-//! Where a stage is computed: in the expressions that read it, at a loop of a reader, or before.
+//! Where a stage is computed: inlined, at a loop of a reader, or at the root.
 
 use super::plan::{MIN_PARALLEL_WORK, Planner};
-use super::view::{View, coefficient};
+use super::view::{StageView, coefficient};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use rustc_hash::FxHashMap;
 
-/// What costs more is not computed twice because two places read one element of it.
-const MAX_AGAIN: i64 = 8;
-/// A stage is not inlined where that makes so many times the work.
-const MAX_TIMES: i64 = 4;
-/// Nor computed at a loop where that makes so many percent of the work.
+/// A stage with a higher cost is computed again for each read of the same element.
+const MAX_SHARED_COST: i64 = 8;
+/// Inlining may multiply the work by this at most.
+const MAX_INLINE_FACTOR: i64 = 4;
+/// Computing a stage at a loop may increase its work to this percentage at most.
 const MAX_PERCENT: i64 = 250;
-/// In bytes.
+/// Bytes of a cache line.
 const CACHE_LINE: i64 = 64;
 
-/// Asks which stages are computed where they are read.
+/// Chooses which stages are inlined.
 pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
     let facts = planner.facts.clone();
     let views = &facts.views;
     let mut inlined = vec![false; views.len()];
-    // How often each stage is computed, in points.
-    let mut points: Vec<i64> = views.iter().map(View::points).collect();
+    // The points of each stage, with repetitions.
+    let mut points: Vec<i64> = views.iter().map(StageView::points).collect();
     for at in (0..views.len()).rev() {
         let view = &views[at];
-        let costly = view.cost > MAX_AGAIN;
+        let costly = view.cost > MAX_SHARED_COST;
         let evaluations: i64 = (at + 1..views.len())
             .map(|reader| points[reader].saturating_mul(views[reader].sites(at, costly)))
             .fold(0, i64::saturating_add);
@@ -40,13 +40,14 @@ pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
             (2..=4, 2) => (true, format!("{times} times one operation is less than a store")),
             _ => (false, format!("each element is computed {times} times")),
         };
-        // What a block fetches together is computed on the way.
-        let cheap = planner.target.is_gpu() && view.cost <= 2 * MAX_AGAIN;
-        let again = times.saturating_mul(view.cost) > MAX_TIMES * MAX_AGAIN && times > MAX_TIMES;
+        // Cheap stages are computed while a block loads data.
+        let cheap = planner.target.is_gpu() && view.cost <= 2 * MAX_SHARED_COST;
+        let again = times.saturating_mul(view.cost) > MAX_INLINE_FACTOR * MAX_SHARED_COST
+            && times > MAX_INLINE_FACTOR;
         if !default && again && !cheap {
             continue;
         }
-        if planner.asker.whether(&view.name, "inline", default) {
+        if planner.chooser.whether(&view.name, "inline", default) {
             inlined[at] = true;
             points[at] = evaluations;
             planner.text.rule("inline", &why);
@@ -56,7 +57,7 @@ pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
     inlined
 }
 
-/// Asks at which loop a stage is computed; at the root it stays as it is.
+/// Chooses the loop at which a stage is computed, or the root.
 pub(super) fn place(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -83,7 +84,7 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
         }
     }
     let stage = planner.plans[at].name.clone();
-    let chosen = planner.asker.index(&stage, "at", choices, default);
+    let chosen = planner.chooser.index(&stage, "at", choices, default);
     if chosen == 0 {
         return;
     }
@@ -98,13 +99,13 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
     let of = planner.plans[home].name.clone();
     planner.text.push(format!("{stage}.compute_at({of}, {leaf})"));
     let parallel = planner.plans[home].parallel;
-    // Rows of a buffer of several begin with a cache line.
+    // Rows of a buffer are aligned to cache lines.
     let line = CACHE_LINE / view.dtype.bytes() as i64;
     let several = |axis: usize| boxes[axis].is_some_and(|size| size > 1);
     let rank = view.data.len();
     if rank > 1 && view.reduction.is_none() && several(rank - 1) && several(rank - 2) {
         let short = boxes[rank - 1].is_some_and(|size| size % line != 0);
-        if short && planner.asker.whether(&stage, "align rows", true) {
+        if short && planner.chooser.whether(&stage, "align rows", true) {
             let row = &view.data[rank - 2].name;
             planner.text.push(format!("{stage}.storage_align({row}, {line}, 0)"));
         }
@@ -117,7 +118,7 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
     }
 }
 
-/// The stage at the root in whose loops all readers are.
+/// Returns the stage at the root in whose loops all readers are computed.
 fn home(planner: &Planner, at: usize) -> Option<usize> {
     let mut home = None;
     for reader in planner.facts.readers(at) {
@@ -129,8 +130,8 @@ fn home(planner: &Planner, at: usize) -> Option<usize> {
     home
 }
 
-/// How much of a stage one iteration of a loop reads: for each dimension the number of elements,
-/// where that is the same for all iterations. `None` if a reader stands outside of the loop.
+/// Returns the elements of a stage that one iteration of a loop reads, for each dimension, if that
+/// is the same for all iterations. `None` if a reader is outside of the loop.
 pub(super) fn boxes(
     planner: &Planner,
     home: usize,
@@ -186,7 +187,7 @@ pub(super) fn boxes(
     known.remove(&at)
 }
 
-/// What the work of a stage becomes where it is computed at a loop, in percent.
+/// Returns the work of a stage computed at a loop, in percent of that at the root.
 fn percent(
     planner: &Planner,
     home: usize,
@@ -205,11 +206,11 @@ fn percent(
     i64::try_from(turns.saturating_mul(each).saturating_mul(100) / elements).ok()
 }
 
-/// The places that some indices reach.
+/// The interval of some indices.
 #[derive(Clone, Default)]
 struct Hull {
     ends: Option<(i64, i64)>,
-    /// Not known, or not the same in all iterations.
+    /// Whether it is unknown, or differs between iterations.
     far: bool,
 }
 
@@ -233,13 +234,13 @@ impl Hull {
     }
 }
 
-/// How much an index grows with a variable, if always by the same.
+/// Returns the coefficient of a variable in an index, if it is constant.
 pub(super) fn step(index: &Expr, var: &Var) -> Option<i64> {
     coefficient(index, var, &mut FxHashMap::default())
 }
 
-/// From where to where an index runs while the reader's axes have so many values.
-pub(super) fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
+/// Returns the interval of an index, given the extents of the reader's axes.
+pub(super) fn range(view: &StageView, spans: &[Option<i64>], index: &Expr) -> Option<(i64, i64)> {
     let (mut first, mut last) = (0i64, 0i64);
     let data = view.data.iter().zip(spans.iter().copied());
     let reduce = view.reduce.iter().map(|axis| (axis, axis.extent));
@@ -256,7 +257,7 @@ pub(super) fn range(view: &View, spans: &[Option<i64>], index: &Expr) -> Option<
     Some((first.checked_add(offset)?, last.checked_add(offset)?))
 }
 
-/// The value of an index where all variables are 0.
+/// Returns the value of an index if all variables are 0.
 fn constant(expr: &Expr) -> Option<i64> {
     match &expr.kind {
         ExprKind::Const(_) => i64::try_from(expr.as_int()?).ok(),

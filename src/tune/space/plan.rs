@@ -1,51 +1,51 @@
-//! The plan: which loops each stage has so far, and the directives that made them.
+//! The plan: the loops of each stage so far, and the directives that made them.
 
-use super::ask::Asker;
-use super::facts::Facts;
-use super::text::Text;
-use super::view::{UNKNOWN, View};
+use super::chooser::Chooser;
+use super::facts::StageFacts;
+use super::text::ScheduleText;
+use super::view::{StageView, UNKNOWN};
 use crate::target::Target;
 use std::sync::Arc;
 
-/// Work below this, in simple operations, is not worth the start of threads.
+/// Fewer simple operations than this are not worth starting threads.
 pub(super) const MIN_PARALLEL_WORK: i64 = 1 << 17;
-/// As many tasks keep all threads busy, whatever their number.
+/// Tasks that keep any number of threads busy.
 const ENOUGH_TASKS: i64 = 64;
-/// No more loops than this are made one for threads.
+/// The most loops that are fused for threads.
 const MAX_JOINED: usize = 4;
 
-/// A candidate while it is written.
+/// A candidate that is being written.
 pub(super) struct Planner<'a> {
     pub(super) target: &'a Target,
-    /// How many threads will run it; 0 if that is not known.
+    /// The threads that will run it; 0 if unknown.
     pub(super) threads: usize,
-    pub(super) facts: Arc<Facts>,
-    /// What is known while nothing is inlined.
-    pub(super) plain: Arc<Facts>,
-    pub(super) plans: Vec<Plan>,
-    pub(super) text: Text,
-    pub(super) asker: Asker<'a>,
+    pub(super) facts: Arc<StageFacts>,
+    /// The facts without inlining.
+    pub(super) plain: Arc<StageFacts>,
+    pub(super) plans: Vec<StagePlan>,
+    pub(super) text: ScheduleText,
+    pub(super) chooser: Chooser<'a>,
 }
 
-/// A stage's loops, outermost first, and where it stands.
+/// A stage's loops, outermost first, and where it is computed.
 #[derive(Clone, Default)]
-pub(super) struct Plan {
+pub(super) struct StagePlan {
     /// The name in directives.
     pub(super) name: String,
     pub(super) leaves: Vec<Leaf>,
-    /// The stage in whose loops it is computed, and the index of the loop.
+    /// The stage at whose loop it is computed, and the index of the loop.
     pub(super) anchor: Option<(usize, usize)>,
-    /// Producers are computed in one of so many outer loops.
+    /// The number of outer loops at which producers may be computed.
     pub(super) open: usize,
-    /// Its loops store each element once, though it is a reduction.
+    /// Whether its loops store each element once, although it is a reduction.
     pub(super) copies: bool,
-    /// A copy of it at the root reads it.
+    /// Whether it must be at the root, because a copy at the root reads it.
     pub(super) pinned: bool,
-    /// A loop of it is parallel, or one around it.
+    /// Whether one of its loops or an enclosing loop is parallel.
     pub(super) parallel: bool,
-    /// The operations of what is computed in its tiles.
+    /// The operations of stages computed in its tiles.
     pub(super) tile_work: i64,
-    /// The rule of another stage wrote its directives.
+    /// Whether the rule of another stage wrote its directives.
     pub(super) done: bool,
 }
 
@@ -53,16 +53,63 @@ pub(super) struct Plan {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Leaf {
     pub(super) name: String,
-    /// The data axes that it runs through, all or a part of each; empty for a reduction axis.
+    /// The data axes that it covers, wholly or in part; empty for a reduction axis.
     pub(super) axes: Vec<usize>,
     pub(super) reduce: bool,
     pub(super) extent: Option<i64>,
-    /// It runs through lanes, or its iterations are written out.
+    /// Whether it is vectorized or unrolled.
     pub(super) flat: bool,
-    /// It is an inner part of a split.
+    /// Whether it is an inner loop of a split.
     pub(super) inner: bool,
-    /// It is the outer part of a split whose last step may be a shorter one.
+    /// Whether it is the outer loop of a split with a tail.
     pub(super) tail: bool,
+}
+
+/// A directive that annotates one loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Annotation {
+    Vectorize,
+    Unroll,
+    Parallel,
+}
+
+impl Annotation {
+    /// The name of the directive.
+    pub(super) fn directive(self) -> &'static str {
+        match self {
+            Annotation::Vectorize => "vectorize",
+            Annotation::Unroll => "unroll",
+            Annotation::Parallel => "parallel",
+        }
+    }
+}
+
+/// The tail strategy of a split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tail {
+    /// The compiler chooses.
+    Auto,
+    Mask,
+    Peel,
+}
+
+impl Tail {
+    /// The name as a choice.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tail::Auto => "auto",
+            Tail::Mask => "mask",
+            Tail::Peel => "peel",
+        }
+    }
+
+    /// The argument of `split`, with the comma before it; empty for the default.
+    pub(super) fn argument(self) -> String {
+        match self {
+            Tail::Auto => String::new(),
+            tail => format!(", tail={}", tail.name()),
+        }
+    }
 }
 
 impl Leaf {
@@ -72,31 +119,32 @@ impl Leaf {
 }
 
 impl Planner<'_> {
-    /// The operations of a stage; the largest number if they are known at run time only.
+    /// Returns the operations of a stage; `i64::MAX` if they are known at run time only.
     pub(super) fn work(&self, at: usize) -> i64 {
         let view = &self.facts.views[at];
         let known = view.data.iter().chain(&view.reduce).all(|axis| axis.extent.is_some());
         if known { view.points().saturating_mul(view.cost) } else { i64::MAX }
     }
 
-    /// Splits a loop; what is inside has `factor` iterations. Gives the names of the two.
+    /// Splits a loop so that the inner one has `factor` iterations. Returns the names of the outer
+    /// and the inner loop.
     pub(super) fn split(&mut self, at: usize, leaf: usize, factor: i64) -> (String, String) {
-        self.split_tail(at, leaf, factor, "")
+        self.split_tail(at, leaf, factor, Tail::Auto)
     }
 
-    /// [`Planner::split`] with a tail policy; the compiler's choice if empty.
+    /// [`Planner::split`] with a tail strategy.
     pub(super) fn split_tail(
         &mut self,
         at: usize,
         leaf: usize,
         factor: i64,
-        tail: &str,
+        tail: Tail,
     ) -> (String, String) {
         let old = self.plans[at].leaves[leaf].clone();
         let outer = self.text.fresh(&old.name, "_o");
         let inner = self.text.fresh(&old.name, "_i");
         let (name, from) = (&self.plans[at].name, &old.name);
-        let tail = if tail.is_empty() { String::new() } else { format!(", tail={tail}") };
+        let tail = tail.argument();
         let line = format!("let {outer}, {inner} = {name}.split({from}, factor={factor}{tail})");
         self.text.push(line);
         let parts = old.extent.map(|extent| (extent + factor - 1) / factor);
@@ -108,7 +156,7 @@ impl Planner<'_> {
         names
     }
 
-    /// Gives the loops of a stage another order: all of them by name, outermost first.
+    /// Reorders all loops of a stage, given by name, outermost first.
     pub(super) fn reorder(&mut self, at: usize, names: &[String]) {
         let plan = &mut self.plans[at];
         let find = |name: &String| {
@@ -126,25 +174,26 @@ impl Planner<'_> {
         plan.leaves = leaves;
     }
 
-    /// The names of a stage's loops.
+    /// Returns the names of a stage's loops.
     pub(super) fn names(&self, at: usize) -> Vec<String> {
         self.plans[at].leaves.iter().map(|leaf| leaf.name.clone()).collect()
     }
 
-    /// The index of a loop.
+    /// Returns the index of a loop.
     pub(super) fn leaf(&self, at: usize, name: &str) -> usize {
         let mut leaves = self.plans[at].leaves.iter();
         leaves.position(|leaf| leaf.name == name).expect("a loop of the stage")
     }
 
-    /// `vectorize`, `unroll` or `parallel`.
-    pub(super) fn annotate(&mut self, at: usize, leaf: usize, how: &str) {
+    /// Annotates a loop.
+    pub(super) fn annotate(&mut self, at: usize, leaf: usize, annotation: Annotation) {
         let plan = &mut self.plans[at];
-        self.text.push(format!("{}.{how}({})", plan.name, plan.leaves[leaf].name));
-        plan.leaves[leaf].flat = how != "parallel";
+        let directive = annotation.directive();
+        self.text.push(format!("{}.{directive}({})", plan.name, plan.leaves[leaf].name));
+        plan.leaves[leaf].flat = annotation != Annotation::Parallel;
     }
 
-    /// Makes one loop of neighbours.
+    /// Fuses neighbouring loops.
     pub(super) fn fuse(&mut self, at: usize, first: usize, count: usize) {
         if count < 2 {
             return;
@@ -159,8 +208,8 @@ impl Planner<'_> {
         self.plans[at].leaves.insert(first, leaf);
     }
 
-    /// Shares out the outer loops of a stage at the root: asks how many of the first `count` become
-    /// one loop for threads. Gives the number of loops that it took away.
+    /// Chooses how many of the first `count` loops of a stage at the root are fused to a parallel
+    /// loop. Returns the number of loops that fusion removed.
     pub(super) fn parallelize(&mut self, at: usize, count: usize) -> usize {
         let work = self.work(at).saturating_add(self.plans[at].tile_work);
         let count = count.min(MAX_JOINED);
@@ -178,7 +227,7 @@ impl Planner<'_> {
             choices.truncate(1);
         }
         let stage = self.plans[at].name.clone();
-        let joined = self.asker.index(&stage, "parallel", choices, default);
+        let joined = self.chooser.index(&stage, "parallel", choices, default);
         if joined == 0 {
             return 0;
         }
@@ -188,16 +237,17 @@ impl Planner<'_> {
         };
         self.text.rule("parallel", &why);
         self.fuse(at, 0, joined);
-        self.annotate(at, 0, "parallel");
+        self.annotate(at, 0, Annotation::Parallel);
         self.plans[at].parallel = true;
         joined - 1
     }
 
-    /// How many of the first loops have enough iterations for all threads; 0 if none have several.
+    /// Returns how many of the first loops together have enough iterations for all threads; 0 if
+    /// there is a single iteration.
     fn joined(&self, at: usize, count: usize) -> usize {
         let leaves = &self.plans[at].leaves[..count];
         let (mut tasks, mut joined) = (1i64, 0);
-        // The rest of a split is code of its own only while the loop stands alone.
+        // The tail of a split is peeled only if the loop is not fused.
         while joined < count && tasks < ENOUGH_TASKS && (joined == 0 || !leaves[joined].tail) {
             tasks = tasks.saturating_mul(leaves[joined].size());
             joined += 1;
@@ -220,8 +270,8 @@ fn about(work: i64) -> String {
     }
 }
 
-impl Plan {
-    pub(super) fn of(view: &View) -> Plan {
+impl StagePlan {
+    pub(super) fn of(view: &StageView) -> StagePlan {
         let leaf = |name: &str, axes: Vec<usize>, reduce, extent| Leaf {
             name: name.to_string(),
             axes,
@@ -235,15 +285,16 @@ impl Plan {
         let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));
         let reduce = view.reduce.iter().map(|axis| leaf(&axis.name, Vec::new(), true, axis.extent));
         let leaves: Vec<Leaf> = data.chain(reduce).collect();
-        Plan { name: view.name.clone(), leaves, ..Plan::default() }
+        StagePlan { name: view.name.clone(), leaves, ..StagePlan::default() }
     }
 
-    /// The loop of a data axis as declared.
+    /// Returns the loop of a data axis that is not split.
     pub(super) fn leaf_of(&self, axis: usize) -> Option<usize> {
         self.leaves.iter().position(|leaf| leaf.axes == [axis] && !leaf.inner)
     }
 
-    /// How many outer loops run over elements, are whole loops, and stand around all others.
+    /// Returns the number of outermost loops over data axes that are neither vectorized nor
+    /// unrolled.
     pub(super) fn outer(&self) -> usize {
         self.leaves.iter().take_while(|leaf| !leaf.reduce && !leaf.flat).count()
     }

@@ -1,25 +1,25 @@
 //! Rules for reductions along rows: `partial` and `rows`.
 //!
-//! The terms of one element lie next to each other, so lanes can run through the terms only if
-//! their order may change. Where it may not, several elements are computed side by side.
+//! The terms of one element are contiguous, so they can be vectorized only if they may be
+//! reordered. Otherwise several elements are computed side by side.
 
 use super::Fit;
 use super::facts::row_axis;
-use super::plan::Planner;
+use super::plan::{Annotation, Planner};
 
-/// Rows that are reduced side by side: as many additions are under way at the same time.
+/// Rows that are reduced side by side, to overlap the latency of their additions.
 const ROWS: i64 = 8;
 /// Vectors of partial results of one row.
 const VECTORS: i64 = 4;
-/// A sum without data axes is cut into pieces of so many terms for the threads.
+/// Terms per piece of a sum without data axes, for threads.
 const PIECE: i64 = 1 << 14;
 
-/// A stage of which the loops over terms are known by name.
+/// The loops of a reduction, by name.
 struct Terms {
     name: String,
-    /// Axes of elements, as the stages of partial results have them.
+    /// The data axes.
     data: Vec<String>,
-    /// The innermost loop over elements.
+    /// The innermost loop over data axes.
     place: Option<String>,
     /// Loops over terms, outermost first.
     reduce: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) fn partial_fits(planner: &Planner, at: usize) -> Fit {
     Fit::Best
 }
 
-/// Partial results in lanes.
+/// Writes a reduction with partial results in lanes.
 pub(super) fn partial(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -48,7 +48,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
         |vectors: &i64| extent.is_none_or(|extent| *vectors == 1 || extent >= 2 * vectors * lanes);
     let counts: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
     let usual = if fits(&VECTORS) { VECTORS } else { 1 };
-    let vectors = planner.asker.pick(&stage, "vectors", &counts, &usual);
+    let vectors = planner.chooser.pick(&stage, "vectors", &counts, &usual);
     let data = view.data.len();
     let name = &view.reduce[row].name;
     let why = format!("the terms along `{name}` may be summed in any order, so lanes share them");
@@ -74,7 +74,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     in_lanes(planner, &terms, row, (lanes, vectors), planner.facts.permission(at));
 }
 
-/// Asks whether threads take several rows at a time.
+/// Chooses how many rows a task takes.
 pub(super) fn chunks(planner: &mut Planner, at: usize) {
     let plan = &planner.plans[at];
     if plan.anchor.is_some() || plan.leaves.is_empty() || planner.threads == 1 {
@@ -87,20 +87,20 @@ pub(super) fn chunks(planner: &mut Planner, at: usize) {
         return;
     }
     let stage = plan.name.clone();
-    let size = planner.asker.pick(&stage, "chunk", &sizes, &1);
+    let size = planner.chooser.pick(&stage, "chunk", &sizes, &1);
     if size > 1 {
         planner.split(at, 0, size);
     }
 }
 
-/// A sum of everything becomes a sum of pieces, one for each thread at least.
+/// Splits a full reduction into pieces for threads.
 fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let size = view.reduce[row].extent.unwrap_or(i64::MAX);
     let (name, mut reduce) = (whole.name.clone(), whole.reduce.clone());
     let outer = if reduce.len() > 1 {
-        // Only the loop over rows stays where it is.
+        // Only the contiguous loop stays innermost.
         let row = reduce.remove(row);
         reduce.push(row);
         reduce.remove(0)
@@ -108,7 +108,7 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
         let known = view.reduce[row].extent.is_some();
         let fits = |piece: &i64| *piece == PIECE || !known || size >= 2 * piece;
         let sizes: Vec<i64> = [PIECE / 4, PIECE, 4 * PIECE].into_iter().filter(fits).collect();
-        let piece = planner.asker.pick(&name, "piece", &sizes, &PIECE);
+        let piece = planner.chooser.pick(&name, "piece", &sizes, &PIECE);
         let (outer, inner) =
             (planner.text.fresh(&reduce[0], "_o"), planner.text.fresh(&reduce[0], "_i"));
         let from = &reduce[0];
@@ -127,7 +127,7 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
 }
 
-/// Two steps: the terms of a row to some vectors, those to one; its lanes are summed one by one.
+/// Reduces the terms of a row to several vectors, these to one vector, and its lanes one by one.
 fn in_lanes(
     planner: &mut Planner,
     terms: &Terms,
@@ -151,7 +151,7 @@ fn in_lanes(
         planner.text.push(format!("let {stage} = {name}.rfactor({inner}{permission})"));
         let place = others.iter().position(|other| *other == from).expect("the row is a loop");
         others[place] = outer;
-        // The stage of partial results has the lanes as its first axis.
+        // The lanes are the first axis of the stage of partial results.
         let loops: Vec<&str> = data.iter().chain(&others).map(|name| &name[..]).collect();
         stages.push((stage, loops.join(", "), inner.clone()));
         others = vec![inner.clone()];
@@ -172,7 +172,7 @@ pub(super) fn rows_fits(planner: &Planner, at: usize) -> Fit {
     if along && rows_leaf(planner, at).is_some() { Fit::Best } else { Fit::No }
 }
 
-/// The innermost loop over elements that has several.
+/// Returns the innermost loop over data axes with several iterations.
 fn rows_leaf(planner: &Planner, at: usize) -> Option<usize> {
     let leaves = &planner.plans[at].leaves;
     let data = leaves.iter().filter(|leaf| !leaf.reduce).count();
@@ -180,7 +180,7 @@ fn rows_leaf(planner: &Planner, at: usize) -> Option<usize> {
     (0..data).rev().find(enough)
 }
 
-/// Several rows at once.
+/// Writes a reduction of several rows at once.
 pub(super) fn rows(planner: &mut Planner, at: usize) {
     let leaf = rows_leaf(planner, at).expect("the rule fits");
     let plan = &planner.plans[at];
@@ -193,7 +193,7 @@ pub(super) fn rows(planner: &mut Planner, at: usize) {
     if !counts.contains(&usual) {
         counts.push(usual);
     }
-    let factor = planner.asker.pick(&stage, "rows", &counts, &usual);
+    let factor = planner.chooser.pick(&stage, "rows", &counts, &usual);
     let why = format!(
         "the terms of each sum stay in order, so {factor} sums run side by side to hide the \
          latency of an addition"
@@ -209,7 +209,7 @@ pub(super) fn rows(planner: &mut Planner, at: usize) {
     order.push(inner);
     planner.reorder(at, &order);
     let last = order.len() - 1;
-    planner.annotate(at, last, "unroll");
+    planner.annotate(at, last, Annotation::Unroll);
     planner.parallelize(at, data - usize::from(!split));
     planner.plans[at].open = planner.plans[at].outer();
 }

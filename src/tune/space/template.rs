@@ -1,21 +1,19 @@
-//! A schedule with knobs as a space: each knob is a question, and a candidate is the schedule with
-//! constants in their places.
+//! The space of a schedule with knobs: each knob is a choice, and a candidate is the schedule with
+//! constants in place of its knobs.
 
-use super::ask::Asker;
+use super::chooser::Chooser;
 use crate::diag::Result;
 use crate::lang::Program;
 use crate::lang::ast::{Name, Schedule, ScheduleStmt, ScheduleStmtKind};
 use crate::schedule::{Knob, apply_with_knobs};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
-use crate::tune::{Candidate, Question, Space};
+use crate::tune::{Candidate, Choice, Space};
 
-/// The space of a schedule of the program: its `knob`s, in the order in which they stand. Those
-/// of a schedule that it uses, and those in a branch that is not taken by default, keep their
-/// defaults.
+/// Returns the space of a schedule of the program: its `knob`s, in order. Knobs of a schedule that
+/// it uses, and knobs in a branch that is not taken by default, keep their defaults.
 ///
-/// # Errors
-/// If the schedule is refused with all defaults.
+/// # Errors An error if the schedule is refused with all defaults.
 pub fn of_schedule(
     program: &Program,
     graph: &Graph,
@@ -31,7 +29,7 @@ pub fn of_schedule(
     let mut parts = Vec::new();
     let mut at = item.span.start;
     for (stmt, name) in stmts {
-        // A knob in a loop has come by several times, with the same values.
+        // A knob in a loop was recorded several times, with the same values.
         let Some(knob) = known.iter().find(|knob| knob.span == name.span) else { continue };
         parts.push(Part::Text(between(at, stmt.span.start)));
         parts.push(Part::Knob { name: name.text.clone(), knob: knob.clone() });
@@ -67,8 +65,8 @@ enum Part {
 }
 
 impl Space for Template {
-    fn replay(&self, answer: &mut dyn FnMut(&Question) -> usize) -> Candidate {
-        let mut asker = Asker::new(answer);
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
+        let mut chooser = Chooser::new(answer);
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -76,12 +74,12 @@ impl Space for Template {
                 Part::Knob { name, knob } => {
                     let mut choices = knob.choices.clone();
                     choices.dedup();
-                    let chosen = asker.pick(&self.stage, name, &choices, &knob.value);
+                    let chosen = chooser.pick(&self.stage, name, &choices, &knob.value);
                     text.push_str(&format!("let {name} = {chosen}"));
                 }
             }
         }
         text.push('\n');
-        Candidate { decisions: asker.decisions, text }
+        Candidate { decisions: chooser.decisions, text }
     }
 }

@@ -1,22 +1,22 @@
-//! The text of a schedule while it grows: groups of directives, each under a comment.
+//! The text of a schedule: groups of directives, each under a comment.
 
 use crate::diag::scan::RESERVED;
 use crate::schedule::Schedule;
 use crate::te::Input;
 use rustc_hash::FxHashSet;
 
-/// Directives and the names that they use.
-pub(super) struct Text {
+/// The directives so far, and the names in use.
+pub(super) struct ScheduleText {
     head: String,
     lines: Vec<String>,
     names: FxHashSet<String>,
 }
 
-/// Words that are not reserved and have a meaning of their own where a name may stand.
+/// Words that are not reserved, but have a meaning where a name may stand.
 const TAKEN: [&str; 4] = ["target", "global", "local", "shared"];
 
-impl Text {
-    pub(super) fn new(schedule: &Schedule) -> Text {
+impl ScheduleText {
+    pub(super) fn new(schedule: &Schedule) -> ScheduleText {
         let graph = &schedule.graph;
         let words = RESERVED.iter().chain(&TAKEN);
         let mut names: FxHashSet<String> = words.map(|word| word.to_string()).collect();
@@ -27,12 +27,12 @@ impl Text {
             Input::Scalar { var, .. } => var.name().to_string(),
         }));
         let head = format!("schedule {} for {} {{", graph.name, schedule.target.name);
-        let mut text = Text { head, lines: Vec::new(), names };
+        let mut text = ScheduleText { head, lines: Vec::new(), names };
         text.learn(schedule);
         text
     }
 
-    /// The names of stages and axes that are there now are taken.
+    /// Marks the names of stages and axes as taken.
     pub(super) fn learn(&mut self, schedule: &Schedule) {
         for stage in &schedule.stages {
             self.names.insert(stage.te.name.clone());
@@ -41,7 +41,7 @@ impl Text {
         }
     }
 
-    /// A name that nothing has yet: `x_o`, `x_o2`, …
+    /// Returns a new name: `x_o`, `x_o2`, …
     pub(super) fn fresh(&mut self, base: &str, suffix: &str) -> String {
         let base: String = base.chars().map(|c| if c == '.' { '_' } else { c }).collect();
         let numbered = (2..).map(|number| format!("{base}{suffix}{number}"));
@@ -51,7 +51,7 @@ impl Text {
         name
     }
 
-    /// Begins a group: the rule, and why it applies.
+    /// Begins a group with a comment: the rule, and why it applies.
     pub(super) fn rule(&mut self, rule: &str, why: &str) {
         let mut line = format!("    # {rule}:");
         for word in why.split_whitespace() {
@@ -69,7 +69,7 @@ impl Text {
         self.lines.push(format!("    {statement}"));
     }
 
-    /// The whole schedule.
+    /// Returns the schedule.
     pub(super) fn finish(&self) -> String {
         let mut text = self.head.clone();
         for line in &self.lines {

@@ -1,5 +1,4 @@
-//! What the rules look at: for each stage its axes, and how each read moves through memory along
-//! each of them.
+//! The stages as the rules see them: axes, and the stride of each read along each axis.
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
@@ -9,22 +8,22 @@ use crate::schedule::{Attach, Schedule, Stage, inline_stages};
 use crate::te::{Body, Reduction};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A run-time extent is taken to be this large.
+/// The assumed size of a run-time extent.
 pub(super) const UNKNOWN: i64 = 1024;
 
-/// More places where one stage is read are not compared.
+/// The most reads of one stage that are compared.
 const MAX_PLACES: usize = 16;
 
 /// A stage as the rules see it.
-pub(super) struct View {
+pub(super) struct StageView {
     pub(super) name: String,
     pub(super) data: Vec<AxisView>,
     pub(super) reduce: Vec<AxisView>,
-    /// Each read of an input or a stage, none twice.
+    /// The distinct reads of inputs and stages.
     pub(super) loads: Vec<Access>,
-    /// What its own body reads, before anything is inlined in it.
+    /// The buffers that its body reads before inlining.
     pub(super) direct: Vec<Buffer>,
-    /// What one point costs, in simple operations.
+    /// The simple operations of one point.
     pub(super) cost: i64,
     pub(super) dtype: DType,
     pub(super) output: bool,
@@ -38,12 +37,12 @@ pub(super) struct View {
 pub(super) struct AxisView {
     pub(super) name: String,
     pub(super) var: Var,
-    /// `None` if it is known at run time only.
+    /// `None` for a run-time extent.
     pub(super) extent: Option<i64>,
 }
 
 impl AxisView {
-    /// The extent, or what stands for one that is not known.
+    /// Returns the extent, or [`UNKNOWN`] for a run-time extent.
     pub(super) fn size(&self) -> i64 {
         self.extent.unwrap_or(UNKNOWN)
     }
@@ -53,23 +52,23 @@ impl AxisView {
 pub(super) struct Access {
     pub(super) buffer: Buffer,
     pub(super) indices: Vec<Expr>,
-    /// The stage that is read; an input if none.
+    /// The stage that is read; none for an input.
     pub(super) of: Option<usize>,
 }
 
-/// How far apart in memory the elements are that two neighbouring iterations read.
+/// The distance in memory between the elements that two neighbouring iterations read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stride {
     /// The same element.
     Zero,
-    /// So many elements.
+    /// This number of elements.
     By(i64),
-    /// Not known, or not the same everywhere.
+    /// Unknown, or not constant.
     Far,
 }
 
 impl Access {
-    /// The stride along an axis.
+    /// Returns the stride along an axis.
     pub(super) fn stride(&self, var: &Var) -> Stride {
         let mut total = 0i64;
         let mut row = Some(1i64);
@@ -95,7 +94,7 @@ impl Access {
     }
 }
 
-/// How much an index grows when a variable grows by one; `None` if not always by the same.
+/// Returns the coefficient of a variable in an index; `None` if the index is not affine in it.
 pub(super) fn coefficient(
     expr: &Expr,
     var: &Var,
@@ -134,7 +133,7 @@ pub(super) fn coefficient(
 }
 
 /// The views of all stages, in order of computation; those marked are inlined into the others.
-pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
+pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
     let mut flat = schedule.clone();
     for (at, stage) in flat.stages.iter_mut().enumerate() {
         if inlined[at] {
@@ -143,7 +142,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
     }
     let mut inlined = inlined.to_vec();
     if inline_stages(&mut flat).is_err() {
-        // Too large in one expression: everything is computed on its own.
+        // The expression would be too large: nothing is inlined.
         flat = schedule.clone();
         inlined.fill(false);
     }
@@ -167,7 +166,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
             }),
             _ => None,
         };
-        View {
+        StageView {
             name: stage.te.name.clone(),
             data: stage.te.axes.iter().map(axis).collect(),
             reduce: stage.te.reduce_axes().iter().map(axis).collect(),
@@ -187,7 +186,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<View> {
     flat.stages.iter().enumerate().map(view).collect()
 }
 
-/// The buffers that a stage reads itself.
+/// Returns the buffers that a stage reads before inlining.
 fn direct(stage: &Stage) -> Vec<Buffer> {
     let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
     stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
@@ -198,8 +197,9 @@ fn direct(stage: &Stage) -> Vec<Buffer> {
     seen.loads.iter().filter_map(buffer).collect()
 }
 
-impl View {
-    /// In how many places it reads another stage: one element is read once, unless it is costly.
+impl StageView {
+    /// Returns the number of reads of another stage. Reads of the same element count once, unless
+    /// computing it is `costly`.
     pub(super) fn sites(&self, stage: usize, costly: bool) -> i64 {
         let mut places: Vec<&Access> = Vec::new();
         for load in self.loads.iter().filter(|load| load.of == Some(stage)) {
@@ -217,12 +217,12 @@ impl View {
         self.loads.iter().any(|load| load.of == Some(stage))
     }
 
-    /// Points of the data axes.
+    /// Returns the points of the data axes.
     pub(super) fn elements(&self) -> i64 {
         self.data.iter().fold(1, |n, axis| n.saturating_mul(axis.size()))
     }
 
-    /// Points of all axes.
+    /// Returns the points of all axes.
     pub(super) fn points(&self) -> i64 {
         self.reduce.iter().fold(self.elements(), |n, axis| n.saturating_mul(axis.size()))
     }
@@ -248,7 +248,7 @@ impl Seen {
     }
 }
 
-/// What a node costs, in simple operations.
+/// Returns the cost of a node in simple operations.
 pub(super) fn cost_of(expr: &Expr) -> i64 {
     match &expr.kind {
         ExprKind::Call(function, _) => match function {

@@ -1,21 +1,22 @@
-//! Rules for GPUs in which threads make one result together: `tensor` and `together`.
+//! Rules for GPUs in which threads cooperate on one result: `tensor` and `together`.
 
 use super::Fit;
 use super::plan::Planner;
-use super::view::{Stride, View};
+use super::view::{StageView, Stride};
+use crate::ir::warp::WarpProduct;
 use crate::ir::{BinOp, DType, ExprKind};
 
-/// Rows, columns and terms of a product of a warp.
+/// Rows, columns and terms of a warp product.
 const PRODUCT: (i64, i64, i64) = (16, 8, 16);
-/// Elements that are copied at once.
-const CHUNK: i64 = 8;
-/// The first capability whose tensor cores multiply these types, with copies that nobody waits for.
+/// Elements of one asynchronous copy: 16 bytes.
+const COPY_ELEMENTS: i64 = 8;
+/// The first compute capability with bfloat16 tensor cores and asynchronous copies.
 const CAPABILITY: u32 = 80;
 
-/// Fewer terms are added up by one thread.
+/// Fewer terms are added by one thread.
 const MANY_TERMS: i64 = 256;
-/// As many elements keep all threads busy by themselves.
-const ENOUGH: i64 = 1 << 15;
+/// Elements that keep all threads busy with one thread each.
+const ENOUGH_ELEMENTS: i64 = 1 << 15;
 
 pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
     let able = planner.target.gpu.is_some_and(|gpu| gpu.capability >= CAPABILITY);
@@ -26,9 +27,9 @@ pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
     }
 }
 
-/// The intrinsic, and the two factors by index in the loads: `sum(A[x, k] * B[k, y])`, each element
-/// made a float32, all extents multiples of a product's.
-fn factors(view: &View) -> Option<(&'static str, usize, usize)> {
+/// Matches `sum(A[x, k] * B[k, y])` with elements cast to float32 and extents that are multiples of
+/// a warp product's. Returns the intrinsic, and the two factors by index among the loads.
+fn factors(view: &StageView) -> Option<(&'static str, usize, usize)> {
     let reduction = view.reduction.as_ref()?;
     let [x, y] = &view.data[..] else { return None };
     let [k] = &view.reduce[..] else { return None };
@@ -52,41 +53,41 @@ fn factors(view: &View) -> Option<(&'static str, usize, usize)> {
         let vars: Vec<_> = load.indices.iter().map(|index| index.as_var()).collect();
         vars == [Some(rows), Some(columns)] && load.stride(columns) == Stride::By(1)
     };
-    let name = match (a.buffer.dtype, b.buffer.dtype) {
-        (DType::BFloat16, DType::BFloat16) => "mma_m16n8k16_bf16",
-        (DType::Float16, DType::Float16) => "mma_m16n8k16_f16",
-        _ => return None,
+    let same = |one: &&WarpProduct| {
+        (one.factor, one.factor) == (a.buffer.dtype, b.buffer.dtype)
+            && (one.sum, one.terms) == (view.dtype, PRODUCT.2)
     };
+    let product = WarpProduct::ALL.iter().find(same)?;
     match () {
-        () if is(a, &x.var, &k.var) && is(b, &k.var, &y.var) => Some((name, 0, 1)),
-        () if is(b, &x.var, &k.var) && is(a, &k.var, &y.var) => Some((name, 1, 0)),
+        () if is(a, &x.var, &k.var) && is(b, &k.var, &y.var) => Some((product.name, 0, 1)),
+        () if is(b, &x.var, &k.var) && is(a, &k.var, &y.var) => Some((product.name, 1, 0)),
         () => None,
     }
 }
 
-/// The factors of an extent that a question may have.
+/// Returns the options that divide an extent.
 fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
     choices.iter().copied().filter(|count| extent % (unit * count) == 0).collect()
 }
 
-/// A tile by warps on tensor cores, as `samples/matmul_bf16.te` has it.
+/// Writes a tile of warps on tensor cores, like that of `samples/matmul_bf16.te`.
 pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let (intrinsic, a, b) = factors(view).expect("the rule fits");
     let stage = planner.plans[at].name.clone();
     let [x, y, k] = [&view.data[0], &view.data[1], &view.reduce[0]];
-    let ask = &mut planner.asker;
-    let rows = ask.pick(&stage, "rows", &parts(x.size(), PRODUCT.0, &[1, 2, 4]), &4);
+    let chooser = &mut planner.chooser;
+    let rows = chooser.pick(&stage, "rows", &parts(x.size(), PRODUCT.0, &[1, 2, 4]), &4);
     let high = parts(x.size(), PRODUCT.0 * rows, &[1, 2, 4]);
-    let high = ask.pick(&stage, "warps along rows", &high, &2);
-    let columns = ask.pick(&stage, "columns", &parts(y.size(), PRODUCT.1, &[1, 2, 4, 8]), &4);
+    let high = chooser.pick(&stage, "warps along rows", &high, &2);
+    let columns = chooser.pick(&stage, "columns", &parts(y.size(), PRODUCT.1, &[1, 2, 4, 8]), &4);
     let wide = parts(y.size(), PRODUCT.1 * columns, &[1, 2, 4]);
-    let wide = ask.pick(&stage, "warps along columns", &wide, &4);
-    let terms = ask.pick(&stage, "terms at once", &parts(k.size(), 1, &[16, 32, 64]), &32);
+    let wide = chooser.pick(&stage, "warps along columns", &wide, &4);
+    let terms = chooser.pick(&stage, "terms at once", &parts(k.size(), 1, &[16, 32, 64]), &32);
     let most = (k.size() / terms).clamp(1, 4);
     let stages: Vec<i64> = (1..=most).collect();
-    let stages = ask.pick(&stage, "stages", &stages, &most);
+    let stages = chooser.pick(&stage, "stages", &stages, &most);
     let why = format!(
         "{} times {} warps make {rows} times {columns} products of 16 times 8 elements each",
         high, wide
@@ -138,7 +139,8 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     }
 }
 
-/// A copy in shared memory, whose rows lie in different banks, by all warps of a block.
+/// Writes a copy in shared memory by all warps of a block; its rows are padded to avoid bank
+/// conflicts.
 fn fetch(planner: &mut Planner, copy: &str, (sums, at): (&str, &str), (high, wide): (i64, i64)) {
     let text = &mut planner.text;
     let [ro, ri, so, si] = ["_ro", "_ri", "_so", "_si"].map(|suffix| text.fresh(copy, suffix));
@@ -146,8 +148,8 @@ fn fetch(planner: &mut Planner, copy: &str, (sums, at): (&str, &str), (high, wid
     let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
     text.push(format!("{copy}.compute_at({sums}, {at})"));
     text.push(format!("{copy}.storage_align(ax0, 16, 8)"));
-    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={CHUNK})"));
-    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={CHUNK})"));
+    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={COPY_ELEMENTS})"));
+    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={COPY_ELEMENTS})"));
     text.push(format!("{copy}.reorder({ro}, {so}, {ri}, {si})"));
     text.push(format!("let {chunk} = {copy}.fuse({ro}, {so}, {ri})"));
     text.push(format!(
@@ -169,10 +171,10 @@ pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {
     {
         return Fit::No;
     }
-    if view.elements() < ENOUGH { Fit::Best } else { Fit::Possible }
+    if view.elements() < ENOUGH_ELEMENTS { Fit::Best } else { Fit::Possible }
 }
 
-/// Partial results of the threads of a block, which one of them adds up.
+/// Writes partial results of the threads of a block, which one thread adds.
 pub(super) fn together(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
@@ -180,7 +182,7 @@ pub(super) fn together(planner: &mut Planner, at: usize) {
     let last = view.reduce.last().expect("the rule fits");
     let fits = |threads: &i64| last.extent.is_none_or(|extent| extent >= 2 * threads);
     let threads: Vec<i64> = [32, 64, 128, 256].into_iter().filter(fits).collect();
-    let threads = planner.asker.pick(&stage, "threads", &threads, &64);
+    let threads = planner.chooser.pick(&stage, "threads", &threads, &64);
     let why = format!(
         "the terms along `{}` may be summed in any order, and {threads} threads share those of an \
          element",

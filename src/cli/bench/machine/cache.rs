@@ -1,19 +1,19 @@
-//! Rooflines that were measured before: a file for each in the user's cache directory.
+//! The cache of measured rooflines: a file for each in the user's cache directory.
 //!
-//! A file that is damaged, or of another CPU or version, is as good as none: the machine is
-//! measured again and the file replaced.
+//! If a file is damaged, or of another CPU or version, the machine is measured again and the file
+//! is replaced.
 
 use super::{Isa, Machine, cpu};
 use crate::module::write::{OutputFile, write_files};
 use std::path::PathBuf;
 
-/// The roofline that was kept for these.
+/// Returns the cached roofline.
 pub fn load(isa: Isa, threads: usize) -> Option<Machine> {
     let text = std::fs::read_to_string(path(isa, threads)?).ok()?;
     parse(&text, isa, threads)
 }
 
-/// Keeps a roofline; the error is why it cannot be. Without a cache directory nothing is kept.
+/// Writes a roofline to the cache; the error is a message. Does nothing without a cache directory.
 pub fn store(machine: &Machine) -> Result<(), String> {
     let Some(path) = path(machine.isa, machine.threads) else { return Ok(()) };
     let directory = path.parent().expect("a file in a directory");

@@ -1,4 +1,4 @@
-//! What the operating system says about this machine: the CPU's name and its data caches.
+//! Properties of this machine from the operating system: the CPU's name and its data caches.
 
 use std::fs::read_to_string;
 
@@ -13,7 +13,7 @@ pub struct Cache {
     pub shared_by: u64,
 }
 
-/// The CPU's name as its maker writes it; the family where none is to be had.
+/// Returns the CPU's name, or its family if the name is unknown.
 pub fn model() -> String {
     let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = info.lines().find_map(|line| {
@@ -23,17 +23,17 @@ pub fn model() -> String {
     named.unwrap_or_else(|| std::env::consts::ARCH.to_string())
 }
 
-/// CPUs that this process may use.
+/// Returns the number of CPUs that this process may use.
 pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// So many threads, or one for each CPU: more of them do not make the machine faster.
+/// Returns the smaller of `threads` and the number of CPUs.
 pub fn at_most(threads: usize) -> usize {
     threads.min(count())
 }
 
-/// The data caches, nearest first; usual sizes where the system tells none.
+/// Returns the data caches, nearest first; typical sizes if the system reports none.
 pub fn caches() -> Vec<Cache> {
     let mut caches: Vec<Cache> = (0..8).filter_map(cache).collect();
     caches.sort_by_key(|cache| cache.level);
@@ -58,7 +58,7 @@ fn cache(index: usize) -> Option<Cache> {
     (bytes > 0).then_some(Cache { level, bytes, shared_by })
 }
 
-/// `48K` in bytes.
+/// Parses a size such as `48K` to bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -71,7 +71,7 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// How many CPUs a list like `0-3,8` names; at least one.
+/// Counts the CPUs of a list such as `0-3,8`; at least one.
 fn members(list: &str) -> u64 {
     let count = |range: &str| -> Option<u64> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,18 +1,18 @@
-//! Loops that show what a machine can do: multiply-adds that depend on nothing but registers, and
-//! streams through memory. On x86-64 they are written in instructions, so that no optimiser decides
-//! what is measured; elsewhere they are plain loops.
+//! Loops that reach the limits of a machine: multiply-adds on registers, and streams through
+//! memory. On x86-64 they are inline assembly, so that no optimizer changes what is measured;
+//! elsewhere they are Rust loops.
 
 use super::{Isa, Numbers};
 
-/// A cache line; arrays of it begin where every vector load is aligned.
+/// A cache line, aligned for every vector load.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Line(pub [f32; 16]);
 
-/// Lines that one step of a stream takes; arrays have a multiple of it.
+/// Lines of one step of a stream; the size of an array is a multiple.
 pub const STEP: usize = 4;
 
-/// Runs multiply-adds on registers, and returns how many operations on such numbers they were.
+/// Runs multiply-adds on registers, and returns the number of operations.
 pub fn multiply_add(isa: Isa, numbers: Numbers, iterations: u64) -> f64 {
     let bytes = match isa {
         Isa::Avx512 => 64.0,
@@ -51,7 +51,7 @@ pub fn triad(isa: Isa, c: &mut [Line], a: &[Line], b: &[Line]) {
     }
 }
 
-/// What any compiler makes of plain loops.
+/// Portable Rust loops.
 mod portable {
     use super::{Line, Numbers};
     use std::hint::black_box;
@@ -104,7 +104,7 @@ mod portable {
     }
 }
 
-/// No other machine has them.
+/// Other architectures have no such loops.
 #[cfg(not(target_arch = "x86_64"))]
 mod x86 {
     use super::super::{Isa, Numbers};
@@ -123,8 +123,8 @@ mod x86 {
     }
 }
 
-/// Instructions for each width. Of arithmetic, registers 0 to 13 are the results, 14 and 15
-/// the operands.
+/// Instructions for each width. Registers 0 to 13 hold the results of arithmetic, 14 and 15 the
+/// operands.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::{Isa, Numbers};
@@ -219,7 +219,7 @@ mod x86 {
         };
     }
 
-    /// The same by three instructions: products of pairs, sums of those of four, the sum of all.
+    /// The same by three instructions: products of pairs, sums of four, and the accumulation.
     macro_rules! pairs_apart {
         ($reg:literal) => {
             pairs_apart!($reg, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
@@ -303,7 +303,7 @@ mod x86 {
         };
     }
 
-    /// Four lines a turn, loaded and forgotten.
+    /// Loads four lines per iteration and discards them.
     macro_rules! read_loop {
         ($name:ident, $features:literal, $body:expr, $end:literal) => {
             #[target_feature(enable = $features)]
@@ -377,7 +377,7 @@ mod x86 {
         };
     }
 
-    /// Four lines of each array a turn.
+    /// Processes four lines of each array per iteration.
     macro_rules! triad_loop {
         ($name:ident, $features:literal, $load:literal, $body:expr, $end:literal) => {
             #[target_feature(enable = $features)]

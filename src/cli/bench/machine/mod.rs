@@ -1,7 +1,7 @@
-//! What this machine can do at best, measured: floating-point operations a second, and bytes a
-//! second from each level of its memory. Together they are its roofline.
+//! Measures the limits of this machine: operations per second, and the bandwidth of each level of
+//! memory. Together they are its roofline.
 //!
-//! A measurement takes one to two seconds; [`cache`] keeps it for the next time.
+//! A measurement takes one to two seconds; [`cache`] keeps the result.
 
 pub mod cache;
 pub mod cpu;
@@ -14,22 +14,22 @@ use serde::{Deserialize, Serialize};
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Which instructions the loops are made of.
+/// The instruction set of the loops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isa {
-    /// 128 bits, products and sums apart.
+    /// 128 bits, separate products and sums.
     Sse,
     /// 256 bits, fused.
     Avx2,
     /// 512 bits, fused.
     Avx512,
-    /// What the compiler of `tec` made of plain loops.
+    /// Rust loops.
     Portable,
 }
 
 impl Isa {
-    /// The widest instructions that code for a target may have.
+    /// Returns the widest instruction set of a target.
     pub fn of(target: &Target) -> Isa {
         match (target.arch, target.simd()) {
             (_, Some(SimdIsa::Avx512)) => Isa::Avx512,
@@ -39,7 +39,7 @@ impl Isa {
         }
     }
 
-    /// Its name in messages and file names.
+    /// Returns the name in messages and file names.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Sse => "sse",
@@ -49,14 +49,14 @@ impl Isa {
         }
     }
 
-    /// Those that this machine can run.
+    /// Returns the instruction sets that this machine has.
     #[cfg(test)]
     fn here() -> Vec<Isa> {
         let targets = Target::all().into_iter().filter(Target::runs_here);
         targets.map(|target| Isa::of(&target)).chain([Isa::Portable]).collect()
     }
 
-    /// Stops before an instruction that this CPU has not.
+    /// Panics if this CPU lacks the instructions.
     #[cfg(target_arch = "x86_64")]
     fn assert_here(self) {
         let here = match self {
@@ -70,10 +70,10 @@ impl Isa {
     }
 }
 
-/// What the operations of a peak are on.
+/// The element type of a peak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbers {
-    /// `float32`, as which 16-bit floats compute.
+    /// `float32`, in which 16-bit floats are computed too.
     Float32,
     /// `float64`.
     Float64,
@@ -86,7 +86,7 @@ impl Numbers {
     #[cfg(test)]
     pub const ALL: [Numbers; 3] = [Numbers::Float32, Numbers::Float64, Numbers::Int8];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Numbers::Float32 => "float32",
@@ -96,23 +96,23 @@ impl Numbers {
     }
 }
 
-/// The roofline of a machine for some threads and instructions. Rates are in units of 10^9 a
+/// The roofline of a machine for a number of threads and an instruction set. Rates are in 10^9 per
 /// second, of all threads together.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// The version that measured.
+    /// The version of `tec` that measured it.
     pub tec: String,
     /// The CPU's name.
     pub cpu: String,
-    /// CPUs that the process could use.
+    /// The number of CPUs that the process could use.
     pub cpus: usize,
-    /// How many worked at once.
+    /// The number of threads.
     pub threads: usize,
-    /// With which instructions.
+    /// The instruction set.
     pub isa: Isa,
-    /// Operations on `float32`, a multiply-add being two.
+    /// `float32` operations; a multiply-add counts two.
     pub peak_f32: f64,
-    /// Operations on `float64`.
+    /// `float64` operations.
     pub peak_f64: f64,
     /// Operations on products of 8-bit integers, summed as `int32`.
     pub peak_i8: f64,
@@ -125,15 +125,15 @@ pub struct Machine {
 pub struct Level {
     /// `L1`, …, `DRAM`.
     pub name: String,
-    /// What the threads have of it together; none is a limit.
+    /// The capacity of all threads together in bytes; none for main memory.
     pub bytes: Option<u64>,
-    /// Bytes read.
+    /// Bandwidth of reads.
     pub read: f64,
-    /// Bytes of `c = a + s*b`: two thirds read, one third written.
+    /// Bandwidth of `c = a + s*b`: two thirds are reads, one third writes.
     pub triad: f64,
 }
 
-/// One of the limits, to be measured again beside a kernel.
+/// One of the limits, to measure interleaved with a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// Multiply-adds on registers.
@@ -144,7 +144,7 @@ pub enum Limit {
     Triad(usize),
 }
 
-/// A limit's loop with its memory.
+/// The loop of a limit, with its memory.
 pub struct LimitLoop {
     isa: Isa,
     limit: Limit,
@@ -152,18 +152,18 @@ pub struct LimitLoop {
     arrays: Vec<Vec<Line>>,
 }
 
-/// Windows of a measurement, of which the best counts: it is a limit that is looked for. They are
-/// shorter than the turns that a busy system gives to others, so that some are undisturbed.
+/// Windows of a measurement; the best one counts. They are shorter than the time slices of a busy
+/// system, so that some are undisturbed.
 const WINDOWS: usize = 40;
 
-/// Seconds of one.
-const WINDOW: f64 = 0.002;
+/// Seconds of a window.
+const WINDOW_SECONDS: f64 = 0.002;
 
-/// Seconds before them, in which the clock settles.
-const WARM_UP: f64 = 0.02;
+/// Seconds before the windows, in which the clock frequency settles.
+const WARM_UP_SECONDS: f64 = 0.02;
 
 impl Machine {
-    /// The cost model's machine with what was measured on this one.
+    /// Returns the cost model's machine with the measured numbers.
     pub fn refine(&self, typical: MachineModel) -> MachineModel {
         typical.measured(&Measured {
             threads: self.threads,
@@ -172,12 +172,12 @@ impl Machine {
         })
     }
 
-    /// Measures everything.
+    /// Measures all limits.
     pub fn measure(isa: Isa, threads: usize) -> Machine {
         let best = |limit| {
             let mut work = LimitLoop::new(isa, limit, threads);
-            work.window(WARM_UP);
-            let rates = (0..WINDOWS).map(|_| work.window(WINDOW));
+            work.window(WARM_UP_SECONDS);
+            let rates = (0..WINDOWS).map(|_| work.window(WINDOW_SECONDS));
             rates.fold(0.0, f64::max)
         };
         let levels = sizes(threads).into_iter().enumerate().map(|(at, size)| Level {
@@ -199,8 +199,8 @@ impl Machine {
         }
     }
 
-    /// Seconds that so many bytes take at least, each from the nearest level that can hold it
-    /// beside those before it; `rate` is that of a stream in a level.
+    /// Returns the least seconds for `bytes` bytes, each from the nearest level that can hold it
+    /// together with the bytes before it; `rate` returns the bandwidth of a level.
     pub fn seconds_to_move(&self, bytes: f64, rate: impl Fn(usize) -> f64) -> f64 {
         let (mut seconds, mut held) = (0.0, 0.0);
         for (at, level) in self.levels.iter().enumerate() {
@@ -211,13 +211,13 @@ impl Machine {
         seconds
     }
 
-    /// The nearest level that holds so many bytes, by its index.
+    /// Returns the index of the nearest level that holds `bytes` bytes.
     pub fn level_of(&self, bytes: f64) -> usize {
         let holds = |level: &Level| level.bytes.is_none_or(|capacity| bytes <= capacity as f64);
         self.levels.iter().position(holds).unwrap_or(self.levels.len() - 1)
     }
 
-    /// The rate of a limit.
+    /// Returns the rate of a limit.
     pub fn rate(&self, limit: Limit) -> f64 {
         match limit {
             Limit::Peak(Numbers::Float32) => self.peak_f32,
@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// What a limit is called.
+    /// Returns the name of a limit.
     pub fn name_of(&self, limit: Limit) -> String {
         match limit {
             Limit::Peak(numbers) => format!("{} peak", numbers.name()),
@@ -239,20 +239,20 @@ impl Machine {
 }
 
 impl LimitLoop {
-    /// A loop with its memory, which is touched.
+    /// Makes a loop, and touches its memory.
     pub fn new(isa: Isa, limit: Limit, threads: usize) -> LimitLoop {
         let bytes = |level: usize| sizes(threads)[level].each;
-        // Of a triad's three arrays each takes a third; lines between them keep them out of step.
+        // Each of a triad's three arrays takes a third; a gap between them avoids set conflicts.
         let lines = match limit {
             Limit::Peak(_) => 0,
             Limit::Read(level) => bytes(level) as usize / size_of::<Line>() / STEP * STEP,
-            Limit::Triad(level) => 3 * third(bytes(level) as usize) + 2 * GAP,
+            Limit::Triad(level) => 3 * third(bytes(level) as usize) + 2 * TRIAD_GAP_LINES,
         };
         let arrays = (0..threads).map(|_| vec![Line([1.0; 16]); lines]).collect();
         LimitLoop { isa, limit, arrays }
     }
 
-    /// Works for so many seconds on every thread, and returns 10^9 operations or bytes a second.
+    /// Runs for `seconds` on every thread, and returns 10^9 operations or bytes per second.
     pub fn window(&mut self, seconds: f64) -> f64 {
         let (isa, limit) = (self.isa, self.limit);
         if let [array] = &mut self.arrays[..] {
@@ -274,9 +274,9 @@ impl LimitLoop {
 }
 
 /// Lines between the arrays of a triad.
-const GAP: usize = 5;
+const TRIAD_GAP_LINES: usize = 5;
 
-/// Lines of each array of a triad that takes so many bytes.
+/// Returns the lines of each array of a triad of `bytes` bytes.
 fn third(bytes: usize) -> usize {
     (bytes / size_of::<Line>() / 3 / STEP * STEP).max(STEP)
 }
@@ -293,8 +293,8 @@ fn rate(isa: Isa, limit: Limit, array: &mut [Line], seconds: f64) -> f64 {
     }
 }
 
-/// Some ten microseconds of work at least, so that the clock costs nothing beside it: the
-/// operations or bytes of it.
+/// Works for at least about ten microseconds, so that reading the clock is negligible; returns the
+/// operations or bytes.
 fn turn(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
     const BYTES: usize = 1 << 20;
     let bytes = size_of_val(array);
@@ -306,9 +306,9 @@ fn turn(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
             (passes * bytes) as f64
         }
         Limit::Triad(_) => {
-            let lines = (array.len() - 2 * GAP) / 3;
-            let (a, rest) = array.split_at_mut(lines + GAP);
-            let (b, c) = rest.split_at_mut(lines + GAP);
+            let lines = (array.len() - 2 * TRIAD_GAP_LINES) / 3;
+            let (a, rest) = array.split_at_mut(lines + TRIAD_GAP_LINES);
+            let (b, c) = rest.split_at_mut(lines + TRIAD_GAP_LINES);
             let passes = (BYTES / bytes).max(1);
             (0..passes).for_each(|_| loops::triad(isa, c, &a[..lines], &b[..lines]));
             (passes * 3 * size_of_val(c)) as f64
@@ -316,19 +316,20 @@ fn turn(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
     }
 }
 
-/// How a level is measured.
+/// The measurement of a level.
 struct Size {
     name: String,
-    /// What all threads have of it; none of the main memory.
+    /// The capacity of all threads together; none for main memory.
     capacity: Option<u64>,
-    /// Bytes that each thread works on.
+    /// Bytes of each thread's array.
     each: u64,
 }
 
-/// The levels for so many threads: arrays fill half of a thread's part of a cache, which is more
-/// than the caches before it hold, and four times the last cache is in memory only.
+/// Returns the levels for `threads` threads. An array fills half of a thread's share of a cache,
+/// which is more than the nearer caches hold; the array for main memory is four times the last
+/// cache.
 fn sizes(threads: usize) -> Vec<Size> {
-    // More threads than CPUs have no more caches.
+    // More threads than CPUs do not have more caches.
     let busy = threads.min(cpu::count()) as u64;
     let threads = threads as u64;
     let mut sizes = Vec::new();
@@ -350,7 +351,7 @@ fn sizes(threads: usize) -> Vec<Size> {
 pub(super) mod tests {
     use super::*;
 
-    /// A machine whose first cache has so many bytes.
+    /// Returns a machine with an L1 of this size.
     pub(in crate::cli::bench) fn machine(cache: u64) -> Machine {
         let level = |name: &str, bytes, read| Level {
             name: name.to_string(),
@@ -378,7 +379,7 @@ pub(super) mod tests {
         assert_eq!(machine.level_of(1001.0), 1);
         assert_eq!(machine.rate(Limit::Triad(1)), 10.0);
         assert_eq!(machine.rate(Limit::Peak(Numbers::Int8)), 800.0);
-        // What the nearer levels can hold may come from there.
+        // Bytes that the nearer levels hold come from there.
         let seconds = |bytes| machine.seconds_to_move(bytes, |at| machine.levels[at].read);
         assert_eq!(seconds(800.0), 800.0 / 80.0 / 1e9);
         assert_eq!(seconds(3000.0), 1000.0 / 80.0 / 1e9 + 2000.0 / 20.0 / 1e9);

@@ -1,31 +1,33 @@
-//! Launches in the walk: what an index of a GPU means, when threads meet, where an access stands.
+//! Launches in the walk: bound loops, barriers, the context of an access.
 
 use super::Launch;
-use super::warp::Place;
+use super::warp::AccessContext;
 use crate::ir::visit::walk_stmt;
 use crate::ir::{Stmt, ThreadIndex, Var};
 use crate::tune::model::index::Sum;
-use crate::tune::model::walk::{Open, Walker};
+use crate::tune::model::walk::{EnclosingLoop, Walker};
 
-/// A moment of a walk: a frame, the frames so far, and the operations of that frame so far.
+/// A point of the program in the walk: a frame, the frames so far, and the operations of that frame
+/// so far.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(in crate::tune::model) struct Moment {
+pub(in crate::tune::model) struct ProgramPoint {
     frame: usize,
     frames: usize,
     operations: f64,
 }
 
-impl Moment {
-    /// Whether there was work between this moment and a later one of the same frame.
-    pub(in crate::tune::model) fn is_long_before(self, later: Moment) -> bool {
-        /// Operations that are work.
-        const SOME: f64 = 32.0;
+impl ProgramPoint {
+    /// Whether there is work between this point and a later one of the same frame.
+    pub(in crate::tune::model) fn is_long_before(self, later: ProgramPoint) -> bool {
+        /// Operations that hide the latency of a load (an estimate).
+        const MIN_WORK_OPERATIONS: f64 = 32.0;
         self.frame == later.frame
-            && (self.frames < later.frames || self.operations + SOME < later.operations)
+            && (self.frames < later.frames
+                || self.operations + MIN_WORK_OPERATIONS < later.operations)
     }
 }
 
-/// The dimension of an index of a thread.
+/// Returns the dimension of a thread index.
 fn thread_dim(index: ThreadIndex) -> Option<usize> {
     match index {
         ThreadIndex::Thread(dim) => Some(dim),
@@ -34,7 +36,7 @@ fn thread_dim(index: ThreadIndex) -> Option<usize> {
 }
 
 impl Walker<'_> {
-    /// A loop about an index of a GPU, which is no loop: one thread does what is in it.
+    /// Walks a loop that is bound to a GPU index. It is no loop: one thread runs its body once.
     pub(in crate::tune::model) fn thread(
         &mut self,
         var: &Var,
@@ -71,18 +73,25 @@ impl Walker<'_> {
                 dim
             }
         };
-        // An index that a loop around has made known is nothing new here.
-        let around = self.open.iter().position(|open| open.index == Some(index));
-        let outer = self.places.insert(var.clone(), around.unwrap_or(self.open.len()));
+        // An index that an enclosing loop has bound is already in `enclosing`.
+        let around = self.enclosing.iter().position(|open| open.index == Some(index));
+        let outer = self.places.insert(var.clone(), around.unwrap_or(self.enclosing.len()));
         if around.is_none() {
             let (frame, index) = (Some(self.frame), Some(index));
-            self.open.push(Open { frame, dim, count, min: 0.0, var: var.clone(), index });
+            self.enclosing.push(EnclosingLoop {
+                frame,
+                dim,
+                count,
+                min: 0.0,
+                var: var.clone(),
+                index,
+            });
         }
         self.stmt(body);
         if around.is_none() {
-            self.open.pop();
+            self.enclosing.pop();
         }
-        // One variable stands for an index wherever it is made known.
+        // Several loops may bind an index with the same variable.
         match outer {
             Some(place) => self.places.insert(var.clone(), place),
             None => self.places.remove(var),
@@ -95,8 +104,8 @@ impl Walker<'_> {
         }
     }
 
-    /// The threads of a block along each dimension: the indices of a launch, wherever they are
-    /// made known in it.
+    /// Finds the threads of a block along each dimension, wherever the launch binds the thread
+    /// indices.
     fn block_of(&self, index: ThreadIndex, count: f64, body: &Stmt, block: &mut [f64; 3]) {
         if let Some(dim) = thread_dim(index) {
             block[dim] = f64::max(block[dim], count);
@@ -111,30 +120,29 @@ impl Walker<'_> {
         walk_stmt(body, &mut inside, &mut |_| {});
     }
 
-    /// Now.
-    pub(in crate::tune::model) fn moment(&self) -> Moment {
+    /// Returns the current point.
+    pub(in crate::tune::model) fn moment(&self) -> ProgramPoint {
         let work = &self.plan.frames[self.frame].work;
         let operations = work.multiplies + work.adds + work.products;
-        Moment { frame: self.frame, frames: self.plan.frames.len(), operations }
+        ProgramPoint { frame: self.frame, frames: self.plan.frames.len(), operations }
     }
 
-    /// The threads of a block have written to shared memory: they wait for each other, unless
-    /// they did so just before that.
-    pub(in crate::tune::model) fn meet(&mut self, before: Moment) {
-        if self.met != Some(before) {
-            self.work().meets += 1.0;
+    /// Counts a barrier after stores to shared memory, unless there was one at `before`.
+    pub(in crate::tune::model) fn barrier(&mut self, before: ProgramPoint) {
+        if self.last_barrier != Some(before) {
+            self.work().barriers += 1.0;
         }
-        self.met = Some(self.moment());
+        self.last_barrier = Some(self.moment());
     }
 
-    /// Where the statement at hand stands in a launch.
-    pub(in crate::tune::model) fn place(&self) -> Place<'_> {
+    /// Returns the context of the current statement in a launch.
+    pub(in crate::tune::model) fn access_context(&self) -> AccessContext<'_> {
         let launch = self.plan.gpu.last().expect("a launch is at work");
-        Place {
+        AccessContext {
             block: launch.block,
             threads: &launch.threads,
             places: &self.places,
-            open: &self.open,
+            enclosing: &self.enclosing,
             defined: &self.defined,
             guards: &self.guards,
         }

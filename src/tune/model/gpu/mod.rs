@@ -1,9 +1,9 @@
-//! The estimate of a kernel for a GPU: for each launch how many warps a multiprocessor holds, what
-//! a warp does, how many sectors its accesses move and which banks they meet in.
+//! The estimate of a GPU kernel: for each launch the resident warps of a multiprocessor, the
+//! instructions of a warp, the sectors that its accesses move, and their bank conflicts.
 //!
-//! One warp stands for all. A multiprocessor takes as long as its busiest unit, but no less than
-//! the blocks that it has one after the other take alone: that is where few warps, barriers and
-//! loads that nothing hides show. No schedule of warps is simulated.
+//! All warps are taken to be alike. A multiprocessor takes as long as its busiest unit, but not
+//! less than the latency of the blocks that it runs one after the other, which depends on the
+//! number of warps, barriers and exposed loads. The model does not simulate a warp scheduler.
 
 pub(super) mod launch;
 mod product;
@@ -11,74 +11,75 @@ pub(super) mod warp;
 
 use super::WarpCounts;
 use super::machine::GpuModel;
-use super::plan::{Access, Plan};
+use super::plan::{Access, CostPlan};
 use super::traffic::touched;
 use crate::ir::{Scope, ThreadIndex, Var};
 use crate::target::Gpu;
 use rustc_hash::FxHashMap;
-use warp::SECTOR;
+use warp::{SECTOR_BYTES, WarpCost};
 
 /// A launch of a plan.
 #[derive(Default)]
 pub(super) struct Launch {
-    /// Its frame; those inside follow.
+    /// Its frame; its children follow.
     pub(super) frame: usize,
-    /// The first frame after it.
+    /// One past the last frame of it.
     pub(super) end: usize,
-    /// Names of indices, with their dimension and extent.
+    /// The bound indices, with their dimension and extent.
     pub(super) indices: Vec<(ThreadIndex, usize, f64)>,
     /// Threads of a block along x, y, z.
     pub(super) block: [i64; 3],
-    /// Variables that are indices of threads: along which dimension.
+    /// Variables of thread indices, with the dimension x, y or z.
     pub(super) threads: FxHashMap<Var, usize>,
     /// Bytes of shared memory of a block.
     pub(super) shared: f64,
 }
 
-/// What an access is worth in a launch.
+/// An access by a warp in a launch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Warped {
-    /// The frame in which it happens, what does not change being moved out of loops; and how often
-    /// in an iteration of that.
+pub(super) struct WarpAccess {
+    /// The frame that runs it after hoisting, and how often per iteration of that frame.
     pub(super) spot: (usize, f64),
-    /// What it takes; none if the index depends on data.
-    pub(super) touch: Option<warp::Touch>,
-    /// Whether something else is done before the value is needed.
+    /// Its cost; none if the index depends on data.
+    pub(super) cost: Option<WarpCost>,
+    /// Whether other work hides its latency.
     pub(super) ahead: bool,
-    /// Whether it is a copy that nobody waits for here.
+    /// Whether it is an asynchronous copy.
     pub(super) copied: bool,
 }
 
-/// A term: its name, what it takes alone, and how much there is.
-pub(super) type Part = (&'static str, f64, String);
+/// A term: its name, its time alone in seconds, and the amount.
+pub(super) type LaunchTerm = (&'static str, f64, String);
 
-const WARP: f64 = 32.0;
-/// Registers of a thread for addresses and counters.
+/// Threads of a warp.
+const WARP_THREADS: f64 = warp::WARP_THREADS as f64;
+/// Registers of a thread for addresses and counters. This and the numbers below are estimates, not
+/// compared with measurements on a GPU (docs/COST-MODEL.md).
 const BASE_REGISTERS: f64 = 24.0;
-/// Cycles until a load from shared memory is there.
+/// Latency of a load from shared memory in cycles.
 const SHARED_LATENCY: f64 = 25.0;
-/// Cycles until a load from the first cache is there.
-const NEAR_LATENCY: f64 = 35.0;
-/// Cycles that threads wait for each other.
-const MEETING: f64 = 40.0;
-/// Iterations of a short loop that `ptxas` lets overlap.
-const OVERLAPPED: f64 = 4.0;
-/// Sectors that the first cache gives in a cycle.
-const SECTORS: f64 = 4.0;
-/// Instructions to count and branch.
-const COUNTING: f64 = 2.0;
-/// Instructions for each address that a loop moves on.
-const POINTER: f64 = 1.0;
-/// Accesses for a value without a register, where it is used.
-const SPILL: f64 = 2.0;
+/// Latency of a load from L1 in cycles.
+const L1_LATENCY: f64 = 35.0;
+/// Cycles of a barrier.
+const BARRIER_CYCLES: f64 = 40.0;
+/// Iterations of a short loop that `ptxas` overlaps.
+const OVERLAPPED_ITERATIONS: f64 = 4.0;
+/// Sectors that L1 delivers per cycle.
+const L1_SECTORS_PER_CYCLE: f64 = 4.0;
+/// Instructions of a loop's counter and branch.
+const LOOP_INSTRUCTIONS: f64 = 2.0;
+/// Instructions for each address that a loop advances.
+const POINTER_INSTRUCTIONS: f64 = 1.0;
+/// Accesses for each spilled value: a store and a load.
+const SPILL_ACCESSES: f64 = 2.0;
 
-/// What one warp does in a launch.
+/// The work of one warp in a launch.
 #[derive(Clone, Copy, Default, Debug)]
-struct Counts {
+struct WarpWork {
     issued: f64,
     floats: f64,
     integers: f64,
-    /// Cycles of the units for loads and stores.
+    /// Cycles of the load/store units.
     memory: f64,
     /// Cycles of the tensor cores.
     tensor: f64,
@@ -89,32 +90,32 @@ struct Counts {
     spilled: f64,
 }
 
-/// What a multiprocessor holds of a launch.
+/// The occupancy of a multiprocessor by a launch.
 struct Occupancy {
     warps: f64,
     blocks: f64,
     registers: f64,
-    /// Registers that a thread can have.
+    /// The most registers of a thread.
     most: f64,
-    /// Blocks at once.
+    /// Resident blocks.
     resident: f64,
-    /// What keeps more from being there.
+    /// The resource that limits the resident blocks.
     limit: &'static str,
 }
 
-/// The terms of a launch; what its warps do is added to `total`.
+/// Returns the terms of a launch, and adds the accesses of its warps to `total`.
 pub(super) fn launch(
-    plan: &Plan,
+    plan: &CostPlan,
     gpu: &GpuModel,
     launch: &Launch,
     runs: &[f64],
     total: &mut WarpCounts,
-) -> Vec<Part> {
+) -> Vec<LaunchTerm> {
     let held = occupancy(plan, gpu, launch);
     let begins = runs[launch.frame].max(1.0);
-    let model = Model { plan, gpu, launch, held: &held };
+    let model = LaunchModel { plan, gpu, launch, held: &held };
     let counts = model.counts();
-    // Blocks of the multiprocessor that has the most of them, and how often it is filled.
+    // Blocks of the multiprocessor that has the most of them, and the number of waves.
     let most = (held.blocks / gpu.processors).ceil();
     let waves = (most / held.resident).ceil();
     let moved = model.cache_bytes_of(launch.frame, held.resident) * held.blocks;
@@ -126,7 +127,7 @@ pub(super) fn launch(
     let holds = format!(
         "{} of {} warps on a multiprocessor (by {}), {waves} wave{}",
         held.resident.min(most) * held.warps,
-        gpu.threads / WARP,
+        gpu.threads / WARP_THREADS,
         held.limit,
         if waves == 1.0 { "" } else { "s" }
     );
@@ -159,7 +160,7 @@ pub(super) fn launch(
     ]
 }
 
-/// A count in few digits.
+/// Formats a count with few digits.
 fn count(count: f64) -> String {
     match count {
         n if n >= 1e7 => format!("{:.1} million", n / 1e6),
@@ -172,21 +173,21 @@ fn extent(launch: &Launch, has: fn(ThreadIndex) -> bool) -> f64 {
     of.map(|(_, _, extent)| extent).product()
 }
 
-fn occupancy(plan: &Plan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
+fn occupancy(plan: &CostPlan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     let (blocks, threads) =
         (extent(launch, ThreadIndex::is_block), extent(launch, ThreadIndex::is_thread));
-    let warps = (threads / WARP).ceil();
+    let warps = (threads / WARP_THREADS).ceil();
     let frames = launch.frame..launch.end;
     let registers = frames.map(|at| registers(plan, at)).fold(0.0, f64::max);
-    // The registers of one block are there for all its threads.
-    let fits = (gpu.registers / (warps * WARP) / 8.0).floor() * 8.0;
+    // A multiprocessor must hold the registers of all threads of a block.
+    let fits = (gpu.registers / (warps * WARP_THREADS) / 8.0).floor() * 8.0;
     let most = fits.min(f64::from(Gpu::MAX_REGISTERS));
     let given = registers.min(most);
     let holds = |has: f64, each: f64| if each > 0.0 { (has / each).floor() } else { f64::INFINITY };
     let limits = [
         (gpu.blocks, "blocks"),
-        (holds(gpu.threads, warps * WARP), "threads"),
-        (holds(gpu.registers, warps * WARP * (given / 8.0).ceil() * 8.0), "registers"),
+        (holds(gpu.threads, warps * WARP_THREADS), "threads"),
+        (holds(gpu.registers, warps * WARP_THREADS * (given / 8.0).ceil() * 8.0), "registers"),
         (
             holds(gpu.shared_bytes, if launch.shared > 0.0 { launch.shared + 1024.0 } else { 0.0 }),
             "shared memory",
@@ -198,22 +199,22 @@ fn occupancy(plan: &Plan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     Occupancy { warps, blocks, registers, most, resident: resident.max(1.0), limit }
 }
 
-/// Registers that a thread wants in a frame.
-fn registers(plan: &Plan, at: usize) -> f64 {
+/// Returns the registers that a thread needs in a frame.
+fn registers(plan: &CostPlan, at: usize) -> f64 {
     let work = &plan.frames[at].work;
     BASE_REGISTERS + work.accumulators + work.registers
 }
 
-struct Model<'a> {
-    plan: &'a Plan,
+struct LaunchModel<'a> {
+    plan: &'a CostPlan,
     gpu: &'a GpuModel,
     launch: &'a Launch,
     held: &'a Occupancy,
 }
 
-impl Model<'_> {
-    /// How often a warp comes to an iteration of a frame. What a condition leaves out counts: a
-    /// warp of which nobody takes part has a touch of nothing.
+impl LaunchModel<'_> {
+    /// Returns how often a warp reaches an iteration of a frame. Iterations that a condition skips
+    /// count: the cost of an access without active threads is 0.
     fn times(&self, at: usize) -> f64 {
         let frame = &self.plan.frames[at];
         if at == self.launch.frame {
@@ -223,7 +224,7 @@ impl Model<'_> {
         trips * self.times(frame.parent)
     }
 
-    /// The same where a condition's part of the cases counts.
+    /// Returns the same, weighted by the fraction of cases in which conditions hold.
     fn weighed(&self, at: usize) -> f64 {
         match at == self.launch.frame {
             true => 1.0,
@@ -231,92 +232,95 @@ impl Model<'_> {
         }
     }
 
-    /// The accesses of the launch, with the times that a warp comes to them.
-    fn accesses(&self) -> impl Iterator<Item = (&Access, &Warped, f64)> {
+    /// Returns the accesses of the launch, with the number of times that a warp runs them.
+    fn accesses(&self) -> impl Iterator<Item = (&Access, &WarpAccess, f64)> {
         let all = self.plan.frames[self.launch.frame].accesses.clone();
         self.plan.accesses[all].iter().filter_map(|access| {
-            let warped = access.warped.as_ref()?;
-            let (frame, copies) = warped.spot;
-            // Before the launch nobody does anything.
+            let warp = access.warp.as_ref()?;
+            let (frame, copies) = warp.spot;
+            // Nothing runs before the launch.
             let times = if frame < self.launch.frame { 1.0 } else { self.times(frame) };
-            Some((access, warped, times * copies))
+            Some((access, warp, times * copies))
         })
     }
 
-    /// What an access takes, or about as much where nobody knows.
-    fn touch(access: &Access, warped: &Warped) -> warp::Touch {
-        warped.touch.unwrap_or(warp::Touch {
+    /// Returns the cost of an access, estimated if its index depends on data.
+    fn cost_of(access: &Access, warp: &WarpAccess) -> WarpCost {
+        warp.cost.unwrap_or(WarpCost {
             requests: access.weight,
-            sectors: WARP * access.weight,
-            ideal_sectors: (WARP * access.width / SECTOR as f64).max(1.0) * access.weight,
+            sectors: WARP_THREADS * access.weight,
+            ideal_sectors: (WARP_THREADS * access.width / SECTOR_BYTES as f64).max(1.0)
+                * access.weight,
             wavefronts: 4.0 * access.weight,
             ideal_wavefronts: access.weight,
         })
     }
 
-    fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    fn counts(&self) -> WarpWork {
+        let mut counts = WarpWork::default();
         for at in self.launch.frame..self.launch.end {
             let (frame, times) = (&self.plan.frames[at], self.weighed(at));
             let work = &frame.work;
             let floats = times * (work.multiplies + work.adds);
             let moving = if frame.is_loop {
-                COUNTING + POINTER * self.plan.pointers(at, frame.accesses.clone())
+                LOOP_INSTRUCTIONS
+                    + POINTER_INSTRUCTIONS * self.plan.pointers(at, frame.accesses.clone())
             } else {
                 0.0
             };
             let integers = times * (work.integers + moving);
             counts.floats += floats;
             counts.integers += integers;
-            counts.issued += floats + integers + times * (work.meets + work.products);
+            counts.issued += floats + integers + times * (work.barriers + work.products);
             counts.tensor += times * work.tensor;
         }
-        for (access, warped, times) in self.accesses() {
-            let touch = Model::touch(access, warped);
-            // A copy is one instruction.
-            let issued = if warped.copied && access.write { 0.0 } else { touch.requests };
+        for (access, warp, times) in self.accesses() {
+            let cost = LaunchModel::cost_of(access, warp);
+            // An asynchronous copy is one instruction, counted at its load.
+            let issued = if warp.copied && access.write { 0.0 } else { cost.requests };
             counts.issued += times * issued;
             match self.plan.buffers[access.buffer].scope {
                 Scope::Shared => {
-                    counts.memory += times * touch.wavefronts;
-                    counts.wavefronts += times * touch.wavefronts;
-                    counts.ideal_wavefronts += times * touch.ideal_wavefronts;
+                    counts.memory += times * cost.wavefronts;
+                    counts.wavefronts += times * cost.wavefronts;
+                    counts.ideal_wavefronts += times * cost.ideal_wavefronts;
                 }
-                // What threads have for themselves lies side by side.
-                Scope::Local | Scope::Register => counts.memory += times * touch.requests,
+                // Local memory is interleaved, so that accesses of a warp are adjacent.
+                Scope::Local | Scope::Register => counts.memory += times * cost.requests,
                 Scope::Global | Scope::Constant => {
-                    counts.memory += times * (touch.sectors / SECTORS).max(touch.requests);
-                    counts.sectors += times * touch.sectors;
-                    counts.ideal_sectors += times * touch.ideal_sectors;
+                    counts.memory +=
+                        times * (cost.sectors / L1_SECTORS_PER_CYCLE).max(cost.requests);
+                    counts.sectors += times * cost.sectors;
+                    counts.ideal_sectors += times * cost.ideal_sectors;
                 }
             }
         }
         for at in self.launch.frame..self.launch.end {
             let short = (registers(self.plan, at) - self.held.most).max(0.0);
-            counts.spilled += SPILL * short * self.weighed(at);
+            counts.spilled += SPILL_ACCESSES * short * self.weighed(at);
         }
         counts.issued += counts.spilled;
         counts
     }
 
-    /// Cycles that an iteration of a frame takes a warp that is alone, where a load from memory
-    /// takes `far`.
+    /// Returns the cycles of an iteration of a frame for a warp that runs alone; `far` is the
+    /// latency of a load from memory.
     fn own(&self, at: usize, far: f64) -> f64 {
         let frame = &self.plan.frames[at];
         let work = &frame.work;
         let mut cycles = work.multiplies + work.adds + work.integers + work.products + work.tensor;
         let (mut waits, mut ahead, mut copied): (f64, f64, f64) = (0.0, 0.0, 0.0);
         for access in &self.plan.accesses[frame.accesses.clone()] {
-            let Some(warped) = access.warped.filter(|warped| warped.spot.0 == at) else { continue };
-            let touch = Model::touch(access, &warped);
-            cycles += warped.spot.1 * touch.requests;
-            if access.write || touch.requests == 0.0 {
+            let Some(warp) = access.warp.filter(|warp| warp.spot.0 == at) else { continue };
+            let cost = LaunchModel::cost_of(access, &warp);
+            cycles += warp.spot.1 * cost.requests;
+            if access.write || cost.requests == 0.0 {
                 continue;
             }
             match self.plan.buffers[access.buffer].scope {
                 Scope::Shared => waits = waits.max(SHARED_LATENCY),
-                Scope::Local | Scope::Register => waits = waits.max(NEAR_LATENCY),
-                Scope::Global | Scope::Constant => match (warped.copied, warped.ahead) {
+                Scope::Local | Scope::Register => waits = waits.max(L1_LATENCY),
+                Scope::Global | Scope::Constant => match (warp.copied, warp.ahead) {
                     (true, _) => copied = far,
                     (false, true) => ahead = far,
                     (false, false) => waits = waits.max(far),
@@ -324,30 +328,30 @@ impl Model<'_> {
             }
         }
         cycles = cycles.max(work.chain.max(work.depth));
-        // Iterations of a short loop, in which nobody waits for others, overlap.
-        let short = frame.is_loop && frame.children.is_empty() && work.meets == 0.0;
-        cycles += waits / if short { frame.trips.clamp(1.0, OVERLAPPED) } else { 1.0 };
-        cycles += work.meets * MEETING;
+        // Iterations of a short loop without barriers overlap.
+        let short = frame.is_loop && frame.children.is_empty() && work.barriers == 0.0;
+        cycles += waits / if short { frame.trips.clamp(1.0, OVERLAPPED_ITERATIONS) } else { 1.0 };
+        cycles += work.barriers * BARRIER_CYCLES;
         for child in &frame.children {
             let child_at = *child;
             cycles += self.plan.frames[child_at].trips * self.own(child_at, far);
         }
-        // What is fetched ahead has the whole iteration, and that of a pipeline several.
+        // The loads of a double buffer may take the whole iteration, those of a pipeline several.
         cycles.max(ahead).max(copied / (1.0 + work.in_flight))
     }
 
-    /// Cycles of a load from memory, some of which is in one of the caches.
-    fn latency(&self, counts: &Counts, moved: f64, distinct: f64) -> f64 {
+    /// Returns the mean latency of a load from global memory, part of which hits a cache.
+    fn latency(&self, counts: &WarpWork, moved: f64, distinct: f64) -> f64 {
         let warps = self.held.warps * self.held.blocks;
-        let asked = counts.sectors * warps * SECTOR as f64;
+        let asked = counts.sectors * warps * SECTOR_BYTES as f64;
         let missed = if asked > 0.0 { (moved / asked).min(1.0) } else { 1.0 };
         let far = if moved > 0.0 { (distinct / moved).min(1.0) } else { 1.0 };
         let beyond = self.gpu.cache_latency + far * (self.gpu.latency - self.gpu.cache_latency);
-        NEAR_LATENCY + missed * (beyond - NEAR_LATENCY)
+        L1_LATENCY + missed * (beyond - L1_LATENCY)
     }
 
-    /// Bytes that a block's accesses in one run of a frame move from the second cache: what fits
-    /// into the first one comes once.
+    /// Returns the bytes that a block loads from L2 in one run of a frame. Data that fits into L1
+    /// is loaded once.
     fn cache_bytes_of(&self, at: usize, resident: f64) -> f64 {
         let frame = &self.plan.frames[at];
         let asked = self.asked(at);
@@ -379,28 +383,28 @@ impl Model<'_> {
         trips * (own + inside)
     }
 
-    /// Bytes that a block asks for in an iteration of a frame, with what is inside.
+    /// Returns the bytes that a block requests in an iteration of a frame, with its children.
     fn asked(&self, at: usize) -> f64 {
         let inside = |child: &usize| self.plan.frames[*child].trips * self.asked(*child);
         self.own_bytes(at) + self.plan.frames[at].children.iter().map(inside).sum::<f64>()
     }
 
-    /// The same without what is inside.
+    /// Returns the same without its children.
     fn own_bytes(&self, at: usize) -> f64 {
         let frame = &self.plan.frames[at];
         let mut bytes = 0.0;
         for access in &self.plan.accesses[frame.accesses.clone()] {
-            let Some(warped) = access.warped.filter(|warped| warped.spot.0 == at) else { continue };
+            let Some(warp) = access.warp.filter(|warp| warp.spot.0 == at) else { continue };
             if self.plan.buffers[access.buffer].scope == Scope::Global {
-                let touch = Model::touch(access, &warped);
-                bytes += warped.spot.1 * touch.sectors * SECTOR as f64 * self.held.warps;
+                let cost = LaunchModel::cost_of(access, &warp);
+                bytes += warp.spot.1 * cost.sectors * SECTOR_BYTES as f64 * self.held.warps;
             }
         }
         bytes
     }
 
-    /// Bytes from memory of what is moved from the second cache: each buffer once if all of them
-    /// fit in, else what each wave of blocks touches.
+    /// Returns the bytes that L2 loads from memory: each buffer once if all of them fit into L2,
+    /// else the footprint of each wave of blocks.
     fn memory_bytes_of(&self, moved: f64) -> f64 {
         let frame = &self.plan.frames[self.launch.frame];
         let (plan, gpu) = (self.plan, self.gpu);

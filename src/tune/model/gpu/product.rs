@@ -1,7 +1,7 @@
 //! Products of a warp on the tensor cores.
 
-use super::Warped;
-use super::warp::{Touch, first_warp, turns};
+use super::WarpAccess;
+use super::warp::{WarpCost, first_warp, turns};
 use crate::ir::warp::{Element, WarpProduct, thread_part};
 use crate::ir::{Scope, Stmt, Var};
 use crate::tune::model::index::Sum;
@@ -10,16 +10,16 @@ use crate::tune::model::ops::{bit, key};
 use crate::tune::model::plan::Access;
 use crate::tune::model::walk::Walker;
 
-/// Rows and columns of a product.
-const SIZE: (f64, f64) = (16.0, 8.0);
-/// Bytes that a wavefront brings: a register for each thread.
-const WAVEFRONT: f64 = 128.0;
-/// Bytes of a row of `ldmatrix`.
-const ROW: i64 = 16;
+/// Rows and columns of a warp product (`mma.sync.m16n8`).
+const PRODUCT_SIZE: (f64, f64) = (16.0, 8.0);
+/// Bytes of a wavefront: a register of each thread.
+const WAVEFRONT_BYTES: f64 = 128.0;
+/// Bytes of a row of `ldmatrix` (PTX ISA).
+const LDMATRIX_ROW_BYTES: i64 = 16;
 
 impl Walker<'_> {
-    /// A thread's part of a product: its work goes to the tensor cores, its factors come by
-    /// `ldmatrix`. Whether it is one.
+    /// Counts a thread's part of a warp product: work of the tensor cores, and factors loaded by
+    /// `ldmatrix`. Returns whether the nest is one.
     pub(in crate::tune::model) fn warp_product(&mut self, name: &str, nest: &Stmt) -> bool {
         let (Some(product), Some(gpu)) = (WarpProduct::of(name), self.machine.gpu) else {
             return false;
@@ -33,32 +33,32 @@ impl Walker<'_> {
         let held: f64 = self.in_registers.values().sum();
         let work = self.work();
         work.products += copies;
-        work.tensor += copies * SIZE.0 * SIZE.1 * terms / rate(product, &gpu);
+        work.tensor += copies * PRODUCT_SIZE.0 * PRODUCT_SIZE.1 * terms / rate(product, &gpu);
         work.accumulators = work.accumulators.max(held);
         let bytes = product.factor.bytes() as f64 * terms;
-        self.factor(part.a, part.vars, (SIZE.0 * bytes, false));
-        self.factor(part.b, part.vars, (SIZE.1 * bytes, true));
+        self.factor(part.a, part.vars, (PRODUCT_SIZE.0 * bytes, false));
+        self.factor(part.b, part.vars, (PRODUCT_SIZE.1 * bytes, true));
         true
     }
 
-    /// The loads of a factor of so many bytes.
+    /// Counts the loads of a factor of `bytes` bytes.
     fn factor(&mut self, factor: Element<'_>, vars: [&Var; 3], (bytes, columns): (f64, bool)) {
         if self.in_registers.contains_key(factor.buffer) {
             return;
         }
         let index = &factor.indices[0];
-        let place = self.open.len();
+        let place = self.enclosing.len();
         for (var, extent) in vars.iter().zip([2.0, 2.0, 8.0]) {
             self.open_unrolled(var, Sum::default(), extent);
         }
         let sum = self.indices.sum(index);
         let deps = self.index_deps(index) & bit(place).wrapping_sub(1);
-        let wavefronts = (bytes / WAVEFRONT).max(1.0);
+        let wavefronts = (bytes / WAVEFRONT_BYTES).max(1.0);
         let ways = self.ways(factor, vars[2], columns);
         for var in vars.iter().rev() {
             self.close_unrolled(var);
         }
-        let stored = (0..self.open.len()).filter(|at| self.is_stored_in(*at, factor.buffer));
+        let stored = (0..self.enclosing.len()).filter(|at| self.is_stored_in(*at, factor.buffer));
         let deps = stored.fold(deps, |deps, at| deps | bit(at));
         let (frame, copies) = self.spot(deps);
         let at = self.memory(factor.buffer);
@@ -66,10 +66,10 @@ impl Walker<'_> {
             return;
         }
         let (held, _) = self.live(deps, frame, copies, 1, 1.0);
-        self.work().registers += held.max(1.0) * bytes / WAVEFRONT;
+        self.work().registers += held.max(1.0) * bytes / WAVEFRONT_BYTES;
         let global = factor.buffer.scope == Scope::Global;
         let sectors = bytes / 32.0;
-        let touch = Touch {
+        let cost = WarpCost {
             requests: if global { wavefronts } else { 1.0 },
             sectors: sectors * if global { 2.0 } else { 1.0 },
             ideal_sectors: sectors,
@@ -86,41 +86,43 @@ impl Walker<'_> {
             lanes: None,
             write: false,
             masked: false,
-            past: false,
+            nontemporal: false,
             weight: self.weight,
             irregular: sum.irregular,
-            warped: Some(Warped {
+            warp: Some(WarpAccess {
                 spot: (frame, copies),
-                touch: Some(touch),
+                cost: Some(cost),
                 ahead: false,
                 copied: false,
             }),
         });
     }
 
-    /// How often a bank is needed for the eight rows that `ldmatrix` reads at once.
+    /// Returns the bank conflicts of the eight rows that `ldmatrix` reads at once: 1 if there are
+    /// none.
     fn ways(&self, factor: Element<'_>, term: &Var, columns: bool) -> f64 {
         let bytes = factor.buffer.dtype.bytes() as i64;
         let index = &factor.indices[0];
         let at = |k: i64| {
             let index = crate::ir::warp::index_at(index, &[(term, k)]);
-            first_warp(&self.place(), &index)
+            first_warp(&self.access_context(), &index)
         };
         let (Some(first), Some(next)) = (at(0), at(1)) else { return 1.0 };
         let along_terms = next[0] - first[0];
-        // Rows are along the terms unless those are neighbours; the factor that moves by rows has
-        // one for each group of four threads, the other two for each thread.
+        // Rows lie along the reduction terms unless these are adjacent. The factor that is read by
+        // rows has one row for each group of four threads, the other two for each thread.
         let apart = match (columns, along_terms) {
             (false, _) => first[4] - first[0],
             (true, 1) => (first[1] - first[0]) / 2,
             (true, apart) => apart,
         };
-        let rows: Vec<i64> = (0..8).map(|row| (row * apart * bytes).div_euclid(ROW)).collect();
+        let rows: Vec<i64> =
+            (0..8).map(|row| (row * apart * bytes).div_euclid(LDMATRIX_ROW_BYTES)).collect();
         f64::from(turns(&rows, 8))
     }
 }
 
-/// Multiply-adds of a product that a multiprocessor does in a cycle.
+/// Returns the multiply-adds of a product that a multiprocessor computes per cycle.
 fn rate(product: WarpProduct, gpu: &GpuModel) -> f64 {
     gpu.tensor * 2.0 / product.factor.bytes() as f64
 }

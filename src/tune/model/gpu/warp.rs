@@ -1,87 +1,90 @@
-//! What the accesses of a warp take: sectors of global memory, wavefronts of shared memory,
-//! counted as the emulator counts them (`crates/nvptx-emulator/src/conflicts.rs`).
+//! The cost of a warp's accesses: sectors of global memory and wavefronts of shared memory, counted
+//! as the emulator counts them (`crates/nvptx-emulator/src/conflicts.rs`).
 //!
-//! The index of an access is computed for the 32 threads of a few warps, in a few iterations of
-//! the loops around; the counts are means over those. Nothing is assumed of the form of an index:
-//! what is fused and split again counts as exactly as what is not.
+//! The model evaluates the index of an access for the 32 threads of a few warps, in a few
+//! iterations of the enclosing loops; the counts are means over these samples. It assumes nothing
+//! about the form of an index: fused and split indices are counted exactly.
 
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
-use crate::tune::model::walk::Open;
+use crate::tune::model::walk::EnclosingLoop;
 use rustc_hash::FxHashMap;
 
 /// Threads of a warp.
-pub(in crate::tune::model) const LANES: usize = 32;
-/// Bytes that memory moves at least.
-pub(super) const SECTOR: i64 = 32;
-/// Bytes that a thread accesses at once, at most.
-const WIDEST: i64 = 16;
-/// Warps that are looked at, and where conditions decide which threads take part.
-const SAMPLES: (usize, usize) = (4, 48);
+pub(in crate::tune::model) const WARP_THREADS: usize = 32;
+/// Bytes of the smallest transfer of global memory.
+pub(super) const SECTOR_BYTES: i64 = 32;
+/// The most bytes that a thread accesses at once.
+const MAX_ACCESS_BYTES: i64 = 16;
+/// Sampled warps.
+const SAMPLES: usize = 4;
+/// Sampled warps under conditions.
+const GUARDED_SAMPLES: usize = 48;
 
-/// What a warp does each time that it comes to an access; a mean over warps, those without a
-/// thread that takes part among them.
+/// The cost of an access per execution, a mean over warps, including those without an active
+/// thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::tune::model) struct Touch {
+pub(in crate::tune::model) struct WarpCost {
     /// Instructions.
     pub(in crate::tune::model) requests: f64,
-    /// Sectors of 32 bytes, if it were global memory, and how many would do.
+    /// Sectors of 32 bytes if it is global memory, and the ideal number.
     pub(in crate::tune::model) sectors: f64,
     pub(in crate::tune::model) ideal_sectors: f64,
-    /// Passes through shared memory, and how many would do.
+    /// Wavefronts if it is shared memory, and the ideal number.
     pub(in crate::tune::model) wavefronts: f64,
     pub(in crate::tune::model) ideal_wavefronts: f64,
 }
 
-/// What is known where an access stands.
-pub(in crate::tune::model) struct Place<'a> {
+/// The context of an access.
+pub(in crate::tune::model) struct AccessContext<'a> {
     /// Threads of a block along x, y, z.
     pub(in crate::tune::model) block: [i64; 3],
-    /// Variables that are indices of threads: along which dimension.
+    /// Variables of thread indices, with the dimension x, y or z.
     pub(in crate::tune::model) threads: &'a FxHashMap<Var, usize>,
-    /// Where the loops of other variables are in `open`.
+    /// The index of each other loop variable in `enclosing`.
     pub(in crate::tune::model) places: &'a FxHashMap<Var, usize>,
-    /// The loops around.
-    pub(in crate::tune::model) open: &'a [Open],
+    /// The enclosing loops.
+    pub(in crate::tune::model) enclosing: &'a [EnclosingLoop],
     /// Definitions of `let`s.
     pub(in crate::tune::model) defined: &'a FxHashMap<Var, Expr>,
-    /// Conditions around, all of which hold.
+    /// The enclosing conditions, all of which hold.
     pub(in crate::tune::model) guards: &'a [Expr],
 }
 
 /// Values of an expression in the threads of a warp.
-type Lanes = [i64; LANES];
+type Lanes = [i64; WARP_THREADS];
 
-/// A warp in an iteration.
+/// A sampled warp in a sampled iteration.
 struct Sample<'a, 'p> {
-    place: &'p Place<'a>,
-    /// Which of the samples.
+    place: &'p AccessContext<'a>,
+    /// The number of the sample.
     number: usize,
     warp: i64,
     known: FxHashMap<usize, Option<Lanes>>,
 }
 
-/// The threads of a warp that take part, and the elements that they access.
+/// The active threads of a warp, and the elements that they access.
 struct Access {
     active: u32,
     elements: Lanes,
 }
 
-/// What a warp's access to elements of `bytes` takes; none if the index depends on data.
-pub(in crate::tune::model) fn touch(
-    place: &Place<'_>,
+/// Returns the cost of a warp's access to elements of `bytes` bytes; none if the index depends on
+/// data.
+pub(in crate::tune::model) fn warp_cost(
+    place: &AccessContext<'_>,
     index: &Expr,
     mask: Option<&Expr>,
     bytes: i64,
-) -> Option<Touch> {
+) -> Option<WarpCost> {
     let (base, step, count) = match &index.kind {
         ExprKind::Ramp(base, step) => (base, Some(step), i64::from(index.ty.lanes)),
         ExprKind::Broadcast(inner) => (inner, None, 1),
         _ => (index, None, 1),
     };
     let threads: i64 = place.block.iter().product();
-    let warps = (threads + LANES as i64 - 1) / LANES as i64;
+    let warps = (threads + WARP_THREADS as i64 - 1) / WARP_THREADS as i64;
     let guarded = mask.is_some() || !place.guards.is_empty();
-    let samples = if guarded { SAMPLES.1 } else { SAMPLES.0 };
+    let samples = if guarded { GUARDED_SAMPLES } else { SAMPLES };
     let mut accesses = Vec::with_capacity(samples);
     let mut apart = 0;
     for number in 0..samples {
@@ -92,18 +95,18 @@ pub(in crate::tune::model) fn touch(
             Some(step) => sample.lanes(step)?[0],
             None => 1,
         };
-        let present = (threads - warp * LANES as i64).clamp(0, LANES as i64);
+        let present = (threads - warp * WARP_THREADS as i64).clamp(0, WARP_THREADS as i64);
         let mut active = ((1u64 << present) - 1) as u32;
         for guard in place.guards.iter().chain(mask) {
-            // Conditions on data hold, as far as anyone knows.
+            // Conditions on data are taken to hold.
             if let Some(holds) = sample.lanes(guard) {
-                let those = (0..LANES).filter(|lane| holds[*lane] != 0);
+                let those = (0..WARP_THREADS).filter(|lane| holds[*lane] != 0);
                 active &= those.fold(0, |all, lane| all | 1 << lane);
             }
         }
         accesses.push(Access { active, elements });
     }
-    // Where threads leave out some of the elements they come one by one.
+    // Masked vectors are accessed element by element.
     let (width, pieces) = match count > 1 && apart == 1 && mask.is_none() {
         true => {
             let width = widest(&accesses, bytes, count);
@@ -111,7 +114,7 @@ pub(in crate::tune::model) fn touch(
         }
         false => (bytes, count),
     };
-    let mut all = Touch::default();
+    let mut all = WarpCost::default();
     for access in accesses.iter().filter(|access| access.active != 0) {
         let addresses = access.elements.map(|element| element * bytes);
         let sectors = sectors(&addresses, access.active, width);
@@ -124,7 +127,7 @@ pub(in crate::tune::model) fn touch(
         all.ideal_wavefronts += pieces * wavefronts.1;
     }
     let mean = |sum: f64| sum / samples as f64;
-    Some(Touch {
+    Some(WarpCost {
         requests: mean(all.requests),
         sectors: mean(all.sectors),
         ideal_sectors: mean(all.ideal_sectors),
@@ -133,18 +136,18 @@ pub(in crate::tune::model) fn touch(
     })
 }
 
-/// Values of an index in the first warp, in the first iteration; none if it depends on data.
-pub(in crate::tune::model) fn first_warp(place: &Place<'_>, index: &Expr) -> Option<Lanes> {
+/// Evaluates an index in the first warp, in the first iteration; none if it depends on data.
+pub(in crate::tune::model) fn first_warp(place: &AccessContext<'_>, index: &Expr) -> Option<Lanes> {
     Sample { place, number: 0, warp: 0, known: FxHashMap::default() }.lanes(index)
 }
 
-/// The most bytes of a vector at once to which all its addresses are aligned.
+/// Returns the widest access to which all addresses of a vector are aligned, in bytes.
 fn widest(accesses: &[Access], bytes: i64, count: i64) -> i64 {
-    let mut width = WIDEST.min(bytes * count).max(bytes);
+    let mut width = MAX_ACCESS_BYTES.min(bytes * count).max(bytes);
     let aligned = |width: i64| {
         (bytes * count) % width == 0
             && accesses.iter().all(|access| {
-                let those = (0..LANES).filter(|lane| access.active >> lane & 1 == 1);
+                let those = (0..WARP_THREADS).filter(|lane| access.active >> lane & 1 == 1);
                 those.into_iter().all(|lane| access.elements[lane] * bytes % width == 0)
             })
     };
@@ -154,26 +157,29 @@ fn widest(accesses: &[Access], bytes: i64, count: i64) -> i64 {
     width
 }
 
-/// Sectors of global memory, and how many the bytes would fill.
+/// Returns the sectors of an access, and the ideal number.
 fn sectors(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
-    let mut starts: Vec<i64> =
-        (0..LANES).filter(|lane| active >> lane & 1 == 1).map(|lane| addresses[lane]).collect();
+    let mut starts: Vec<i64> = (0..WARP_THREADS)
+        .filter(|lane| active >> lane & 1 == 1)
+        .map(|lane| addresses[lane])
+        .collect();
     starts.sort_unstable();
     starts.dedup();
-    let ideal = (starts.len() as i64 * bytes + SECTOR - 1) / SECTOR;
-    let mut touched: Vec<i64> = starts.into_iter().map(|at| at.div_euclid(SECTOR)).collect();
+    let ideal = (starts.len() as i64 * bytes + SECTOR_BYTES - 1) / SECTOR_BYTES;
+    let mut touched: Vec<i64> = starts.into_iter().map(|at| at.div_euclid(SECTOR_BYTES)).collect();
     touched.dedup();
     (touched.len() as f64, ideal as f64)
 }
 
-/// Passes through shared memory: 32 banks of 4 bytes, phases of as many threads as access 128
-/// bytes, each as long as the bank with the most different words.
+/// Returns the wavefronts of an access to shared memory, and the ideal number: 32 banks of 4 bytes;
+/// threads that access 128 bytes together form a phase, which takes as many wavefronts as the bank
+/// with the most distinct words.
 fn wavefronts(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
     let unit = bytes.max(4);
     let lanes = (128 / unit) as usize;
     let (mut taken, mut ideal) = (0, 0);
-    for first in (0..LANES).step_by(lanes) {
-        let last = (first + lanes).min(LANES);
+    for first in (0..WARP_THREADS).step_by(lanes) {
+        let last = (first + lanes).min(WARP_THREADS);
         let phase = (first..last).filter(|lane| active >> lane & 1 == 1);
         let units: Vec<i64> = phase.map(|lane| addresses[lane].div_euclid(unit)).collect();
         if !units.is_empty() {
@@ -184,12 +190,12 @@ fn wavefronts(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
     (f64::from(taken), f64::from(ideal))
 }
 
-/// The most different units that one of the groups of banks holds.
+/// Returns the most distinct units that one group of banks holds.
 pub(in crate::tune::model) fn turns(units: &[i64], groups: i64) -> u32 {
     let mut different = units.to_vec();
     different.sort_unstable();
     different.dedup();
-    let mut load = [0u32; LANES];
+    let mut load = [0u32; WARP_THREADS];
     for unit in different {
         load[unit.rem_euclid(groups) as usize] += 1;
     }
@@ -199,7 +205,7 @@ pub(in crate::tune::model) fn turns(units: &[i64], groups: i64) -> u32 {
 impl Sample<'_, '_> {
     fn lanes(&mut self, expr: &Expr) -> Option<Lanes> {
         if let Some(value) = expr.as_int() {
-            return Some([i64::try_from(value).ok()?; LANES]);
+            return Some([i64::try_from(value).ok()?; WARP_THREADS]);
         }
         if let Some(known) = self.known.get(&expr.id()) {
             return *known;
@@ -233,7 +239,7 @@ impl Sample<'_, '_> {
     fn variable(&mut self, var: &Var) -> Option<Lanes> {
         if let Some(dim) = self.place.threads.get(var) {
             let [x, y, _] = self.place.block.map(|extent| extent.max(1));
-            let first = self.warp * LANES as i64;
+            let first = self.warp * WARP_THREADS as i64;
             return Some(std::array::from_fn(|lane| {
                 let thread = first + lane as i64;
                 match dim {
@@ -244,17 +250,17 @@ impl Sample<'_, '_> {
             }));
         }
         if let Some(at) = self.place.places.get(var) {
-            let Open { min, count, .. } = self.place.open[*at];
+            let EnclosingLoop { min, count, .. } = self.place.enclosing[*at];
             let part = part(self.number, 1 + *at);
-            return Some([(min + (count * part).floor()) as i64; LANES]);
+            return Some([(min + (count * part).floor()) as i64; WARP_THREADS]);
         }
         let defined = self.place.defined.get(var)?.clone();
         self.lanes(&defined)
     }
 }
 
-/// Where a sample lies in the range of a variable: multiples of roots of primes fill every box
-/// evenly.
+/// Returns the position of a sample in the range of a variable, from 0 to 1: multiples of square
+/// roots of primes are evenly distributed.
 fn part(number: usize, variable: usize) -> f64 {
     const PRIMES: [f64; 12] = [2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0, 31.0, 37.0];
     ((number as f64 + 0.5) * PRIMES[variable % PRIMES.len()].sqrt()).fract()
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_the_emulator_s() {
+    fn counts_sectors_and_wavefronts_like_the_emulator() {
         let all = !0;
         assert_eq!(sectors(&lanes(|i| 4 * i), all, 4), (4.0, 4.0));
         assert_eq!(sectors(&lanes(|i| 4 * i + 16), all, 4), (5.0, 4.0));

@@ -2,73 +2,74 @@
 //!
 //! `C[x, y] = sum(A[x, k] * B[k, y])`: a tile of `rows` × `width` results stays in registers while
 //! terms are added, so that each element of `A` is used for all lanes and each vector of `B` for
-//! all rows. Where a third axis reads something again, as the taps of a window or the rows of an
-//! image do, a tile may have several elements along it, too. Loops over tiles have two levels:
-//! those over blocks, and those over the tiles of one block, which use again what the caches hold.
-//! Terms may be taken in blocks, too: all tiles of a block of results take a block of terms before
-//! any takes the next one. Each element meets its terms in the order of the source.
+//! all rows. If a third axis reuses data, such as the taps of a window or the rows of an image, a
+//! tile may have several elements along it, too. Loops over tiles have two levels: those over
+//! blocks, and those over the tiles of a block, which reuse data in the caches. Terms may be
+//! blocked, too: all tiles of a block take a block of terms before any takes the next one. The
+//! terms of each element stay in the order of the source.
 //!
-//! `choose` has the default sizes, `ask` asks for all of them, `write` writes the directives.
+//! `default_tile` computes the default sizes, `choices` offers the choices, `write` writes the
+//! directives.
 
-mod ask;
-pub(super) mod choose;
+mod choices;
+pub(super) mod default_tile;
 mod write;
 
 use super::Fit;
-use super::facts::{Facts, stores_along};
-use super::plan::Planner;
+use super::facts::{StageFacts, stores_along};
+use super::plan::{Planner, Tail};
 use super::view::Stride;
 
-/// Reductions with so few terms are windows: all terms are written out.
+/// Reductions with at most this many terms are windows: all terms are unrolled.
 const MAX_WINDOW: i64 = 32;
 
-/// What is tiled.
+/// The reduction to tile.
 pub(super) struct Subject {
     /// The stage with the loops over tiles.
     pub(super) home: usize,
-    /// The reduction: the same stage, or one that it reads one by one.
+    /// The reduction: the same stage, or one that it reads element by element.
     pub(super) sum: usize,
-    /// For each data axis of the reduction the axis of the home.
+    /// For each data axis of the reduction, the axis of the home.
     pub(super) map: Vec<usize>,
 }
 
-/// How it is tiled. Axes are data axes of the reduction.
-struct Form {
+/// The tiling. Axes are data axes of the reduction.
+struct Tiling {
     lane: usize,
     width: i64,
     row: Option<usize>,
     rows: i64,
     /// A third axis of a tile, and its elements along it.
     third: Option<(usize, i64)>,
-    /// The sums are kept where the results are.
+    /// Whether the sums are computed in the output.
     in_place: bool,
-    /// Tiles of a block, per axis; 0 for all of them.
+    /// Tiles of a block per axis; 0 for all.
     blocks: Vec<i64>,
-    /// Axes in order: loops over blocks, then loops over the tiles of a block.
+    /// The order of axes: loops over blocks, then loops over the tiles of a block.
     outer: Vec<usize>,
     inner: Vec<usize>,
-    /// Values of the first reduction axis that a block of tiles takes at once; 0 for all.
+    /// Values of the first reduction axis in a block of terms; 0 for all.
     terms: i64,
     unroll: Unroll,
-    /// A row meets all its terms before the next row does.
+    /// Whether a row takes all its terms before the next row does.
     by_row: bool,
-    /// Reads that are packed, by index, each with the axis that becomes the last dimension.
+    /// Packed reads, by index, each with the axis that becomes the last dimension.
     packed: Vec<(usize, usize)>,
-    /// The read whose vectors are asked for ahead of time, and so many iterations ahead of the
-    /// innermost loop over terms that is not written out.
+    /// The prefetched read, and the distance in iterations of the innermost reduction loop that is
+    /// not unrolled.
     ahead: Option<(usize, i64)>,
-    /// The rows of results are written out where they are stored.
+    /// Whether the rows are unrolled where results are stored.
     flat_rows: bool,
-    tail: &'static str,
+    tail: Tail,
 }
 
-/// Which loops over terms are written out.
+/// Which reduction loops are unrolled.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Unroll {
     Nothing,
-    /// So many of the innermost ones.
+    /// This many of the innermost ones.
     Loops(usize),
-    /// So many iterations of the innermost one.
+    /// This many iterations of the innermost one.
     Part(i64),
 }
 
@@ -76,7 +77,7 @@ pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
     let Some(subject) = subject(planner, at) else { return Fit::No };
     let facts = &planner.facts;
     if planner.plans[at].anchor.is_some() {
-        // A product inside of loops of others has no packed factors.
+        // A product at a loop of another stage has no packed factors.
         return if lane_axes(facts, subject.sum, false).is_empty() {
             Fit::No
         } else {
@@ -94,11 +95,11 @@ pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
 
 pub(super) fn apply(planner: &mut Planner, at: usize) {
     let subject = subject(planner, at).expect("the rule fits");
-    let form = ask::ask(planner, &subject);
+    let form = choices::choose(planner, &subject);
     write::write(planner, &subject, &form);
 }
 
-/// Whether a reduction has few terms, and results enough for whole vectors.
+/// Whether a reduction has few terms, and enough results for whole vectors.
 pub(super) fn is_window(planner: &Planner, at: usize) -> bool {
     let facts = &planner.facts;
     let lanes = i64::from(planner.target.lanes(facts.views[at].dtype));
@@ -108,12 +109,12 @@ pub(super) fn is_window(planner: &Planner, at: usize) -> bool {
     few && lane_axes(facts, at, false).iter().any(whole)
 }
 
-/// The terms of an element, if that is known.
-fn terms(facts: &Facts, at: usize) -> Option<i64> {
+/// Returns the number of terms of an element, if known.
+fn terms(facts: &StageFacts, at: usize) -> Option<i64> {
     facts.views[at].reduce.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent?))
 }
 
-/// The reduction that a stage is, or that it reads one by one.
+/// Returns the reduction that a stage is, or that it reads element by element.
 fn subject(planner: &Planner, at: usize) -> Option<Subject> {
     let views = &planner.facts.views;
     if views[at].tuple || planner.target.is_gpu() {
@@ -129,8 +130,8 @@ fn subject(planner: &Planner, at: usize) -> Option<Subject> {
     Some(Subject { home: at, sum, map })
 }
 
-/// The reduction that a stage without one reads one by one, and for each axis of the reduction
-/// the axis of the reader.
+/// Returns the reduction that an elementwise stage reads element by element, and for each axis of
+/// the reduction the axis of the reader.
 pub(super) fn producer(planner: &Planner, at: usize) -> Option<(usize, Vec<usize>)> {
     let facts = &planner.facts;
     let reader = &facts.views[at];
@@ -161,9 +162,9 @@ pub(super) fn producer(planner: &Planner, at: usize) -> Option<(usize, Vec<usize
     None
 }
 
-/// The axes of a reduction that can be in lanes: what is read lies next to each other, or can be
-/// packed so.
-fn lane_axes(facts: &Facts, at: usize, pack: bool) -> Vec<usize> {
+/// Returns the axes of a reduction that can be vectorized: reads along them are contiguous, or can
+/// be packed.
+fn lane_axes(facts: &StageFacts, at: usize, pack: bool) -> Vec<usize> {
     let view = &facts.views[at];
     let several = |axis: usize| view.data[axis].extent.is_none_or(|extent| extent >= 2);
     let near = |axis: usize| {

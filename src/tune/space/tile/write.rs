@@ -1,13 +1,13 @@
 //! The directives of a tiling.
 
-use super::super::plan::Planner;
+use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
-use super::{Form, Subject, Unroll};
+use super::{Subject, Tiling, Unroll};
 
-/// Fewer panels than this are no work for all threads.
+/// Fewer panels than this do not keep all threads busy.
 const FEW_PARTS: i64 = 16;
 
-/// The loops of one axis of the home, by level.
+/// The loops of an axis of the home, by level.
 #[derive(Default)]
 struct Loops {
     outer: Option<String>,
@@ -15,13 +15,13 @@ struct Loops {
     tile: Option<String>,
 }
 
-/// What is prefetched, and so many iterations ahead.
-struct Ahead {
+/// A prefetched tensor, and the distance in iterations.
+struct Prefetch {
     name: String,
     distance: i64,
 }
 
-pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
+pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let (home, name) = (subject.home, planner.plans[subject.home].name.clone());
@@ -50,7 +50,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
     };
     let mut ahead = form
         .ahead
-        .map(|(load, distance)| Ahead { name: view.loads[load].buffer.name.clone(), distance });
+        .map(|(load, distance)| Prefetch { name: view.loads[load].buffer.name.clone(), distance });
     for (load, axis) in &form.packed {
         let packed = pack(planner, subject.sum, &sum, *load, *axis, form.factor(*axis));
         if let (Some(ahead), Some((at, _))) = (&mut ahead, form.ahead)
@@ -67,7 +67,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
         reduce.iter().filter(|leaf| leaf.reduce).map(|leaf| leaf.name.clone()).collect();
     planner.plans[home].copies = !form.in_place;
     if !form.in_place {
-        // The terms are another stage's now.
+        // The reduction is another stage now.
         planner.plans[home].leaves.retain(|leaf| !leaf.reduce);
     }
     if form.in_place {
@@ -78,7 +78,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Form) {
 }
 
 /// Splits the axes of the home.
-fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
+fn split(planner: &mut Planner, subject: &Subject, form: &Tiling) -> Vec<Loops> {
     let home = subject.home;
     let facts = planner.facts.clone();
     let whole = form.whole(&facts.views[subject.sum]);
@@ -92,7 +92,7 @@ fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
             continue;
         }
         if form.factor(axis) > 1 || axis == form.lane || Some(axis) == form.row {
-            let tail = if axis == form.lane { form.tail } else { "" };
+            let tail = if axis == form.lane { form.tail } else { Tail::Auto };
             let (outer, tile) = planner.split_tail(home, leaf, form.factor(axis), tail);
             name = outer;
             leaf = planner.leaf(home, &name);
@@ -111,9 +111,9 @@ fn split(planner: &mut Planner, subject: &Subject, form: &Form) -> Vec<Loops> {
     loops
 }
 
-/// The loops over blocks, those over the tiles of a block, and those of a tile: in the order of
-/// the result's axes.
-fn levels(subject: &Subject, form: &Form, loops: &[Loops]) -> [Vec<String>; 3] {
+/// Returns the loops over blocks, those over the tiles of a block, and those of a tile in the order
+/// of the output's axes.
+fn levels(subject: &Subject, form: &Tiling, loops: &[Loops]) -> [Vec<String>; 3] {
     let outer = form.outer.iter().filter_map(|axis| loops[*axis].outer.clone()).collect();
     let inner = form.inner.iter().filter_map(|axis| loops[*axis].inner.clone()).collect();
     let mut tile: Vec<usize> =
@@ -123,13 +123,13 @@ fn levels(subject: &Subject, form: &Form, loops: &[Loops]) -> [Vec<String>; 3] {
     [outer, inner, tile]
 }
 
-/// Sums where the results are: all loops belong to one stage.
+/// Writes sums in the output: all loops belong to one stage.
 fn in_place(
     planner: &mut Planner,
     subject: &Subject,
-    form: &Form,
+    form: &Tiling,
     reduce: Vec<String>,
-    ahead: Option<Ahead>,
+    ahead: Option<Prefetch>,
 ) {
     let home = subject.home;
     let loops = split(planner, subject, form);
@@ -162,44 +162,45 @@ fn in_place(
     planner.reorder(home, &order);
     for name in flat.iter().chain(&rows) {
         let leaf = planner.leaf(home, name);
-        planner.annotate(home, leaf, "unroll");
+        planner.annotate(home, leaf, Annotation::Unroll);
     }
-    let how = how_lanes(planner, subject.sum);
+    let annotation = lane_annotation(planner, subject.sum);
     let leaf = planner.leaf(home, &lane.expect("lanes are split off"));
-    planner.annotate(home, leaf, how);
+    planner.annotate(home, leaf, annotation);
     let name = planner.plans[home].name.clone();
     prefetch(planner, &name, over_terms, ahead);
     planner.parallelize(home, shared);
     planner.plans[home].open = planner.plans[home].outer();
 }
 
-fn how_lanes(planner: &Planner, at: usize) -> &'static str {
+/// The annotation of a loop over lanes.
+fn lane_annotation(planner: &Planner, at: usize) -> Annotation {
     let lanes = planner.target.lanes(planner.facts.views[at].dtype) > 1;
-    if lanes { "vectorize" } else { "unroll" }
+    if lanes { Annotation::Vectorize } else { Annotation::Unroll }
 }
 
-/// The loops over a tile's terms and rows, in their order.
-fn over_tile(form: &Form, terms: Vec<String>, rows: &[String]) -> Vec<String> {
+/// Returns the loops over a tile's terms and rows, in order.
+fn over_tile(form: &Tiling, terms: Vec<String>, rows: &[String]) -> Vec<String> {
     let rows = rows.iter().cloned();
     if form.by_row { rows.chain(terms).collect() } else { terms.into_iter().chain(rows).collect() }
 }
 
-/// The loops over terms that are written out.
-fn unrolled(form: &Form, terms: &[String]) -> Vec<String> {
+/// Returns the reduction loops that are unrolled.
+fn unrolled(form: &Tiling, terms: &[String]) -> Vec<String> {
     match form.unroll {
         Unroll::Loops(count) => terms[terms.len() - count..].to_vec(),
         _ => Vec::new(),
     }
 }
 
-/// Sums in a buffer of their own, computed in the loops over tiles.
+/// Writes sums in a separate buffer, computed at the loops over tiles.
 fn apart(
     planner: &mut Planner,
     subject: &Subject,
-    form: &Form,
+    form: &Tiling,
     sum: &str,
     reduce: Vec<String>,
-    ahead: Option<Ahead>,
+    ahead: Option<Prefetch>,
 ) {
     let home = subject.home;
     let loops = split(planner, subject, form);
@@ -212,11 +213,11 @@ fn apart(
     let contiguous = |axis: usize| subject.map[axis] + 1 == subject.map.len();
     let lanes = planner.target.lanes(planner.facts.views[home].dtype) > 1;
     if lanes && (contiguous(form.lane) || form.row.is_some_and(contiguous)) {
-        planner.annotate(home, last, "vectorize");
+        planner.annotate(home, last, Annotation::Vectorize);
     }
     for row in 1..tile.len() {
         if form.flat_rows {
-            planner.annotate(home, last - row, "unroll");
+            planner.annotate(home, last - row, Annotation::Unroll);
         }
     }
     let gone = planner.parallelize(home, around);
@@ -233,20 +234,20 @@ fn apart(
     if home != subject.sum {
         let plan = &mut planner.plans[subject.sum];
         plan.done = true;
-        // Nothing is computed in its loops: they run once for each tile.
+        // No stage is computed at its loops.
         plan.leaves.clear();
         plan.anchor = place.map(|place| (home, place));
     }
 }
 
-/// The loops of the sums: of one tile, or of the tiles of a block.
+/// Writes the loops of the sums: of one tile, or of the tiles of a block.
 fn sums(
     planner: &mut Planner,
     subject: &Subject,
-    form: &Form,
+    form: &Tiling,
     sum: &str,
     reduce: Vec<String>,
-    ahead: Option<Ahead>,
+    ahead: Option<Prefetch>,
 ) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
@@ -257,7 +258,7 @@ fn sums(
     let mut rows = form.rows_of(|axis| Some(name(axis)));
     if form.terms > 0 {
         let mut tiles: Vec<Option<String>> = (0..view.data.len()).map(|a| Some(name(a))).collect();
-        let (block, inside) = split_in(planner, sum, &terms[0], form.terms, "");
+        let (block, inside) = split_in(planner, sum, &terms[0], form.terms, Tail::Auto);
         terms[0] = inside;
         let (outer, tile) = split_in(planner, sum, &lane, form.width, form.tail);
         tiles[form.lane] = Some(outer);
@@ -268,12 +269,12 @@ fn sums(
                 tiles[at] = None;
                 continue;
             }
-            let (outer, tile) = split_in(planner, sum, row, form.factor(at), "");
+            let (outer, tile) = split_in(planner, sum, row, form.factor(at), Tail::Auto);
             tiles[at] = Some(outer);
             *row = tile;
         }
         order.push(block);
-        // What has one loop only is a single tile in a block.
+        // Axes without a loop in a block have a single tile.
         let single = (0..tiles.len()).filter(|axis| !form.inner.contains(axis));
         let axes: Vec<usize> = single.chain(form.inner.iter().copied()).collect();
         order.extend(axes.iter().filter_map(|axis| tiles[*axis].clone()));
@@ -285,7 +286,7 @@ fn sums(
     let mut flat = unrolled(form, &terms);
     if let Unroll::Part(part) = form.unroll {
         let last = terms.pop().expect("a reduction has terms");
-        let (outside, inside) = split_in(planner, sum, &last, part, "");
+        let (outside, inside) = split_in(planner, sum, &last, part, Tail::Auto);
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
@@ -296,35 +297,40 @@ fn sums(
     for axis in flat.iter().chain(&rows) {
         planner.text.push(format!("{sum}.unroll({axis})"));
     }
-    let how = how_lanes(planner, subject.sum);
-    planner.text.push(format!("{sum}.{how}({lane})"));
+    let directive = lane_annotation(planner, subject.sum).directive();
+    planner.text.push(format!("{sum}.{directive}({lane})"));
     prefetch(planner, sum, over_terms, ahead);
 }
 
-/// Asks the memory for what a later iteration of a loop over terms reads.
-fn prefetch(planner: &mut Planner, stage: &str, over_terms: Option<String>, ahead: Option<Ahead>) {
-    if let (Some(axis), Some(Ahead { name, distance })) = (over_terms, ahead) {
+/// Writes the prefetch for a later iteration of a reduction loop.
+fn prefetch(
+    planner: &mut Planner,
+    stage: &str,
+    over_terms: Option<String>,
+    ahead: Option<Prefetch>,
+) {
+    if let (Some(axis), Some(Prefetch { name, distance })) = (over_terms, ahead) {
         planner.text.push(format!("{stage}.prefetch({name}, {axis}, {distance})"));
     }
 }
 
-/// A split of a stage that has no plan.
+/// Splits a loop of a stage that has no plan.
 fn split_in(
     planner: &mut Planner,
     stage: &str,
     axis: &str,
     factor: i64,
-    tail: &str,
+    tail: Tail,
 ) -> (String, String) {
     let (outer, inner) = (planner.text.fresh(axis, "_o"), planner.text.fresh(axis, "_i"));
-    let tail = if tail.is_empty() { String::new() } else { format!(", tail={tail}") };
+    let tail = tail.argument();
     let line = format!("let {outer}, {inner} = {stage}.split({axis}, factor={factor}{tail})");
     planner.text.push(line);
     (outer, inner)
 }
 
-/// A copy of a factor in which `width` elements along an axis are neighbours.
-/// Its name.
+/// Writes a packed copy of a factor in which `width` elements along an axis are adjacent, and
+/// returns its name.
 fn pack(
     planner: &mut Planner,
     sum: usize,
@@ -353,8 +359,8 @@ fn pack(
     layout.push(format!("ax{dim} % {width}"));
     let layout = layout.join(", ");
     text.push(format!("let {packed} = {name}.cache_read(global, [{reader}], layout=[{layout}])"));
-    // The dimension along which the source is contiguous goes in pieces of a vector: together
-    // with the lanes a transposition in registers.
+    // The contiguous dimension of the source is split by the vector length: with the lanes, this is
+    // a transposition in registers.
     let along = rank - 1;
     if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
         let (outer, inner) = (text.fresh(&packed, "_o"), text.fresh(&packed, "_i"));

@@ -1,25 +1,25 @@
 //! The default tile: the one with the fewest cycles by a simple estimate.
 
-use super::super::facts::{Facts, elements, registers};
-use super::super::view::{Access, AxisView, Stride, View};
+use super::super::facts::{StageFacts, elements, registers};
+use super::super::view::{Access, AxisView, StageView, Stride};
 use crate::target::Target;
 
-/// Fewer terms than this leave a tile in registers no time to pay.
+/// Fewer terms than this do not pay for a register tile.
 const MIN_TERMS: i64 = 8;
-/// Vectors of a tile's row.
+/// The most vectors of a tile's row.
 pub(in super::super) const MAX_VECTORS: i64 = 4;
-/// Rows of a tile.
+/// The most rows of a tile.
 const MAX_ROWS: i64 = 14;
-/// An axis as short as the taps of a window: a tile has all of it, if that is good for anything.
+/// The longest axis of which a tile may have all elements, such as the taps of a window.
 const MAX_TAPS: i64 = 4;
-/// Factors up to this size, in bytes, are read where they are.
+/// Factors up to this size in bytes are not packed.
 const PACK_BYTES: i64 = 1 << 15;
-/// What lies a multiple of so many bytes apart shares a set of the first cache, of which each has
-/// room for [`WAYS`] lines and those of the other factor.
+/// Addresses a multiple of this apart share a set of L1, in which [`WAYS`] rows fit besides the
+/// other factor.
 const SET_BYTES: i64 = 1 << 12;
 const WAYS: i64 = 8;
 
-/// How a product is computed.
+/// The tile of a product.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Tile {
     /// Data axes of the reduction.
@@ -28,14 +28,14 @@ pub(in super::super) struct Tile {
     pub(in super::super) rows: i64,
     /// Lanes of all vectors together.
     pub(in super::super) width: i64,
-    /// A short axis, all of which is in the tile as well.
+    /// A short axis, all of which is in the tile.
     pub(in super::super) taps: Option<usize>,
-    /// Cycles, estimated.
+    /// Estimated cycles.
     cycles: f64,
 }
 
-/// The tile that takes the fewest cycles; none if nothing is read more than once.
-pub(in super::super) fn best_tile(facts: &Facts, target: &Target, at: usize) -> Option<Tile> {
+/// Returns the tile with the fewest cycles; none if nothing is reused.
+pub(in super::super) fn best_tile(facts: &StageFacts, target: &Target, at: usize) -> Option<Tile> {
     let view = &facts.views[at];
     let terms = view.reduce.iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
     if view.tuple || terms < MIN_TERMS {
@@ -59,9 +59,9 @@ pub(in super::super) fn best_tile(facts: &Facts, target: &Target, at: usize) -> 
     best
 }
 
-/// The axes along which a tile of rows and lanes may have several elements, too: those along which
-/// something is used again that rows or lanes read.
-pub(super) fn third_axes(view: &View, row: usize, lane: usize) -> impl Iterator<Item = usize> {
+/// Returns the axes along which a tile may have several elements, too: those along which a read of
+/// the rows or lanes is reused.
+pub(super) fn third_axes(view: &StageView, row: usize, lane: usize) -> impl Iterator<Item = usize> {
     let again = move |axis: &usize| {
         let moves = |load: &&Access, axis: usize| load.mentions(&view.data[axis].var);
         let mut loads = view.loads.iter().filter(|l| moves(l, row) || moves(l, lane));
@@ -71,8 +71,9 @@ pub(super) fn third_axes(view: &View, row: usize, lane: usize) -> impl Iterator<
     (0..view.data.len()).filter(several).filter(again)
 }
 
-/// If some factor is used again along both axes: the cycles for packing and for the results.
-fn reuse(facts: &Facts, target: &Target, at: usize, row: usize, lane: usize) -> Option<f64> {
+/// Returns the cycles for packing and for the results, if a factor is reused along each of both
+/// axes.
+fn reuse(facts: &StageFacts, target: &Target, at: usize, row: usize, lane: usize) -> Option<f64> {
     let view = &facts.views[at];
     let lanes = f64::from(target.lanes(view.dtype));
     let (rows, columns) = (&view.data[row], &view.data[lane]);
@@ -98,18 +99,17 @@ fn reuse(facts: &Facts, target: &Target, at: usize, row: usize, lane: usize) -> 
     Some(cycles)
 }
 
-/// Whether a factor is better packed: its vectors lie apart in memory, and it is too large for
-/// that not to matter.
-pub(super) fn packs(facts: &Facts, at: usize, load: &Access, axis: usize) -> bool {
+/// Whether packing a factor pays: its vectors are not contiguous, or it is large.
+pub(super) fn packs(facts: &StageFacts, at: usize, load: &Access, axis: usize) -> bool {
     let bytes = elements(load).map(|n| n.saturating_mul(load.buffer.dtype.bytes() as i64));
     let apart = load.stride(&facts.views[at].data[axis].var) != Stride::By(1);
     facts.packed_dim(at, load, axis).is_some() && (apart || bytes.is_some_and(|b| b > PACK_BYTES))
 }
 
-/// The best size of a tile with the given axes.
+/// Returns the best size of a tile with the given axes.
 fn sized(
     target: &Target,
-    view: &View,
+    view: &StageView,
     row: usize,
     lane: usize,
     taps: Option<usize>,
@@ -118,7 +118,7 @@ fn sized(
     let registers = registers(target, lanes);
     let (rows, columns) = (view.data[row].size(), view.data[lane].size());
     let steps = view.points() as f64 / (rows as f64 * columns as f64).max(1.0);
-    // Elements along the third axis, and how many of them read something else along another one.
+    // Elements along the third axis, and how many of them read other data of the rows or lanes.
     let third = taps.map_or(1, |axis| view.data[axis].size());
     let other = |axis: usize| {
         let mut loads = view.loads.iter().filter(|load| load.mentions(&view.data[axis].var));
@@ -128,7 +128,7 @@ fn sized(
     let (of_row, of_lane) = (other(row), other(lane));
     let steps = steps / third as f64;
     let mut best: Option<Tile> = None;
-    // Rows next to each other in memory use whole lines of the cache.
+    // Adjacent rows use whole cache lines.
     let near = |load: &Access| match load.stride(&view.data[row].var) {
         Stride::Zero => true,
         Stride::By(step) => step.abs() <= 16,
@@ -153,7 +153,7 @@ fn sized(
                 // Two multiply-adds and two loads in a cycle; a result takes four.
                 (used / 2.0).max(loads / 2.0).max(4.0) + 0.5
             };
-            // Whole tiles, and the rest in both directions.
+            // Whole tiles, and the tails in both directions.
             let mut total = 0.0;
             for (high, down) in pieces(rows, height) {
                 for (wide, across) in pieces(columns, width) {
@@ -172,9 +172,9 @@ fn sized(
     best
 }
 
-/// The widths that a tile may have: some vectors, or a part of the extent without a rest.
+/// Returns the options for the width of a tile: whole vectors, and divisors of the extent.
 pub(super) fn widths(extent: i64, lanes: i64) -> Vec<i64> {
-    // Without vectors a few scalars side by side.
+    // Without vectors, a few scalars side by side.
     let step = lanes.max(if lanes == 1 { 4 } else { 1 });
     let most = MAX_VECTORS * step;
     let whole = (1..=MAX_VECTORS).map(|vectors| vectors * step).filter(|width| *width <= extent);
@@ -182,13 +182,13 @@ pub(super) fn widths(extent: i64, lanes: i64) -> Vec<i64> {
     whole.chain(parts).chain((extent < step).then_some(extent)).collect()
 }
 
-/// An extent in pieces: their size and number, and the same of the rest.
+/// Returns the size and number of whole pieces of an extent, and of its rest.
 fn pieces(extent: i64, size: i64) -> impl Iterator<Item = (i64, i64)> {
     let rest = extent % size;
     [(size, extent / size), (rest, i64::from(rest > 0))].into_iter().filter(|piece| piece.1 > 0)
 }
 
-/// Register rows that are worth a try beside the default.
+/// Returns the options for the rows of a tile.
 pub(super) fn heights(extent: i64, vectors: i64, registers: i64) -> Vec<i64> {
     let fits = |rows: &i64| *rows <= extent && (rows + 1) * vectors < registers + vectors;
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14].into_iter().filter(fits).collect()

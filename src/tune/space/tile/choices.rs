@@ -1,25 +1,25 @@
-//! The questions about a tiling.
+//! The choices of a tiling.
 
 use super::super::facts::{registers, stores_along};
-use super::super::plan::Planner;
-use super::super::view::{Stride, View};
-use super::choose::{MAX_VECTORS, heights, packs, third_axes, widths};
-use super::{Form, MAX_WINDOW, Subject, Unroll, is_window, lane_axes, terms};
+use super::super::plan::{Planner, Tail};
+use super::super::view::{StageView, Stride};
+use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
+use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
 
-/// More vectors than this are not written out in the loops over terms.
+/// The most vectors that unrolled reduction loops write out.
 const MAX_CODE: i64 = 512;
-/// So many are, where nobody has a reason not to.
+/// Up to this many vectors, unrolling is the default.
 const FEW_VECTORS: i64 = 64;
-/// No more orders of loops than this are told apart.
+/// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
-/// A factor is packed along its rows only if that is at least so many bytes.
+/// A factor is packed only from this size in bytes on.
 const MIN_PACK_BYTES: i64 = 1 << 14;
-/// Elements of a tile along a third axis; a short axis is there as a whole.
-const THIRDS: [i64; 3] = [2, 3, 4];
-/// Terms of a block: fewer are no work between two visits, more are as good as all of them.
+/// Options for the elements of a tile along a third axis.
+const THIRD_AXIS_ELEMENTS: [i64; 3] = [2, 3, 4];
+/// Terms of a block: fewer do not pay for loading the sums again, more are as good as all.
 const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 4..=1024;
 
-pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
+pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -32,30 +32,28 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
     let stored = can.iter().position(|axis| stores_along(view, *axis));
     let lane = product.and_then(|tile| can.iter().position(|axis| *axis == tile.lane));
     let lane = lane.or(stored).unwrap_or(can.len() - 1);
-    let lane = can[planner.asker.index(&name, "lanes", can.iter().map(axis_name).collect(), lane)];
+    let lane =
+        can[planner.chooser.index(&name, "lanes", can.iter().map(axis_name).collect(), lane)];
     let same = product.filter(|tile| tile.lane == lane);
 
     let size = view.data[lane].size();
     let mut wide = widths(size, lanes);
     wide.extend(same.map(|tile| tile.width));
-    // Whole vectors for all of a short axis, with lanes to spare.
+    // Whole vectors for all of a short axis, with unused lanes.
     let whole = (size + lanes - 1) / lanes * lanes;
     wide.extend((lanes > 1 && whole <= MAX_VECTORS * lanes).then_some(whole));
     wide.sort_unstable();
     wide.dedup();
     let usual = wide.iter().copied().filter(|width| *width <= lanes).max().unwrap_or(wide[0]);
     let width = same.map_or(usual, |tile| tile.width);
-    let width = planner.asker.pick(&name, "width", &wide, &width);
+    let width = planner.chooser.pick(&name, "width", &wide, &width);
 
-    let (row, third, rows) = ask_rows(planner, subject, lane, width);
+    let (row, third, rows) = choose_rows(planner, subject, lane, width);
     let in_place = match subject.home == subject.sum {
-        true => {
-            attached
-                || planner.asker.pick(&name, "sums", &["apart", "in place"], &"apart") == "in place"
-        }
+        true => attached || planner.chooser.is_second(&name, "sums", ["apart", "in place"], false),
         false => false,
     };
-    let mut form = Form {
+    let mut form = Tiling {
         lane,
         width,
         row,
@@ -71,36 +69,37 @@ pub(super) fn ask(planner: &mut Planner, subject: &Subject) -> Form {
         packed: Vec::new(),
         ahead: None,
         flat_rows: true,
-        tail: "",
+        tail: Tail::Auto,
     };
     if !attached {
-        ask_blocks(planner, subject, &mut form);
-        ask_packing(planner, subject, &mut form);
+        choose_blocks(planner, subject, &mut form);
+        choose_packing(planner, subject, &mut form);
     }
     if let Some(row) = form.row.filter(|_| form.terms == 0 && is_window(planner, subject.sum)) {
-        // Rows that share no vectors need no registers at the same time.
+        // Rows that share no vectors can be computed one after the other.
         let of_row = &view.data[row].var;
         let mut vectors = view.loads.iter().filter(|l| l.mentions(&view.data[lane].var));
         let apart = !form.in_place && vectors.all(|load| load.mentions(of_row));
         let single = view.loads.len() == 1;
-        form.by_row = planner.asker.whether(&name, "row by row", apart && single);
+        form.by_row = planner.chooser.whether(&name, "row by row", apart && single);
     }
-    ask_unroll(planner, subject, &mut form);
-    ask_prefetch(planner, subject, &mut form);
+    choose_unroll(planner, subject, &mut form);
+    choose_prefetch(planner, subject, &mut form);
     if size % width != 0 {
-        // Masks are for loops in lanes: that of the results is one only along their last axis.
+        // Only vectorized loops have masks; the loop of the output is vectorized only along its
+        // last axis.
         let last = subject.map[lane] + 1 == subject.map.len();
         let masks = lanes > 1 && (form.in_place || last);
-        let tails: &[&str] = if masks { &["", "mask", "peel"] } else { &["", "peel"] };
-        let names = tails.iter().map(|t| if t.is_empty() { "auto" } else { t }.to_string());
-        form.tail = tails[planner.asker.index(&name, "tail", names.collect(), 0)];
+        let mut tails = vec![Tail::Auto, Tail::Mask, Tail::Peel];
+        tails.retain(|tail| masks || *tail != Tail::Mask);
+        let names = tails.iter().map(|tail| tail.name().to_string());
+        form.tail = tails[planner.chooser.index(&name, "tail", names.collect(), 0)];
     }
     form
 }
 
-/// The axis whose neighbours share vectors, a third axis with its elements, and the rows that a
-/// tile has.
-fn ask_rows(
+/// Chooses the axis of the rows, a third axis with its elements, and the number of rows.
+fn choose_rows(
     planner: &mut Planner,
     subject: &Subject,
     lane: usize,
@@ -117,7 +116,7 @@ fn ask_rows(
     let others: Vec<usize> = (0..view.data.len()).filter(several).collect();
     let mut names = vec!["none".to_string()];
     names.extend(others.iter().map(|axis| view.data[*axis].name.clone()));
-    // Rows that read the same vectors; else those next to the lanes.
+    // By default rows that read the same vectors, else the axis next to the lanes.
     let shares = |axis: &usize| {
         let mut moving = view.loads.iter().filter(|load| load.mentions(&view.data[lane].var));
         moving.all(|load| !load.mentions(&view.data[*axis].var))
@@ -126,7 +125,7 @@ fn ask_rows(
         Some(tile) => others.iter().position(|axis| *axis == tile.row),
         None => others.iter().rposition(shares).or(others.len().checked_sub(1)),
     };
-    let row = planner.asker.index(&name, "rows along", names, default.map_or(0, |at| at + 1));
+    let row = planner.chooser.index(&name, "rows along", names, default.map_or(0, |at| at + 1));
     let Some(row) = row.checked_sub(1).map(|at| others[at]) else { return (None, None, 1) };
     let vectors = (width + lanes - 1) / lanes;
     let same = same.filter(|tile| tile.row == row && tile.width == width);
@@ -138,7 +137,7 @@ fn ask_rows(
     let product = facts.products[subject.sum].is_some() && !attached;
     let fits = |count: i64| product && !of_registers(count * vectors).is_empty();
     let taps = same.and_then(|tile| tile.taps);
-    let third = ask_third(planner, subject.sum, (row, lane), taps, &fits);
+    let third = choose_third(planner, subject.sum, (row, lane), taps, &fits);
     let mut high = of_registers(vectors * third.map_or(1, |(_, count)| count));
     let same = same.filter(|tile| tile.taps == third.map(|(axis, _)| axis));
     high.extend(same.map(|tile| tile.rows));
@@ -147,15 +146,16 @@ fn ask_rows(
     }
     high.sort_unstable();
     high.dedup();
-    // What reads one tensor only needs few registers.
+    // A stage that reads one tensor needs few registers.
     let most = if view.loads.len() == 1 { (lanes / 2).max(1) } else { 4 };
     let usual = high.iter().copied().filter(|rows| *rows <= most).max().unwrap_or(high[0]);
     let rows = same.map_or(usual, |tile| tile.rows);
-    (Some(row), third, planner.asker.pick(&name, "rows", &high, &rows))
+    (Some(row), third, planner.chooser.pick(&name, "rows", &high, &rows))
 }
 
-/// A third axis of a tile, and how many elements it has along it: as many as registers allow.
-fn ask_third(
+/// Chooses a third axis of a tile, and its elements along it; by default as many as fit into
+/// registers.
+fn choose_third(
     planner: &mut Planner,
     at: usize,
     (row, lane): (usize, usize),
@@ -167,22 +167,22 @@ fn ask_third(
     let name = planner.plans[at].name.clone();
     let counts = |axis: usize| -> Vec<i64> {
         let extent = view.data[axis].size();
-        THIRDS.into_iter().filter(|count| *count <= extent && fits(*count)).collect()
+        THIRD_AXIS_ELEMENTS.into_iter().filter(|count| *count <= extent && fits(*count)).collect()
     };
     let axes: Vec<usize> =
         third_axes(view, row, lane).filter(|axis| !counts(*axis).is_empty()).collect();
     let mut names = vec!["none".to_string()];
     names.extend(axes.iter().map(|axis| view.data[*axis].name.clone()));
     let usual = axes.iter().position(|axis| Some(*axis) == default);
-    let chosen = planner.asker.index(&name, "also along", names, usual.map_or(0, |at| at + 1));
+    let chosen = planner.chooser.index(&name, "also along", names, usual.map_or(0, |at| at + 1));
     let axis = axes[chosen.checked_sub(1)?];
     let counts = counts(axis);
     let most = *counts.last().expect("an axis without a count is not asked for");
-    Some((axis, planner.asker.pick(&name, "also", &counts, &most)))
+    Some((axis, planner.chooser.pick(&name, "also", &counts, &most)))
 }
 
-/// The tiles of blocks, the order of the loops over both, and the terms of a block.
-fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+/// Chooses the tiles of blocks, the loop orders, and the terms of a block.
+fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -198,7 +198,7 @@ fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
             size => size.to_string(),
         });
         let what = format!("block {}", data.name);
-        form.blocks[axis] = sizes[planner.asker.index(&name, &what, names.collect(), 0)];
+        form.blocks[axis] = sizes[planner.chooser.index(&name, &what, names.collect(), 0)];
     }
     let mut usual = usual_order(planner, subject, form);
     usual.retain(|axis| Some(*axis) != form.whole(view));
@@ -206,8 +206,8 @@ fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let inner: Vec<usize> = usual.iter().copied().filter(|axis| form.blocks[*axis] != 1).collect();
     let third = form.third.map(|(axis, _)| axis);
     let moving: Vec<usize> = form.row.into_iter().chain(third).chain([form.lane]).collect();
-    form.outer = ask_order(planner, subject.sum, "order", outer, &moving);
-    form.inner = ask_order(planner, subject.sum, "order in blocks", inner, &moving);
+    form.outer = choose_order(planner, subject.sum, "order", outer, &moving);
+    form.inner = choose_order(planner, subject.sum, "order in blocks", inner, &moving);
     let blocks = !form.inner.is_empty() && (form.in_place || !form.outer.is_empty());
     let Some(first) = view.reduce.first().filter(|_| blocks) else { return };
     let rest = view.reduce[1..].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
@@ -220,12 +220,12 @@ fn ask_blocks(planner: &mut Planner, subject: &Subject, form: &mut Form) {
         size => size.to_string(),
     });
     let what = format!("block {}", first.name);
-    form.terms = sizes[planner.asker.index(&name, &what, names.collect(), 0)];
+    form.terms = sizes[planner.chooser.index(&name, &what, names.collect(), 0)];
 }
 
-/// The order of the loops over tiles that has most to do with what the first cache holds: what
-/// the vectors of a tile do not depend on runs inside of the tiles' columns.
-fn usual_order(planner: &Planner, subject: &Subject, form: &Form) -> Vec<usize> {
+/// Returns the loop order over tiles with the most reuse in L1: loops on which the vectors of a
+/// tile do not depend are innermost.
+fn usual_order(planner: &Planner, subject: &Subject, form: &Tiling) -> Vec<usize> {
     let view = &planner.facts.views[subject.sum];
     let lane = &view.data[form.lane];
     let moves = |axis: usize| {
@@ -239,7 +239,7 @@ fn usual_order(planner: &Planner, subject: &Subject, form: &Form) -> Vec<usize> 
     let (mut order, inside): (Vec<usize>, Vec<usize>) = others.partition(|axis| moves(*axis));
     let tail = lane.extent.is_none_or(|extent| extent % form.width != 0);
     let row = form.row;
-    // The rest of the columns is code of its own where threads do not share out the columns.
+    // The tail of the columns is peeled if the columns are not parallel.
     match (tail, inside.is_empty()) {
         (false, _) => {
             order.push(form.lane);
@@ -259,8 +259,9 @@ fn usual_order(planner: &Planner, subject: &Subject, form: &Form) -> Vec<usize> 
     order
 }
 
-/// An order of loops; `usual` is the default. Where there are many, only those of some axes move.
-fn ask_order(
+/// Chooses a loop order; `usual` is the default. If there are many orders, only the axes in
+/// `moving` move.
+fn choose_order(
     planner: &mut Planner,
     at: usize,
     what: &str,
@@ -302,7 +303,7 @@ fn ask_order(
         names.join(" ")
     };
     let names = distinct.iter().map(text).collect();
-    let chosen = planner.asker.index(&name, what, names, 0);
+    let chosen = planner.chooser.index(&name, what, names, 0);
     distinct.swap_remove(chosen)
 }
 
@@ -320,8 +321,8 @@ fn permutations(head: &mut Vec<usize>, all: &[usize], found: &mut Vec<Vec<usize>
     }
 }
 
-/// Which factors are packed.
-fn ask_packing(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+/// Chooses the packed factors.
+fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -352,16 +353,16 @@ fn ask_packing(planner: &mut Planner, subject: &Subject, form: &mut Form) {
         }
         let product = facts.products[subject.sum].is_some();
         let default = in_lanes && product && packs(&facts, subject.sum, load, axis);
-        let packed = must || planner.asker.whether(&name, &format!("pack {buffer}"), default);
+        let packed = must || planner.chooser.whether(&name, &format!("pack {buffer}"), default);
         if packed {
             form.packed.push((at, axis));
         }
     }
 }
 
-/// Which loops over terms are written out, and whether those over rows are where results are
+/// Chooses which reduction loops are unrolled, and whether rows are unrolled where results are
 /// stored.
-fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
@@ -398,23 +399,23 @@ fn ask_unroll(planner: &mut Planner, subject: &Subject, form: &mut Form) {
         }
     }
     let names = choices.iter().map(|(name, _)| name.clone()).collect();
-    form.unroll = choices[planner.asker.index(&name, "unroll", names, default)].1;
+    form.unroll = choices[planner.chooser.index(&name, "unroll", names, default)].1;
     let last = |axis: usize| subject.map[axis] + 1 == subject.map.len();
     let stored = last(form.lane) || form.row.is_some_and(last);
     form.flat_rows = !form.in_place && form.row.is_some() && stored;
     if form.flat_rows {
-        form.flat_rows = planner.asker.whether(&name, "unroll rows", high <= 16);
+        form.flat_rows = planner.chooser.whether(&name, "unroll rows", high <= 16);
     }
 }
 
-/// How far ahead the memory is asked for vectors. Processors mostly see by themselves what comes
-/// next: only a measurement tells whether it helps, so there is no question where none is made.
-fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
+/// Chooses the prefetch distance. Hardware prefetchers mostly suffice, and only a measurement shows
+/// a benefit, so there is no choice without measurements.
+fn choose_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let target = planner.target;
     let has_instruction = target.simd().is_some();
-    // Loops that are all written out have no later iteration.
+    // Fully unrolled loops have no later iteration.
     let all = form.unroll == Unroll::Loops(view.reduce.len());
     if planner.threads == 0 || !has_instruction || all || is_window(planner, subject.sum) {
         return;
@@ -427,24 +428,24 @@ fn ask_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Form) {
     let Some(read) = (0..view.loads.len()).find(|at| there(*at)) else { return };
     let name = planner.plans[subject.sum].name.clone();
     let what = format!("prefetch {}", view.loads[read].buffer.name);
-    let distance = planner.asker.pick(&name, &what, &[0, 4, 16], &0);
+    let distance = planner.chooser.pick(&name, &what, &[0, 4, 16], &0);
     form.ahead = (distance > 0).then_some((read, distance));
 }
 
-impl Form {
-    /// What there is for each axis whose elements in a tile are written out, outermost first.
+impl Tiling {
+    /// Returns the values of `of` for the unrolled axes of a tile, outermost first.
     pub(super) fn rows_of<T>(&self, of: impl Fn(usize) -> Option<T>) -> Vec<T> {
         let third = self.third.map(|(axis, _)| axis);
         third.into_iter().chain(self.row).filter_map(of).collect()
     }
 
-    /// The third axis, if a tile has all of it.
-    pub(super) fn whole(&self, view: &View) -> Option<usize> {
+    /// Returns the third axis, if a tile has all of it.
+    pub(super) fn whole(&self, view: &StageView) -> Option<usize> {
         let (axis, count) = self.third?;
         (view.data[axis].extent == Some(count)).then_some(axis)
     }
 
-    /// Elements of a tile along an axis.
+    /// Returns the elements of a tile along an axis.
     pub(super) fn factor(&self, axis: usize) -> i64 {
         match axis {
             axis if axis == self.lane => self.width,

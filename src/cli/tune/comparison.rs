@@ -1,20 +1,20 @@
-//! Which of several candidates that were measured in turns is the fastest, and how sure that is.
+//! The fastest of several candidates that were measured interleaved, and how certain that is.
 
 use super::super::bench::stats::Ratio;
 use crate::tune::median;
 use crate::tune::{Outcome, Verdict};
 
-/// The fastest of several.
+/// The fastest candidate of a comparison.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Lead {
-    /// Which, by its median.
+    /// Its index: the one with the smallest median.
     pub best: usize,
-    /// How much longer the next takes, with the interval that holds it 95 times in 100.
+    /// The time of the second fastest relative to it, with the 95 % confidence interval.
     pub next: Ratio,
 }
 
 impl Lead {
-    /// Of times of as many rounds each; none of fewer than two candidates.
+    /// Compares candidates with the times of the same rounds; none for fewer than two.
     pub fn new(times: &[&[f64]]) -> Option<Lead> {
         let mut order: Vec<(f64, usize)> =
             times.iter().enumerate().filter_map(|(at, one)| Some((median(one)?, at))).collect();
@@ -23,13 +23,13 @@ impl Lead {
         Some(Lead { best, next: Ratio::new(times[next], times[best]) })
     }
 
-    /// Whether it is the fastest beyond doubt.
-    pub fn is_sure(&self) -> bool {
+    /// Whether it is certainly the fastest.
+    pub fn is_certain(&self) -> bool {
         self.next.low > 1.0
     }
 }
 
-/// What there is to say of outcomes in turns, if two of them ran right.
+/// Describes the outcomes of a comparison, if two of them have right results.
 pub fn describe(outcomes: &[Outcome]) -> Option<String> {
     let times: Vec<&[f64]> = outcomes
         .iter()
@@ -46,13 +46,13 @@ pub fn describe(outcomes: &[Outcome]) -> Option<String> {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let (by, low, high) =
         (percent(lead.next.value), percent(lead.next.low), percent(lead.next.high));
-    let tail = match lead.is_sure() {
+    let tail = match lead.is_certain() {
         true => "",
-        false => ": they cannot be told apart",
+        false => ": the difference is not significant",
     };
     Some(format!(
-        "of {} leaders in {rounds} rounds the next takes {by:.1} % longer than the best \
-         (95 %: {low:.1} to {high:.1} %){tail}",
+        "of {} candidates in {rounds} rounds, the second fastest takes {by:.1} % longer than the \
+         fastest (95 %: {low:.1} to {high:.1} %){tail}",
         times.len()
     ))
 }
@@ -62,20 +62,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_is_sure_where_the_interval_is() {
+    fn the_fastest_is_certain_if_the_interval_excludes_equality() {
         let noise = |at: usize| 1.0 + (at * 7 % 10) as f64 / 100.0;
         let fast: Vec<f64> = (0..40).map(noise).collect();
         let slow: Vec<f64> = (0..40).map(|at| 1.2 * noise(at + 3)).collect();
         let same: Vec<f64> = (0..40).map(|at| noise(at + 5)).collect();
         let lead = Lead::new(&[&slow, &fast]).unwrap();
-        assert!(lead.best == 1 && lead.is_sure() && lead.next.value > 1.15, "{lead:?}");
+        assert!(lead.best == 1 && lead.is_certain() && lead.next.value > 1.15, "{lead:?}");
         let lead = Lead::new(&[&same, &fast, &slow]).unwrap();
-        assert!(lead.best != 2 && !lead.is_sure(), "{lead:?}");
+        assert!(lead.best != 2 && !lead.is_certain(), "{lead:?}");
         assert_eq!(Lead::new(&[&fast]), None);
         let outcome = |times: &[f64], verdict| Outcome::Measured { times: times.to_vec(), verdict };
         let right = Verdict::Same;
         let said = describe(&[outcome(&fast, right), outcome(&same, right)]).unwrap();
-        assert!(said.ends_with("cannot be told apart"), "{said}");
+        assert!(said.ends_with("not significant"), "{said}");
         let wrong = Verdict::Wrong { ulp: 1 };
         assert_eq!(describe(&[outcome(&fast, right), outcome(&slow, wrong)]), None);
     }
