@@ -331,7 +331,8 @@ def rows_of_case(runner, case, threads, folder):
                 row["checked"] = "no"
                 if args.check == "all" or args.check == "some" and small:
                     row["checked"] = check(runner, case, count, modules, folder)
-                measure(runner, case, count, modules, row)
+                if not args.check_only:
+                    measure(runner, case, count, modules, row)
             except Failure as failure:
                 row["status"] = str(failure)
             except (OSError, ValueError, KeyError, StopIteration, MemoryError) as error:
@@ -406,7 +407,7 @@ def report(rows):
 
 def cases_of(args):
     """The kernels that the options select, once for each size."""
-    for entry in json.loads((HERE / "suite.json").read_text()):
+    for entry in json.loads((HERE / "suite.json").read_text())[:: args.every]:
         if args.only and not re.search(args.only, entry["kernel"]):
             continue
         if args.family and entry["family"] not in args.family:
@@ -433,6 +434,7 @@ def arguments():
     parser.add_argument("--tec", default=tec, help="the compiler; $TEC or target/release/tec")
     parser.add_argument("--only", metavar="REGEX", help="kernels whose name matches")
     parser.add_argument("--family", action="append", help="kernels of a family (repeatable)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one kernel in N")
     parser.add_argument("--sizes", choices=["small", "large", "both"], default="both")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], choices=range(1, 65))
     parser.add_argument("--rounds", type=int, default=9, help="rounds at least; 9 by default")
@@ -444,6 +446,7 @@ def arguments():
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each process")
     parser.add_argument("--quick", action="store_true", help="at least 3 rounds of 10 ms, no more")
     parser.add_argument("--compile-only", action="store_true", help="only build with `auto`")
+    parser.add_argument("--check-only", action="store_true", help="build and compare the results")
     parser.add_argument("--json", metavar="OUT", help="write a JSON line for each row")
     parser.add_argument("--resume", metavar="OUT", help="the same, and skip rows already there")
     parser.add_argument("--retry", action="store_true", help="with --resume: repeat failed rows")
