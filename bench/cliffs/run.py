@@ -417,7 +417,7 @@ def cases_of(args):
                 sizes = entry[size]
                 yield {
                     "kernel": entry["kernel"], "file": entry["file"], "family": entry["family"],
-                    "size": size, "define": sizes["define"], "var": sizes["var"],
+                    "size": size, "define": sizes.get("define", {}), "var": sizes.get("var", {}),
                     "inputs": entry.get("inputs", {}),
                 }
 
