@@ -12,6 +12,8 @@ import math
 import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,12 +70,13 @@ class Runner:
             process = subprocess.Popen(
                 [self.args.tec, *map(str, command)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=self.environment,
+                start_new_session=True,
             )
             late = threading.Event()
 
             def end():
                 late.set()
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
 
             timer = threading.Timer(self.args.limit, end)
             timer.start()
@@ -81,7 +84,7 @@ class Runner:
                 _, status, usage = os.wait4(process.pid, 0)
                 process.returncode = os.waitstatus_to_exitcode(status)
             except BaseException:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 raise
             finally:
                 timer.cancel()
@@ -468,10 +471,17 @@ def earlier_rows(args):
     return {key: row for key, row in rows.items() if row["status"] == "ok" or not args.retry}
 
 
+def seconds_of(budget):
+    """The seconds of a time as `tec tune` reads it."""
+    return float(budget.rstrip("smh")) * {"m": 60, "h": 3600}.get(budget[-1], 1)
+
+
 def main():
     args = arguments()
+    if not shutil.which(args.tec):
+        sys.exit(f"no compiler at {args.tec}; `--tec PATH` names another one")
     if args.tune:
-        args.limit += 4 * float(args.tune.rstrip("sm")) * (60 if args.tune.endswith("m") else 1)
+        args.limit += 2 * seconds_of(args.tune)
     rows = earlier_rows(args)
     out = None
     if args.json or args.resume:
