@@ -97,3 +97,11 @@ def test_a_row_says_what_failed(runner, tmp_path, monkeypatch):
     assert runner.main() == 1
     row = json.loads(out.read_text())
     assert row["status"].startswith("build auto: exit status 1")
+
+
+def test_speeds_are_middle_ratios_of_processes(runner):
+    def one(plain, auto):
+        return {"plain": {"median_ns": plain}, "auto": {"median_ns": auto}}
+
+    passes = [one(100.0, 50.0), one(120.0, 120.0), one(90.0, 60.0)]
+    assert runner.ratio(passes, "plain", "auto") == (1.5, 1.0, 2.0)
