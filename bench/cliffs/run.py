@@ -48,6 +48,9 @@ NEAR = 1.1
 PLACED_NS = 100e3
 PROCESSES = 5
 
+# Seconds of all rounds of one process at most, but `tec bench` runs at least three.
+MAX_SECONDS = 20.0
+
 # A variant that is this many times slower than the plain one is measured in the first pass only.
 SLOW = 4.0
 
@@ -250,7 +253,8 @@ def measure(runner, case, threads, modules, row):
         number_of_processes = PROCESSES if plain_ns < PLACED_NS else 1
         # `bench` shares its time among the variants, and a round takes at least one call of each.
         a_round = sum(row["ns"][name] for name in kept) * 1e-9
-        seconds = max(args.min_time / number_of_processes, args.rounds * a_round / len(kept))
+        seconds = min(args.rounds * a_round, MAX_SECONDS) / len(kept)
+        seconds = max(seconds, args.min_time / number_of_processes)
         while len(passes) < 3 * number_of_processes:
             # Each process has the variants in another order: their arrays lie elsewhere.
             at = len(passes) % len(kept)
