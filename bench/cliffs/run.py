@@ -539,7 +539,14 @@ def earlier_rows(args):
             except json.JSONDecodeError:
                 continue  # A line that was cut.
             rows[key_of(row)] = row
-    return {key: row for key, row in rows.items() if row["status"] == "ok" or not args.retry}
+    timed = not (args.compile_only or args.check_only)
+
+    def is_there(row):
+        if row["status"] != "ok":
+            return not args.retry
+        return "speed" in row or not timed
+
+    return {key: row for key, row in rows.items() if is_there(row)}
 
 
 def seconds_of(budget):
