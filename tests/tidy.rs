@@ -71,7 +71,7 @@ fn files_under(folder: &str) -> Vec<File> {
 
 /// Everything that people write.
 fn all_files() -> Vec<File> {
-    let folders = ["src", "lib", "grammar", "samples", "tests", "docs", "tools"];
+    let folders = ["src", "lib", "grammar", "samples", "tests", "docs", "tools", "bench"];
     let mut files: Vec<File> = folders.into_iter().flat_map(files_under).collect();
     for path in ["Makefile", "README.md", "build.rs", "Cargo.toml", ".ci/run"] {
         let text = std::fs::read_to_string(root().join(path));
@@ -409,6 +409,7 @@ fn the_top_of_the_tree_is_known() {
         "LICENSE-MIT",
         "Makefile",
         "README.md",
+        "bench",
         "build.rs",
         "crates",
         "docs",
