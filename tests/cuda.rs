@@ -567,7 +567,7 @@ fn wrong_results_of_a_gpu_are_found() {
     let dir = tuning();
     let (success, text) = tune(&dir, &[], &[("FAKE_GPU_WRONG", "1")]);
     assert!(success, "{text}");
-    assert!(text.contains("a defect of tec: p.wrong-1.te holds a wrong candidate"), "{text}");
+    assert!(text.contains("a bug in tec: p.wrong-1.te holds a wrong candidate"), "{text}");
     assert!(text.contains("let threads = 2\n"), "{text}");
     let wrong: Vec<u64> = records(&dir)
         .into_iter()

@@ -16,9 +16,9 @@ kernel product(n = 48) {
 }
 ";
 
-/// A kernel whose schedules can be too slow, too large or wrong. `zero` is 0 in the declared order of
-/// terms only: every other order differs by more than the bound of `reassociate`, which is relative
-/// to the largest result.
+/// A kernel whose schedules can be too slow, too large or wrong. `zero` is 0 in the declared order
+/// of terms only: every other order differs by more than the bound of `reassociate`, which is
+/// relative to the largest result.
 const FAULTS: &str = "kernel faults(n = 192, m = 16384) reassociate {
     input A: float32[n, n]
     input W: float32[m, 2]

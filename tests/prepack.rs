@@ -119,7 +119,10 @@ fn a_schedule_made_for_packed_inputs_packs_them() {
     assert!(!built && message.contains("E0554"), "{message}");
     // A schedule that packs is used with or without the permission, which brings a note.
     let (built, message) = build("own.te", &[]);
-    assert!(built && message.contains("`rows` packs `B`, which is `layout_free`"), "{message}");
+    assert!(
+        built && message.contains("`rows` packs the `layout_free` input `B` in each call"),
+        "{message}"
+    );
     assert!(message.contains("`--prepack B`"), "{message}");
     assert_eq!(build("own.te", &["--prepack", "rows.B"]), (true, String::new()));
     let own = FEW_ROWS.replace(" layout_free", "") + PACKING;
@@ -130,7 +133,7 @@ fn a_schedule_made_for_packed_inputs_packs_them() {
     std::fs::write(at("own.te"), FEW_ROWS.to_string() + PACKING).expect("it can be written");
     let output = tec(&["explain", &at("own.te"), "--target", "x86-avx2", "--machine", "typical"]);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(text.contains("\npacked ahead, by `tec build --prepack B`: "), "{text}");
+    assert!(text.contains("\nwith `tec build --prepack B`: "), "{text}");
 }
 
 const LAYOUTS: [&str; 5] = [

@@ -242,12 +242,15 @@ fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<Str
     Err(Box::new(Diag::global("E0545", text).help(help)))
 }
 
+/// A kernel to search by the cost model alone.
+type Unmeasured<'a> = (&'a CostEvaluator<'a>, &'a CostModel<'a>, &'a dyn Space);
+
 /// Searches by the cost model alone, kernel by kernel, and prints the results.
 fn estimate<'a>(
     args: &TuneArgs,
     program: &Program,
     (head, arguments): (&unmeasured::EstimateInfo<'_>, &Arguments),
-    kernels: impl ExactSizeIterator<Item = (&'a CostEvaluator<'a>, &'a CostModel<'a>, &'a dyn Space)>,
+    kernels: impl ExactSizeIterator<Item = Unmeasured<'a>>,
     reporter: &Reporter,
 ) -> Result<(), Error> {
     let minute = Duration::from_secs(60);

@@ -30,8 +30,8 @@ use crate::tune::Measure;
 use crate::tune::records::Machine;
 use protocol::{Owner, Setup};
 
-/// Opens a [`Measure`] for one kernel, and returns the machine that it measures on: a worker process
-/// on this machine, or `--runner COMMAND`, whose files lie beside the owner's records.
+/// Opens a [`Measure`] for one kernel, and returns the machine that it measures on: a worker
+/// process on this machine, or `--runner COMMAND`, whose files lie beside the owner's records.
 pub fn open(
     setup: Setup,
     runner: Option<&str>,

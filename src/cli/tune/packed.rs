@@ -1,5 +1,5 @@
-//! Candidates that pack inputs with free layouts: the inputs are packed once, before the first call,
-//! and the measured calls read them packed.
+//! Candidates that pack inputs with free layouts: the inputs are packed once, before the first
+//! call, and the measured calls read them packed.
 
 use super::super::bench::measure::AlignedArgs;
 use super::super::data::{shape_of, zeros};

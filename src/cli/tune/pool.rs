@@ -98,7 +98,8 @@ impl Pool {
                         return Ok(notes);
                     }
                     Ok(Reply::Unsampled(why)) if reference == Reference::Auto => {
-                        let text = "the reference output is computed with the default schedule, which takes long";
+                        let text = "the reference output is computed with the default schedule, \
+                                    which takes long";
                         self.notes.push(format!("{text}: {why}"));
                         self.reference = Reference::Patient;
                         break;
@@ -348,7 +349,8 @@ fn busy_note(share: Option<f64>) -> Option<String> {
     let share = share.filter(|share| *share > MAX_OTHER_LOAD)?;
     let percent = (share * 100.0).round();
     Some(format!(
-        "the machine is busy: other processes take {percent} % of its CPUs, which distorts the times"
+        "the machine is busy: other processes take {percent} % of its CPUs, which distorts the \
+         times"
     ))
 }
 

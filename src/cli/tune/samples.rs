@@ -1,8 +1,8 @@
 //! Compares elements of an output with the interpreter: it computes a thousand elements, and only
 //! the parts of other stages that these need.
 //!
-//! With every stage attached to the innermost loop of the output, bounds inference gives the part of
-//! each stage that one element needs. One loop over the sampled elements, which reads their
+//! With every stage attached to the innermost loop of the output, bounds inference gives the part
+//! of each stage that one element needs. One loop over the sampled elements, which reads their
 //! coordinates from tables, replaces the loops over the output. The interpreter then runs the same
 //! stages in the same order.
 

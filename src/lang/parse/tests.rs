@@ -336,7 +336,7 @@ const MISTAKES: [(&str, &str, &str, &str); 52] = [
     ("let x = in", "in", "E0101: expected an expression, found `in`", ""),
     ("let x = output + 1", "output", "E0104: `output` is a reserved word, not a name", ""),
     ("assert a, \"x", "\"", "E0105: this string is not closed on its line", ""),
-    ("let x = 1;", ";", "E0106: the language has no `;`", "no semicolons"),
+    ("let x = 1;", ";", "E0106: the language has no `;`", "without a semicolon"),
     ("let x = a && b", "&&", "E0106: the language has no `&&`", "`and`"),
     ("let x = a || b", "||", "E0106: the language has no `||`", "`or`"),
     ("let x = !a", "!", "E0106: the language has no `!`", "`not`"),
