@@ -31,7 +31,7 @@ test-rust: $(VENV)/ready  ## format, clippy and the tests in Rust; ptxas is of t
 
 test-python: $(VENV)/ready  ## the tests in Python, with the debug build
 	$(CARGO) build
-	TEC=target/debug/tec $(PY) -m pytest -q tests/python
+	TEC=target/debug/tec $(PY) -m pytest -q -n auto tests/python
 
 test-oracle: $(VENV)/ready  ## the NumPy oracle: its own tests, then a few hundred programs
 	$(CARGO) build

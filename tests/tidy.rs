@@ -403,6 +403,7 @@ fn the_top_of_the_tree_is_known() {
     let known = [
         ".ci",
         ".gitignore",
+        "CONTRIBUTING.md",
         "Cargo.lock",
         "Cargo.toml",
         "LICENSE-APACHE",
