@@ -52,7 +52,7 @@ impl NodeSet {
     }
 
     /// Returns the number of nodes.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 }
@@ -128,13 +128,12 @@ pub fn walk_nodes(expr: &Expr, seen: &mut NodeSet, f: &mut dyn FnMut(&Expr)) {
     }
 }
 
+/// A function of the buffer, the indices and the mask of a load.
+pub type LoadVisitor<'a> = dyn FnMut(&Buffer, &[Expr], Option<&Expr>) + 'a;
+
 /// Calls `f` with buffer, indices and mask of each load of `expr` that is not in `seen`. Adds all
 /// nodes of `expr` to `seen`.
-pub fn for_each_load(
-    expr: &Expr,
-    seen: &mut NodeSet,
-    f: &mut dyn FnMut(&Buffer, &[Expr], Option<&Expr>),
-) {
+pub fn for_each_load(expr: &Expr, seen: &mut NodeSet, f: &mut LoadVisitor) {
     walk_nodes(expr, seen, &mut |node| {
         if let ExprKind::Load { buffer, indices, mask } = &node.kind {
             f(buffer, indices, mask.as_ref());

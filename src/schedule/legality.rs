@@ -281,7 +281,7 @@ fn count_operations(stage: &crate::te::Stage) -> i128 {
     };
     values.iter().for_each(|value| walk_nodes(value, &mut seen, &mut |_| {}));
     // The store and its index.
-    seen.len() as i128 + 2
+    seen.count() as i128 + 2
 }
 
 /// Checks that each element combines its terms in the order of the source, unless the order cannot

@@ -332,5 +332,5 @@ fn size_of(store: &Store) -> usize {
     for operand in [Some(&store.index), Some(&store.value), store.mask.as_ref()] {
         operand.iter().for_each(|operand| walk_nodes(operand, &mut seen, &mut |_| {}));
     }
-    seen.len()
+    seen.count()
 }

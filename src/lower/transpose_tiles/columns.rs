@@ -142,7 +142,7 @@ fn count_of(mask: &Expr) -> Option<Expr> {
 pub(super) fn count_nodes(stmt: &Stmt) -> usize {
     let mut seen = NodeSet::default();
     for_each_expr(stmt, &mut |expr| walk_nodes(expr, &mut seen, &mut |_| {}));
-    seen.len()
+    seen.count()
 }
 
 /// Replaces loads in statements.
