@@ -299,6 +299,28 @@ impl Target {
     }
 }
 
+/// The targets that have a pass or a directive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Targets {
+    /// All targets.
+    All,
+    /// CPUs.
+    Cpus,
+    /// GPUs.
+    Gpus,
+}
+
+impl Targets {
+    /// Whether `target` is one of them.
+    pub fn contain(self, target: &Target) -> bool {
+        match self {
+            Targets::All => true,
+            Targets::Cpus => !target.is_gpu(),
+            Targets::Gpus => target.is_gpu(),
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;

@@ -649,8 +649,8 @@ fn arrays_of_another_rank_or_with_more_behind_them_are_refused() {
     };
     let four = [0; 16];
     assert_eq!(run(npy("(4,)", &four)).status.code(), Some(0));
-    says(npy("()", &four[..4]), "`a` has 1 dimension, the file 0: shape []");
-    says(npy("(2, 2)", &four), "`a` has 1 dimension, the file 2: shape [2, 2]");
+    says(npy("()", &four[..4]), "but the array in its file has 0");
+    says(npy("(2, 2)", &four), "its file has 2: shape [2, 2]");
     says(npy("(3,)", &four), "more bytes follow the 12 of an array of shape [3]");
     says(npy("(5,)", &four), "truncated: 16 of 20 bytes");
     says(npy("(1000000000000,)", &four), "are free");

@@ -93,3 +93,19 @@ fn a_limit_below_the_stack_is_an_error() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("`tec` needs 1 GiB of address space for its stack"), "{message}");
 }
+
+/// With address space for one stack only, the candidates of `auto` are estimated one by one.
+#[test]
+fn an_automatic_schedule_needs_one_stack() {
+    let build = format!("{} build {MATMUL} --schedule auto -o", env!("CARGO_BIN_EXE_tec"));
+    let dir = tempfile::tempdir().unwrap();
+    let [limited, free] = ["limited", "free"].map(|name| dir.path().join(name).join("m.so"));
+    for path in [&limited, &free] {
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+    }
+    let script =
+        format!("{build} {} && ulimit -v 2000000 && {build} {}", free.display(), limited.display());
+    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(std::fs::read(limited).unwrap() == std::fs::read(free).unwrap());
+}

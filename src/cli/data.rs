@@ -78,7 +78,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
                     Some((_, tensor)) if tensor.shape == shape => tensor.clone(),
                     Some((_, tensor)) => {
                         let text = format!(
-                            "`{}` has shape {shape:?}, the file {:?}",
+                            "`{}` has shape {shape:?}, but the array in its file has {:?}",
                             buffer.name, tensor.shape
                         );
                         return Err(Box::new(Diag::global("E0542", text)));
@@ -107,8 +107,10 @@ fn check_ranks(kernel: &Kernel, given: &Given) -> Result<()> {
         if own != found {
             let plural = if own == 1 { "" } else { "s" };
             let shape = &tensor.shape;
-            let text =
-                format!("`{name}` has {own} dimension{plural}, the file {found}: shape {shape:?}");
+            let text = format!(
+                "`{name}` has {own} dimension{plural}, but the array in its file has {found}: \
+                 shape {shape:?}"
+            );
             return Err(Box::new(Diag::global("E0542", text)));
         }
     }

@@ -17,8 +17,9 @@ pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     let mut reader = BufReader::new(file);
     let header = NpyHeader::from_reader(&mut reader)
         .map_err(|error| wrong(format!("not a NumPy file: {error}")))?;
-    check_dtype(&header, dtype)
-        .map_err(|found| wrong(format!("{what} has element type {dtype}, the file {found}")))?;
+    check_dtype(&header, dtype).map_err(|found| {
+        wrong(format!("`{what}` has element type {dtype}, but the array has {found}"))
+    })?;
     if header.order() == Order::Fortran && header.shape().len() > 1 {
         let diag = wrong("the array is in Fortran order".to_string());
         return Err(Box::new(diag.help("save it with `np.save(path, np.ascontiguousarray(a))`")));

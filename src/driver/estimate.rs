@@ -1,7 +1,7 @@
 //! The cost model's estimates of kernels under schedules.
 
 use super::passes::{PassId, run_pass};
-use super::{Failure, Options, Trace, lower, with_stack};
+use super::{Failure, Options, STACK_BYTES, Trace, lower};
 use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
@@ -9,6 +9,8 @@ use crate::ir::{Kernel, Part};
 use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
 use crate::tune::model::{self, Estimate, MachineModel};
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
 
 /// Lowers a scheduled kernel to what the cost model reads (`tune::model`): with vectors and with
 /// the nests of the SIMD back end outlined. Unrolled loops stay loops, because writing them out
@@ -78,7 +80,8 @@ pub fn estimate_text(
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
 }
 
-/// Estimates a kernel under several schedules, on all cores of this machine.
+/// Estimates a kernel under several schedules, on all cores of this machine. Runs on the calling
+/// thread, which needs the stack of [`super::with_stack`], what the system refuses a thread for.
 pub fn estimate_texts(
     graph: &Graph,
     texts: &[&str],
@@ -87,15 +90,22 @@ pub fn estimate_texts(
     threads: usize,
 ) -> Vec<Result<Estimate, Failure>> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let one = |text: &&str| estimate_text(graph, text, options, machine, threads);
-    let part = |texts: &[&str]| -> Vec<_> { with_stack(|| texts.iter().map(one).collect()) };
-    let part = &part;
+    let estimate = |text: &&str| estimate_text(graph, text, options, machine, threads);
+    let estimate_all = &|texts: &[&str]| texts.iter().map(estimate).collect::<Vec<_>>();
     std::thread::scope(|scope| {
         let parts = texts.chunks(texts.len().div_ceil(cores).max(1));
-        let threads: Vec<_> = parts.map(|texts| scope.spawn(move || part(texts))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Vec<_>>| {
-            thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-        };
-        threads.into_iter().flat_map(join).collect()
+        let spawned = parts.map(|texts| {
+            let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+            (texts, builder.spawn_scoped(scope, move || estimate_all(texts)))
+        });
+        let spawned: Vec<_> = spawned.collect();
+        let finish =
+            |(texts, thread): (_, std::io::Result<ScopedJoinHandle<'_, Vec<_>>>)| match thread
+                .map(ScopedJoinHandle::join)
+            {
+                Ok(result) => result.unwrap_or_else(|payload| resume_unwind(payload)),
+                Err(_) => estimate_all(texts),
+            };
+        spawned.into_iter().flat_map(finish).collect()
     })
 }

@@ -10,7 +10,7 @@ mod trace;
 pub use estimate::{
     estimate_text, estimate_texts, free_layouts, lower_to_estimate, packed_ahead, packed_in_calls,
 };
-pub use passes::{PASSES, Pass, PassId, Targets};
+pub use passes::{PASSES, Pass, PassId};
 pub use trace::{Dump, Failure, Trace, panic_text};
 
 use crate::codegen::ptx::{self, PtxModule};
@@ -94,8 +94,11 @@ impl Options {
     }
 }
 
-/// Runs `work` on a thread with a stack of 1 GiB (committed as used), which is enough for every
-/// recursion over a program that the parser accepts.
+/// The stack of [`with_stack`], committed as used.
+const STACK_BYTES: usize = 1 << 30;
+
+/// Runs `work` on a thread with a stack of 1 GiB, which is enough for every recursion over a
+/// program that the parser accepts.
 ///
 /// # Panics
 /// If the system refuses the stack. See [`try_with_stack`].
@@ -105,7 +108,6 @@ pub fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Like [`with_stack`]; returns the error if the system refuses the stack.
 pub fn try_with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
-    const STACK_BYTES: usize = 1 << 30;
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
         match builder.spawn_scoped(scope, work)?.join() {

@@ -7,7 +7,7 @@ use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::{join_divisions, simplify_kernel};
 use crate::ir::verify::verify_kernel;
 use crate::lower::*;
-use crate::target::Target;
+use crate::target::{Target, Targets};
 
 /// A pass over the loop IR.
 pub struct Pass {
@@ -23,26 +23,10 @@ pub struct Pass {
     pub run: fn(Kernel, &Target) -> Result<Kernel>,
 }
 
-/// The targets that a pass runs for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Targets {
-    /// All targets.
-    All,
-    /// CPUs.
-    Cpus,
-    /// GPUs.
-    Gpus,
-}
-
 impl Pass {
     /// Whether the pass runs for a target at an `--opt`.
     pub fn runs(&self, target: &Target, opt: u8) -> bool {
-        let fits = match self.targets {
-            Targets::All => true,
-            Targets::Cpus => !target.is_gpu(),
-            Targets::Gpus => target.is_gpu(),
-        };
-        fits && opt >= self.opt
+        self.targets.contain(target) && opt >= self.opt
     }
 }
 

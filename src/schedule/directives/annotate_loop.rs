@@ -10,46 +10,34 @@ use crate::schedule::state::{Annotation, AxisId, AxisKind, Schedule};
 pub(super) static UNROLL: Directive = Directive {
     name: "unroll",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("i", ArgKind::Axis)],
     usage: "unroll(i)",
-    run: unroll,
+    run: |schedule, call| annotate(schedule, call, Annotation::Unroll),
     check: None,
 };
-
-fn unroll(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
-    annotate(schedule, call, Annotation::Unroll)
-}
 
 /// `S.vectorize(i)`: runs all iterations at once, one in each lane of a vector.
 pub(super) static VECTORIZE: Directive = Directive {
     name: "vectorize",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("i", ArgKind::Axis)],
     usage: "vectorize(i)",
-    run: vectorize,
+    run: |schedule, call| annotate(schedule, call, Annotation::Vectorize),
     check: None,
 };
-
-fn vectorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
-    annotate(schedule, call, Annotation::Vectorize)
-}
 
 /// `S.parallel(i)`: distributes the iterations over the threads of a CPU.
 pub(super) static PARALLEL: Directive = Directive {
     name: "parallel",
     subject: Subject::Stage,
-    targets: Targets::Cpu,
+    targets: Targets::Cpus,
     params: &[required("i", ArgKind::Axis)],
     usage: "parallel(i)",
-    run: parallel,
+    run: |schedule, call| annotate(schedule, call, Annotation::Parallel),
     check: None,
 };
-
-fn parallel(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
-    annotate(schedule, call, Annotation::Parallel)
-}
 
 /// Annotates the loop of the first argument, which may have no annotation yet (E0324).
 pub(super) fn annotate(

@@ -11,7 +11,7 @@ use crate::schedule::state::{Annotation, Schedule};
 pub(super) static BIND: Directive = Directive {
     name: "bind",
     subject: Subject::Stage,
-    targets: Targets::Gpu,
+    targets: Targets::Gpus,
     params: &[required("i", ArgKind::Axis), required("index", ArgKind::Word)],
     usage: "bind(i, blockIdx.x), bind(i, threadIdx.x) or bind(i, vthread)",
     run: bind,

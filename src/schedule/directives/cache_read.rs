@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 pub(super) static CACHE_READ: Directive = Directive {
     name: "cache_read",
     subject: Subject::Tensor,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("scope", ArgKind::Scope),
         optional("readers", ArgKind::Stages),

@@ -18,7 +18,7 @@ use crate::te::{self, Body};
 pub(super) static CACHE_WRITE: Directive = Directive {
     name: "cache_write",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("scope", ArgKind::Scope), optional("layout", ArgKind::Exprs)],
     usage: "cache_write(local) or cache_write(local, layout=[x // 8, y, x % 8])",
     run: cache_write,

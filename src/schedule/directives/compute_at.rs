@@ -12,7 +12,7 @@ use crate::te::Body;
 pub(super) static COMPUTE_AT: Directive = Directive {
     name: "compute_at",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("stage", ArgKind::Stage), required("axis", ArgKind::AxisOfStage)],
     usage: "compute_at(CONSUMER, axis)",
     run: compute_at,
@@ -41,7 +41,7 @@ fn compute_at(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 pub(super) static COMPUTE_ROOT: Directive = Directive {
     name: "compute_root",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[],
     usage: "compute_root()",
     run: compute_root,
@@ -57,7 +57,7 @@ fn compute_root(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 pub(super) static COMPUTE_INLINE: Directive = Directive {
     name: "compute_inline",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[],
     usage: "compute_inline()",
     run: compute_inline,

@@ -23,7 +23,7 @@ use rustc_hash::FxHashSet;
 pub(super) static CONTRACT: Directive = Directive {
     name: "contract",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("axes", ArgKind::Axes), optional("reassociate", ArgKind::Bool)],
     usage: "contract(k, …) or contract(k, …, reassociate=true)",
     run: contract,

@@ -14,7 +14,7 @@ use crate::schedule::state::{Annotation, Attach, Schedule, StageId};
 pub(super) static DOUBLE_BUFFER: Directive = Directive {
     name: "double_buffer",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[],
     usage: "double_buffer()",
     run: double_buffer,

@@ -14,7 +14,7 @@ use crate::schedule::state::{AxisId, AxisKind, Relation, Schedule, Stage};
 pub(super) static FUSE: Directive = Directive {
     name: "fuse",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("axes", ArgKind::Axes)],
     usage: "fuse(a, b, …) or fuse(*)",
     run: fuse,

@@ -20,7 +20,7 @@ use rustc_hash::FxHashSet;
 pub(super) static MERGE: Directive = Directive {
     name: "merge",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("stage", ArgKind::Stage), optional("reassociate", ArgKind::Bool)],
     usage: "merge(STAGE) or merge(STAGE, reassociate=true)",
     run: merge,

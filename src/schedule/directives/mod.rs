@@ -66,6 +66,7 @@ use super::annotations::StageAnnotation;
 use super::phases::Inference;
 use super::state::{Attach, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result, Span};
+use crate::target::Targets;
 use std::fmt;
 
 /// Every directive, in the order of the language reference.
@@ -131,17 +132,6 @@ pub enum Subject {
     Tensor,
 }
 
-/// The targets that have a directive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Targets {
-    /// All of them.
-    Any,
-    /// CPUs.
-    Cpu,
-    /// GPUs.
-    Gpu,
-}
-
 /// A parameter of a directive.
 pub struct Param {
     /// The keyword.
@@ -194,10 +184,12 @@ const fn optional(name: &'static str, kind: ArgKind) -> Param {
 impl Directive {
     /// Refuses a target that does not have the directive (E0311).
     fn check_target(&self, schedule: &Schedule, span: Span) -> Result<()> {
-        let (needs, group) = match (self.targets, schedule.target.is_gpu()) {
-            (Targets::Any, _) | (Targets::Cpu, false) | (Targets::Gpu, true) => return Ok(()),
-            (Targets::Cpu, true) => ("a CPU", "cpu"),
-            (Targets::Gpu, false) => ("an nvptx", "nvptx"),
+        if self.targets.contain(&schedule.target) {
+            return Ok(());
+        }
+        let (needs, group) = match schedule.target.is_gpu() {
+            true => ("a CPU", "cpu"),
+            false => ("an nvptx", "nvptx"),
         };
         let diag = Diag::new("E0311", span, format!("`{}` needs {needs} target", self.name));
         Err(Box::new(diag.help(format!("write it in a schedule `for {group}`"))))

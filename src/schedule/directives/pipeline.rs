@@ -21,7 +21,7 @@ struct Pipeline(u32);
 pub(super) static PIPELINE: Directive = Directive {
     name: "pipeline",
     subject: Subject::Stage,
-    targets: Targets::Gpu,
+    targets: Targets::Gpus,
     params: &[required("i", ArgKind::Axis), required("stages", ArgKind::Int)],
     usage: "pipeline(i, stages=3)",
     run: pipeline,

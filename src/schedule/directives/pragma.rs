@@ -29,7 +29,7 @@ struct UnrollExplicit(bool);
 pub(super) static PRAGMA: Directive = Directive {
     name: "pragma",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("i", ArgKind::Axis),
         required("name", ArgKind::Word),

@@ -52,7 +52,7 @@ struct Prefetch {
 pub(super) static PREFETCH: Directive = Directive {
     name: "prefetch",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("tensor", ArgKind::Tensor),
         required("i", ArgKind::Axis),

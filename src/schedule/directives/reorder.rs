@@ -12,7 +12,7 @@ use crate::schedule::state::{AxisId, AxisKind, Schedule, Stage};
 pub(super) static REORDER: Directive = Directive {
     name: "reorder",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("axes", ArgKind::Axes), optional("reassociate", ArgKind::Bool)],
     usage: "reorder(a, b, …)",
     run: reorder,

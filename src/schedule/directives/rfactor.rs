@@ -24,7 +24,7 @@ use crate::te::{self, Body, Reduction};
 pub(super) static RFACTOR: Directive = Directive {
     name: "rfactor",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("k", ArgKind::Axis), optional("reassociate", ArgKind::Bool)],
     usage: "rfactor(k) or rfactor(k, reassociate=true)",
     run: rfactor,

@@ -10,7 +10,7 @@ use crate::schedule::state::Schedule;
 pub(super) static SET_SCOPE: Directive = Directive {
     name: "set_scope",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[required("scope", ArgKind::Scope)],
     usage: "set_scope(local)",
     run: set_scope,

@@ -14,7 +14,7 @@ use crate::schedule::state::{AxisId, Factor, Relation, Schedule, Stage, StageId,
 pub(super) static SPLIT: Directive = Directive {
     name: "split",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("i", ArgKind::Axis),
         optional("factor", ArgKind::Int),
@@ -79,7 +79,7 @@ fn split(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 pub(super) static TILE: Directive = Directive {
     name: "tile",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("x", ArgKind::Axis),
         required("y", ArgKind::Axis),

@@ -27,7 +27,7 @@ struct StorageAlign {
 pub(super) static STORAGE_ALIGN: Directive = Directive {
     name: "storage_align",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("i", ArgKind::Axis),
         required("factor", ArgKind::Int),

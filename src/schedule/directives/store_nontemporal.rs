@@ -17,7 +17,7 @@ pub struct StoreNontemporal;
 pub(super) static STORE_NONTEMPORAL: Directive = Directive {
     name: "store_nontemporal",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[],
     usage: "store_nontemporal()",
     run: store_nontemporal,

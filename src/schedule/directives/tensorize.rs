@@ -27,7 +27,7 @@ pub struct Tensorize {
 pub(super) static TENSORIZE: Directive = Directive {
     name: "tensorize",
     subject: Subject::Stage,
-    targets: Targets::Any,
+    targets: Targets::All,
     params: &[
         required("i", ArgKind::Axis),
         required("intrinsic", ArgKind::Word),
