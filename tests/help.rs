@@ -33,6 +33,11 @@ fn every_command_has_examples_and_the_same_sections() {
     assert!(stdout(&["--version"]).starts_with("tec "));
     let overview = stdout(&["--help"]);
     assert!(overview.contains("\nExamples:\n"), "{overview}");
+    let list = overview.split_once("Commands:\n").expect("a list of commands").1;
+    let listed = list.lines().take_while(|line| !line.is_empty());
+    for name in listed.filter_map(|line| line.split_whitespace().next()) {
+        assert!(name == "help" || COMMANDS.contains(&name), "`{name}` is not in COMMANDS");
+    }
     for command in COMMANDS {
         let mut words: Vec<&str> = command.split(' ').collect();
         assert!(overview.contains(&format!("\n  {} ", words[0])), "{command}: {overview}");

@@ -162,6 +162,13 @@ const WINDOW_SECONDS: f64 = 0.002;
 /// Seconds before the windows, in which the clock frequency settles.
 const WARM_UP_SECONDS: f64 = 0.02;
 
+/// Seconds after which no window begins, if [`FEWEST_WINDOWS`] are done: one pass over the array for
+/// main memory can take 0.1 s.
+const MOST_SECONDS: f64 = 0.5;
+
+/// Windows that are measured however long they take.
+const FEWEST_WINDOWS: usize = 3;
+
 impl Machine {
     /// Returns the cost model's machine with the measured numbers.
     pub fn refine(&self, typical: MachineModel) -> MachineModel {
@@ -177,8 +184,12 @@ impl Machine {
         let best = |limit| {
             let mut work = LimitLoop::new(isa, limit, threads);
             work.window(WARM_UP_SECONDS);
-            let rates = (0..WINDOWS).map(|_| work.window(WINDOW_SECONDS));
-            rates.fold(0.0, f64::max)
+            let start = Instant::now();
+            let goes_on = |at: &usize| {
+                *at < FEWEST_WINDOWS || start.elapsed().as_secs_f64() < MOST_SECONDS
+            };
+            let windows = (0..WINDOWS).take_while(goes_on);
+            windows.map(|_| work.window(WINDOW_SECONDS)).fold(0.0, f64::max)
         };
         let levels = sizes(threads).into_iter().enumerate().map(|(at, size)| Level {
             name: size.name,
