@@ -90,11 +90,12 @@ test-slurm:          ## tec tune --runner with a real Slurm on this machine (slu
 	$(CARGO) build
 	tests/slurm/run.sh target/debug/tec
 
-FUNCTIONS := rsqrt exp exp2 log log2 tanh sigmoid erf sin cos tan atan
+FUNCTIONS := rsqrt exp exp2 expm1 log log2 tanh sigmoid erf sin cos tan atan
+STRIDE    ?= 1
 test-exhaustive:     ## every float32 through function F: make test-exhaustive F=exp (all without F)
 	@for f in $(or $(F),$(FUNCTIONS)); do \
-	    TEC_EXHAUSTIVE=$$f $(CARGO) test --release --test suite math::exhaustive -- --nocapture \
-	        || exit 1; \
+	    TEC_EXHAUSTIVE=$$f TEC_STRIDE=$(STRIDE) $(CARGO) test --release --test suite \
+	        math::exhaustive -- --nocapture || exit 1; \
 	done
 
 # The packages of requirements.txt. Debian ships Python without `ensurepip`; there the environment

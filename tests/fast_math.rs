@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The functions with the instruction that each is made of.
-const FUNCTIONS: [(&str, &str); 16] = [
+const FUNCTIONS: [(&str, &str); 17] = [
     ("exp(x[i])", "ex2.approx.f32"),
     ("exp2(x[i])", "ex2.approx.f32"),
     ("log(abs(x[i]))", "lg2.approx.f32"),
@@ -19,6 +19,7 @@ const FUNCTIONS: [(&str, &str); 16] = [
     ("sin(x[i])", "sin.approx.f32"),
     ("cos(x[i])", "cos.approx.f32"),
     ("tan(x[i] * 0.2)", "sin.approx.f32"),
+    ("expm1(x[i])", "fma.rn.f32"),
     ("erf(x[i])", "fma.rn.f32"),
     ("atan(x[i])", "div.full.f32"),
     ("pow(x[i], 3.0)", "lg2.approx.f32"),

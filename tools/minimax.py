@@ -281,8 +281,11 @@ def job(*args, **keywords):
 
 
 JOBS = {
+    "sigmoid32": job(
+        "sigmoid32", 32, expm1_part, rel_expm1, count(5), -HALF_LN2, HALF_LN2, fixed=[0.5]
+    ),
     "expm1_32": job(
-        "expm1_32", 32, expm1_part, rel_expm1, count(5), -HALF_LN2, HALF_LN2, fixed=[0.5]
+        "expm1_32", 32, expm1_part, rel_expm1, count(6), -HALF_LN2, HALF_LN2, fixed=[0.5]
     ),
     "exp2_32": job("exp2_32", 32, exp2_part, rel_exp2, count(6), -0.5, 0.5),
     "exp32": job("exp32", 32, expm1_part, rel_exp, count(5), -HALF_LN2, HALF_LN2),

@@ -308,6 +308,8 @@ pub enum Intrinsic {
     Exp,
     /// 2 to the x.
     Exp2,
+    /// `exp(x) - 1`, without cancellation near 0.
+    Expm1,
     /// Natural logarithm.
     Log,
     /// Base 2 logarithm.
@@ -341,6 +343,7 @@ impl Intrinsic {
             Rsqrt => "rsqrt",
             Exp => "exp",
             Exp2 => "exp2",
+            Expm1 => "expm1",
             Log => "log",
             Log2 => "log2",
             Tanh => "tanh",

@@ -106,9 +106,9 @@ pub fn all_ops() -> Vec<Op> {
     ops
 }
 
-const UNARY_FLOAT: [&str; 17] = [
-    "floor", "ceil", "round", "trunc", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh",
-    "sigmoid", "erf", "sin", "cos", "tan", "atan",
+const UNARY_FLOAT: [&str; 18] = [
+    "floor", "ceil", "round", "trunc", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2",
+    "tanh", "sigmoid", "erf", "sin", "cos", "tan", "atan",
 ];
 
 /// A reducer with the type of its (last) component.

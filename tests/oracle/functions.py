@@ -16,8 +16,8 @@ from .call import shown
 from .program import E, Input, Kernel, Stage, axis, index, var
 from .schedules import Scheduler
 
-BOUNDS = {"exp": 1, "exp2": 1, "log": 1, "log2": 1, "rsqrt": 1, "sigmoid": 1, "tanh": 2, "erf": 2,
-          "sin": 2, "cos": 2, "tan": 2, "atan": 2, "pow": 4}
+BOUNDS = {"exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "rsqrt": 1, "sigmoid": 1, "tanh": 2,
+          "erf": 2, "sin": 2, "cos": 2, "tan": 2, "atan": 2, "pow": 4}
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -37,8 +37,8 @@ def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(special, exact_results, np.power(x, y))
 
 
-FUNCTIONS = {"exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "rsqrt": _rsqrt,
-             "sigmoid": _sigmoid, "tanh": np.tanh, "erf": ERF, "sin": np.sin, "cos": np.cos,
+FUNCTIONS = {"exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
+             "rsqrt": _rsqrt, "sigmoid": _sigmoid, "tanh": np.tanh, "erf": ERF, "sin": np.sin, "cos": np.cos,
              "tan": np.tan, "atan": np.arctan, "pow": _pow}
 
 

@@ -413,7 +413,7 @@ pub const TABLE: &[Hint] = &[
     hint(
         Kernel,
         "E0201 E0109",
-        "<m> expf|logf|sqrtf|tanhf|sinf|cosf|floorf|ceilf|roundf|rsqrtf|erff ( *x )",
+        "<m> expf|expm1f|logf|sqrtf|tanhf|sinf|cosf|floorf|ceilf|roundf|rsqrtf|erff ( *x )",
         "functions have the same name for all types, without an `f`: `exp(x)`, `sqrt(x)`",
     ),
     hint(Kernel, "E0201 E0109", "<m> isnan ( *x )", "write `is_nan({x})`"),

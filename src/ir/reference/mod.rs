@@ -117,6 +117,12 @@ fn special_value(function: Intrinsic, args: &[f64]) -> Option<f64> {
             x if x < -1200.0 => Some(0.0),
             _ => None,
         },
+        Intrinsic::Expm1 => match x {
+            0.0 => Some(x),
+            x if x > 1100.0 => Some(f64::INFINITY),
+            x if x < -100.0 => Some(-1.0),
+            _ => None,
+        },
         Intrinsic::Log | Intrinsic::Log2 => match x {
             0.0 => Some(f64::NEG_INFINITY),
             1.0 => Some(0.0),

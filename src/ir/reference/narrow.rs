@@ -9,6 +9,7 @@ pub fn evaluate(function: Intrinsic, args: &[f64]) -> f64 {
         Intrinsic::Rsqrt => 1.0 / x.sqrt(),
         Intrinsic::Exp => x.exp(),
         Intrinsic::Exp2 => x.exp2(),
+        Intrinsic::Expm1 => x.exp_m1(),
         Intrinsic::Log => x.ln(),
         Intrinsic::Log2 => x.log2(),
         Intrinsic::Tanh => x.tanh(),

@@ -47,6 +47,12 @@ fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> Big
         Intrinsic::Rsqrt => x.sqrt(BITS, NEAREST).reciprocal(BITS, NEAREST),
         Intrinsic::Exp => x.exp(BITS, NEAREST, consts),
         Intrinsic::Exp2 => power(&number(2.0), &x, consts),
+        // `2 sinh(x/2) e^(x/2)` has no cancellation.
+        Intrinsic::Expm1 => {
+            let half = x.mul(&number(0.5), BITS, NEAREST);
+            let sinh = half.sinh(BITS, NEAREST, consts).mul(&number(2.0), BITS, NEAREST);
+            sinh.mul(&half.exp(BITS, NEAREST, consts), BITS, NEAREST)
+        }
         Intrinsic::Log => x.ln(BITS, NEAREST, consts),
         // `log2` of `astro-float` is slow if the result is exact.
         Intrinsic::Log2 => {

@@ -47,7 +47,7 @@ pub struct Reduced<'b> {
     /// `r` without its small part, which is `-n` times the low part of ln 2. Exact.
     pub exact: Value<'b>,
     /// The small part of `r`.
-    tail: Value<'b>,
+    pub tail: Value<'b>,
 }
 
 impl<'b> Reduced<'b> {
@@ -56,7 +56,7 @@ impl<'b> Reduced<'b> {
         Reduced { tail: self.tail + small, ..self }
     }
 
-    /// `e^r - 1 - exact`.
+    /// `e^r - 1 - exact`, of Float64.
     pub fn rest(&self) -> Value<'b> {
         let r = self.exact + self.tail;
         (r * r).fma(r.polynomial(&EXPM1_F64), self.tail)
@@ -68,14 +68,15 @@ pub fn two_step_shift(like: Value<'_>) -> f64 {
     (2 * like.format().bias) as f64
 }
 
-/// Splits a Float64 `x` (bounded, so that `n` fits) into `n ln 2 + r`; the integer is `n + shift`.
+/// Splits `x` (bounded, so that `n` fits) into `n ln 2 + r`; the integer is `n + shift`.
 pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
     let magic = x.format().magic + shift;
     let shifted = x.fma(LOG2_E, magic);
     let n = shifted - magic;
     // Exact: both are multiples of the last bit of the smaller one, and the difference is small.
     let exact = n.fma(-LN_2, x);
-    Reduced { n_bits: shifted.bits(), exact, tail: n * -LN_2_LO }
+    let ln_2_lo = if x.is_f32() { -LN_2_LO_F32 } else { LN_2_LO };
+    Reduced { n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
 }
 
 /// `value * 2^n`, rounded once; the low bits of `n_bits` are `n + two_step_shift`.
@@ -122,7 +123,7 @@ pub const EXP_F32: [f64; 7] =
 const EXP2_F32: [f64; 6] = [LN_2, 0.24022648, 0.0555036, 0.009618506, 0.0013390806, 0.00015326471];
 
 /// `(e^r - 1 - r) / r^2`, error relative to `e^r - 1` 2^-61.618.
-const EXPM1_F64: [f64; 11] = [
+pub const EXPM1_F64: [f64; 11] = [
     0.5,
     0.16666666666666677,
     0.041666666666666685,

@@ -17,6 +17,7 @@ mod builder;
 mod erf;
 mod erf_table;
 mod exp;
+mod expm1;
 mod log;
 mod log_table;
 mod pow;
@@ -90,6 +91,7 @@ impl Ctx {
         let result = match function {
             Intrinsic::Exp => exp::exp(x),
             Intrinsic::Exp2 => exp::exp2(x),
+            Intrinsic::Expm1 => expm1::expm1(x),
             Intrinsic::Log => log::log(x),
             Intrinsic::Log2 => log::log2(x),
             Intrinsic::Rsqrt => rsqrt::rsqrt(x),

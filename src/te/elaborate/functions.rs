@@ -50,7 +50,7 @@ pub enum Takes {
     Singles,
 }
 
-const BUILTINS: [(&str, Builtin); 32] = [
+const BUILTINS: [(&str, Builtin); 33] = [
     ("min", Builtin::Min),
     ("max", Builtin::Max),
     ("clamp", Builtin::Clamp),
@@ -68,6 +68,7 @@ const BUILTINS: [(&str, Builtin); 32] = [
     ("rsqrt", Builtin::Math(Intrinsic::Rsqrt, 1)),
     ("exp", Builtin::Math(Intrinsic::Exp, 1)),
     ("exp2", Builtin::Math(Intrinsic::Exp2, 1)),
+    ("expm1", Builtin::Math(Intrinsic::Expm1, 1)),
     ("log", Builtin::Math(Intrinsic::Log, 1)),
     ("log2", Builtin::Math(Intrinsic::Log2, 1)),
     ("tanh", Builtin::Math(Intrinsic::Tanh, 1)),

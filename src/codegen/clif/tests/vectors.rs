@@ -540,7 +540,8 @@ fn function(f: Intrinsic, dtype: DType, name: String, lanes: Option<u32>) -> Ker
 #[test]
 fn functions_on_vectors_equal_scalars() {
     use Intrinsic::*;
-    let functions = [Exp, Exp2, Log, Log2, Tanh, Sigmoid, Rsqrt, Erf, Sin, Cos, Tan, Atan, Pow];
+    let functions =
+        [Exp, Exp2, Expm1, Log, Log2, Tanh, Sigmoid, Rsqrt, Erf, Sin, Cos, Tan, Atan, Pow];
     for target in Target::all().into_iter().filter(Target::runs_here) {
         let (mut kernels, mut native_ones) = (Vec::new(), Vec::new());
         for (f, dtype) in
