@@ -9,7 +9,7 @@ use tec::ir::{DType, Kernel, interp};
 use tec::lang::load_program;
 use tec::lower::build_loops::{build_loops, build_plain_loops};
 use tec::schedule::directives::{ArgKind, Argument, Call, DIRECTIVES, Value};
-use tec::schedule::{Schedule, Tensor, infer_bounds};
+use tec::schedule::{Schedule, Tensor, infer_bounds, print_tree};
 use tec::target::Target;
 use tec::te::Graph;
 
@@ -306,4 +306,21 @@ fn a_nest_becomes_an_intrinsic() {
     let text = difference(&["C.split j 4", "C.tensorize j_i dot4_i32"]);
     assert_eq!(text, "there is one more loop inside, `j_i`");
     assert_eq!(refused(DOT, &["C.tensorize k dot_i32"]).code, "E0377");
+}
+
+#[test]
+fn a_tree_shows_the_loops_that_stages_share() {
+    let text = "kernel k(n = 8, m = 16) {
+        input A: float32[n, m]
+        output S[i: n, j: m] = A[i, j] + 1.0
+        output T[i: n, j: m] = A[i, j] * 2.0
+        output U[i: n] = A[i, 0]
+    }";
+    let mut schedule = Schedule::new(graph_of(text), &Target::parse("x86-64").unwrap());
+    for line in ["T.compute_with S j", "U.compute_with T i"] {
+        apply(&mut schedule, line).unwrap();
+    }
+    let tree = "S: output float32[8, 16]; T: output float32[8, 16]; U: output float32[8]\n\
+                └─ for i 8\n   ├─ for j 16\n   │  ├─ S\n   │  └─ T\n   └─ U\n";
+    assert_eq!(print_tree(&infer_bounds(schedule).unwrap()), tree);
 }

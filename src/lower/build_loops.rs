@@ -20,9 +20,9 @@ use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
 };
 use crate::schedule::{
-    Annotation, Attach, AxisId, AxisKind, BoundedSchedule, FEW_STEPS, Factor, Guard,
-    PrefetchRegion, Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize,
-    attach_depth, infer_bounds, loop_min, mark_unrolled, needed_iterations, over_loops, strides,
+    Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Schedule, Stage,
+    StageBounds, StageId, StoreNontemporal, Tensorize, attach_depth, fused_groups, group_of,
+    infer_bounds, is_terms_only, loop_extent, loop_min, mark_unrolled, over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -41,7 +41,8 @@ pub fn build_loops(placed: &BoundedSchedule) -> Result<Kernel> {
     let nests = Nests::new(placed);
     let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
     let roots: Vec<StageId> = roots.copied().collect();
-    let mut body = Stmt::Block(roots.iter().map(|id| nests.produce(*id)).collect::<Result<_>>()?);
+    let groups = roots.iter().filter_map(|id| nests.group_ending_with(*id));
+    let mut body = Stmt::Block(groups.map(|group| nests.produce(&group)).collect::<Result<_>>()?);
     for id in roots.iter().rev().filter(|id| !schedule.stage(**id).te.output) {
         body = nests.allocate(*id, body);
     }
@@ -99,35 +100,94 @@ impl<'a> Nests<'a> {
         })
     }
 
-    /// Returns the nest of a stage with all stages that are attached to it.
-    fn produce(&self, id: StageId) -> Result<Stmt> {
-        let stage = self.placed.schedule.stage(id);
-        let bounds = self.placed.of(id);
-        let count = stage.leaves.len();
-        let kind = |at: usize| stage.axis(stage.leaves[at]).kind;
-        let first = (0..count).find(|at| kind(*at) == AxisKind::Reduce).unwrap_or(count);
-        let (start, mut inner) = self.statements(stage, bounds);
-        for at in (first..count).rev() {
-            inner = self.inside(id, stage, bounds, Some(at), inner)?;
-            inner = wrap_loop(stage, bounds, at, inner);
-            inner = self.mark_intrinsic(id, bounds, at, inner)?;
-        }
-        if let Some(start) = start {
-            let start = self.initial_nest(stage, bounds, first, start);
-            inner = Stmt::Block(vec![start, inner]);
-        }
-        for at in (0..first).rev() {
-            inner = self.inside(id, stage, bounds, Some(at), inner)?;
-            inner = wrap_loop(stage, bounds, at, inner);
-            inner = self.mark_intrinsic(id, bounds, at, inner)?;
-        }
-        inner = self.inside(id, stage, bounds, None, inner)?;
-        for (index, var, extent) in bounds.threads.iter().rev() {
+    /// The stages that are computed in one nest with this one, if it is the last of them. They
+    /// stand next to each other in the order.
+    fn group_ending_with(&self, id: StageId) -> Option<Vec<StageId>> {
+        let group = group_of(&self.placed.schedule, id);
+        (group.last() == Some(&id)).then_some(group)
+    }
+
+    /// Returns the nest of a stage, or of stages that share loops, with all attached stages.
+    fn produce(&self, group: &[StageId]) -> Result<Stmt> {
+        let inner = self.shared_nest(group, 0)?;
+        let mut inner = self.inside(group, None, inner)?;
+        // Only GPUs have threads to add, and groups of one stage only.
+        for (index, var, extent) in self.placed.of(group[0]).threads.iter().rev() {
             let kind = ForKind::Thread(*index);
             let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
             inner = Stmt::For { var, min, extent, kind, body: Box::new(inner) };
         }
-        Ok(Stmt::Produce { name: stage.te.name.clone(), body: Box::new(inner) })
+        Ok(self.mark_stages(group, inner))
+    }
+
+    /// Marks the statements that compute stages.
+    fn mark_stages(&self, stages: &[StageId], body: Stmt) -> Stmt {
+        let name = |id: &StageId| &self.placed.schedule.stage(*id).te.name[..];
+        let names: Vec<&str> = stages.iter().map(name).collect();
+        Stmt::Produce { name: names.join(", "), body: Box::new(body) }
+    }
+
+    /// Returns the loops from `at` inwards of stages that share all loops around it.
+    fn shared_nest(&self, stages: &[StageId], at: usize) -> Result<Stmt> {
+        let schedule = &self.placed.schedule;
+        if let [id] = stages {
+            return self.nest(*id, at);
+        }
+        let mut nests = Vec::new();
+        for group in fused_groups(schedule, stages, at) {
+            if let [id] = group[..] {
+                let mut part = self.nest(id, at)?;
+                if at == schedule.stage(id).leaves.len() {
+                    part = wrap_terms(self.placed.of(id), part);
+                }
+                nests.push(self.mark_stages(&[id], part));
+                continue;
+            }
+            let mut body = self.shared_nest(&group, at + 1)?;
+            body = self.inside(&group, Some(at), body)?;
+            let (first, others) = group.split_first().expect("a group has stages");
+            for id in others {
+                let stage = schedule.stage(*id);
+                body = mark_unrolled(stage, stage.leaves[at], body);
+            }
+            body = wrap_loop(schedule.stage(*first), self.placed.of(*first), at, body);
+            for id in &group {
+                let (stage, bounds) = (schedule.stage(*id), self.placed.of(*id));
+                if let (Some(start), _) = self.statements(stage, bounds)
+                    && first_reduction(stage) == at
+                {
+                    let start = self.initial_nest(stage, bounds, at, start);
+                    nests.push(self.mark_stages(&[*id], start));
+                }
+            }
+            nests.push(body);
+        }
+        Ok(Stmt::Block(nests))
+    }
+
+    /// Returns the loops of a stage from `outer` inwards.
+    fn nest(&self, id: StageId, outer: usize) -> Result<Stmt> {
+        let stage = self.placed.schedule.stage(id);
+        let bounds = self.placed.of(id);
+        let count = stage.leaves.len();
+        let first = first_reduction(stage);
+        let (start, mut inner) = self.statements(stage, bounds);
+        for at in (first.max(outer)..count).rev() {
+            inner = self.inside(&[id], Some(at), inner)?;
+            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.mark_intrinsic(id, bounds, at, inner)?;
+        }
+        // The start values stand around the outermost reduction loop.
+        if let Some(start) = start.filter(|_| outer <= first) {
+            let start = self.initial_nest(stage, bounds, first, start);
+            inner = Stmt::Block(vec![start, inner]);
+        }
+        for at in (outer..first).rev() {
+            inner = self.inside(&[id], Some(at), inner)?;
+            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.mark_intrinsic(id, bounds, at, inner)?;
+        }
+        Ok(inner)
     }
 
     /// Marks the nest of loop `at` if `tensorize` names that loop, after checking that it is the
@@ -171,16 +231,12 @@ impl<'a> Nests<'a> {
         })
     }
 
-    /// Returns the body of the loop at `depth`: the stages attached there, then `inner`, all under
-    /// the guards of that depth.
-    fn inside(
-        &self,
-        id: StageId,
-        stage: &Stage,
-        bounds: &StageBounds,
-        depth: Option<usize>,
-        inner: Stmt,
-    ) -> Result<Stmt> {
+    /// Returns the body of the loop at `depth`, which `group` shares: the stages attached there,
+    /// then `inner`, all under the guards of that depth.
+    fn inside(&self, group: &[StageId], depth: Option<usize>, inner: Stmt) -> Result<Stmt> {
+        let schedule = &self.placed.schedule;
+        // Stages that share a loop have the same guards there.
+        let bounds = self.placed.of(group[0]);
         let innermost_guards =
             bounds.guards.iter().rev().filter(|g| g.innermost && g.depth == depth);
         let mut body = innermost_guards.fold(inner, |body, guard| Stmt::If {
@@ -189,21 +245,32 @@ impl<'a> Nests<'a> {
             otherwise: None,
         });
         let ahead = self.placed.prefetches.iter();
-        let ahead = ahead.filter(|ask| (ask.stage, Some(ask.depth)) == (id, depth));
+        let ahead = ahead.filter(|ask| group.contains(&ask.stage) && Some(ask.depth) == depth);
         let mut ahead: Vec<Stmt> = ahead.map(|ask| self.prefetch(ask)).collect();
         if !ahead.is_empty() {
             ahead.push(body);
             body = Stmt::Block(ahead);
         }
-        let attached = self.attached.get(&id).map_or(&[][..], |attached| attached);
-        for (_, id) in attached.iter().rev().filter(|(at, _)| *at == depth) {
-            body = self.allocate(*id, Stmt::Block(vec![self.produce(*id)?, body]));
+        let attached = group.iter().filter_map(|id| self.attached.get(id)).flatten();
+        let attached = attached.filter(|(at, _)| *at == depth).map(|(_, id)| *id);
+        let mut attached: Vec<StageId> = attached.collect();
+        if group.len() > 1 {
+            // A stage may read one that is attached to another stage of the group.
+            attached.sort_by_key(|id| schedule.order.iter().position(|other| other == id));
         }
-        // A guard of a reduction axis that depends on no loop skips terms, not initial values.
-        let innermost = depth == stage.leaves.len().checked_sub(1);
+        for id in attached.into_iter().rev() {
+            if let Some(produced) = self.group_ending_with(id) {
+                body = Stmt::Block(vec![self.produce(&produced)?, body]);
+                for id in produced.iter().rev() {
+                    body = self.allocate(*id, body);
+                }
+            }
+        }
+        // Where several stages share a loop, each has such guards at its own innermost loop.
+        let stage = schedule.stage(group[0]);
+        let innermost = group.len() == 1 && depth == stage.leaves.len().checked_sub(1);
         for guard in bounds.guards.iter().rev().filter(|guard| !guard.innermost) {
-            let terms_only = guard.depth.is_none() && guard.kind == AxisKind::Reduce;
-            if if terms_only { innermost } else { guard.depth == depth } {
+            if if is_terms_only(guard) { innermost } else { guard.depth == depth } {
                 let cond = guard.cond.clone();
                 body = Stmt::If { cond, then: Box::new(body), otherwise: None };
             }
@@ -344,6 +411,22 @@ fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer 
     Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, how)
 }
 
+/// The place of the outermost reduction loop; the number of loops if there is none.
+fn first_reduction(stage: &Stage) -> usize {
+    let is_reduction = |leaf: &AxisId| stage.axis(*leaf).kind == AxisKind::Reduce;
+    stage.leaves.iter().position(is_reduction).unwrap_or(stage.leaves.len())
+}
+
+/// `update` under the guards that skip terms and depend on no loop.
+fn wrap_terms(bounds: &StageBounds, update: Stmt) -> Stmt {
+    let guards = bounds.guards.iter().rev().filter(|guard| is_terms_only(guard));
+    guards.fold(update, |body, guard| Stmt::If {
+        cond: guard.cond.clone(),
+        then: Box::new(body),
+        otherwise: None,
+    })
+}
+
 fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt {
     let leaf = stage.leaves[at];
     let body = mark_unrolled(stage, leaf, body);
@@ -355,26 +438,9 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
         Some((Annotation::Parallel, _)) => ForKind::Parallel,
         Some((Annotation::Thread(index), _)) => ForKind::Thread(index),
     };
-    let extent = match kind {
-        ForKind::Serial | ForKind::Parallel => needed_extent(stage, bounds, leaf),
-        _ => bounds.extents[leaf.0].clone(),
-    };
+    let extent = loop_extent(stage, bounds, leaf);
     let (var, min) = (axis.var.clone(), loop_min(stage, leaf));
     Stmt::For { var, min, extent, kind, body: Box::new(body) }
-}
-
-/// The extent of a loop without the iterations that are outside of the domain: `nparts=64` of 40
-/// elements makes 40 parts, and `factor=` may be larger than the whole.
-fn needed_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
-    let extent = bounds.extents[leaf.0].clone();
-    let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
-    let Some((needed, factor)) = needed else { return extent };
-    let needed = simplify_expr(&needed, &Facts::new());
-    let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);
-    match factor {
-        Factor::Inner(_) if few && needed.as_int().is_none() => extent,
-        _ => needed,
-    }
 }
 
 /// `body` under the guards of data axes that `stands` selects.

@@ -11,6 +11,7 @@ use super::region::{Interval, IntervalEvaluator};
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
 use super::threads::is_private;
 use crate::ir::arith::Facts;
+use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{any_expr, mentions, substitute, walk_expr};
 use crate::ir::{BinOp, Expr, ExprKind, Scope, ThreadIndex, UnOp, Var};
@@ -56,6 +57,21 @@ pub struct Guard {
     pub kind: AxisKind,
     /// Whether it stands around the statement only, not around stages attached to that loop.
     pub innermost: bool,
+}
+
+impl Guard {
+    /// The condition as it is printed, without the mark of likely ones.
+    pub(super) fn text(&self) -> String {
+        print_expr(match &self.cond.kind {
+            ExprKind::Unary(UnOp::Likely, cond) => cond,
+            _ => &self.cond,
+        })
+    }
+}
+
+/// Whether a guard of a reduction axis depends on no loop: it skips terms, not initial values.
+pub fn is_terms_only(guard: &Guard) -> bool {
+    guard.depth.is_none() && guard.kind == AxisKind::Reduce
 }
 
 /// The loop of the consumer, as an index into its leaves, at whose beginning an attached stage is
@@ -436,7 +452,7 @@ fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Opt
 }
 
 /// Up to so many idle iterations, a constant extent is better than a smaller variable one.
-pub const FEW_STEPS: i128 = 65_536;
+const FEW_STEPS: i128 = 65_536;
 
 /// The extent of every axis, given the shape of the region. Parts of a split that are split again
 /// or fused can have constant extents far beyond the axis. If that costs [`FEW_STEPS`] idle
@@ -506,6 +522,24 @@ fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -
     extents
 }
 
+/// The extent of a loop as it is built. If its iterations run one by one, those outside of the
+/// domain are left out: `nparts=64` of 40 elements makes 40 parts, and `factor=` may be larger than
+/// the whole.
+pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
+    let extent = bounds.extents[leaf.0].clone();
+    if !matches!(stage.axis(leaf).annotation, None | Some((Annotation::Parallel, _))) {
+        return extent;
+    }
+    let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
+    let Some((needed, factor)) = needed else { return extent };
+    let needed = simplify_expr(&needed, &Facts::new());
+    let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);
+    match factor {
+        Factor::Inner(_) if few && needed.as_int().is_none() => extent,
+        _ => needed,
+    }
+}
+
 /// The step of the outer part of a split, whose inner part has the extent `inner`.
 pub(super) fn step_of(factor: Factor, inner: &Expr) -> Expr {
     match factor {
@@ -516,7 +550,7 @@ pub(super) fn step_of(factor: Factor, inner: &Expr) -> Expr {
 
 /// The number of iterations of `axis` that are not idle, and the factor of its split; `None` if no
 /// split gave it a constant extent that may be larger.
-pub fn needed_iterations(
+pub(super) fn needed_iterations(
     relations: &[Relation],
     extents: &[Expr],
     axis: AxisId,

@@ -4,6 +4,7 @@
 //! directives themselves check what names and kinds of axes tell.
 
 use super::bounds::{StageBounds, attach_depth, is_vectorized, needed_iterations, step_of};
+use super::fused::share_loop;
 use super::phases::BoundedSchedule;
 use super::reads::Reads;
 use super::state::{
@@ -82,7 +83,8 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
     ))))
 }
 
-/// The inside of a loop of a stage; of all its loops if `depth` is `None`.
+/// The inside of a loop of a stage; of all its loops if `depth` is `None`. The stages that share
+/// the loop belong to it.
 pub(super) struct AttachPoint<'a> {
     pub(super) schedule: &'a Schedule,
     pub(super) stage: StageId,
@@ -92,10 +94,11 @@ pub(super) struct AttachPoint<'a> {
 impl AttachPoint<'_> {
     /// Whether it encloses the code of a stage, or the start values of its reduction if `initial`.
     pub(super) fn encloses(&self, reader: StageId, initial: bool) -> bool {
-        let target = self.schedule.stage(self.stage);
-        if reader == self.stage {
-            let reduce = |leaf: &AxisId| target.axis(*leaf).kind == AxisKind::Reduce;
-            let first = target.leaves.iter().position(reduce);
+        let shares = |id| share_loop(self.schedule, id, self.stage, self.depth.unwrap_or(0));
+        if shares(reader) {
+            let stage = self.schedule.stage(reader);
+            let reduce = |leaf: &AxisId| stage.axis(*leaf).kind == AxisKind::Reduce;
+            let first = stage.leaves.iter().position(reduce);
             return !initial || first.is_none_or(|first| self.depth < Some(first));
         }
         let mut child = reader;
@@ -104,8 +107,8 @@ impl AttachPoint<'_> {
             let Attach::At { stage, axis, .. } = self.schedule.stage(child).attach else {
                 return false;
             };
-            if stage == self.stage {
-                return attach_depth(target, axis) >= self.depth;
+            if shares(stage) {
+                return attach_depth(self.schedule.stage(stage), axis) >= self.depth;
             }
             child = stage;
         }

@@ -12,6 +12,7 @@ mod constants;
 mod derived_stage;
 pub mod directives;
 mod evaluate;
+mod fused;
 mod inline;
 mod layout;
 mod legality;
@@ -27,12 +28,13 @@ mod tree;
 
 pub use annotations::StageAnnotation;
 pub use bounds::{
-    FEW_STEPS, Guard, Loop, StageBounds, attach_depth, loop_min, needed_iterations, over_loops,
+    Guard, Loop, StageBounds, attach_depth, is_terms_only, loop_extent, loop_min, over_loops,
 };
 pub use directives::prefetch::PrefetchRegion;
 pub use directives::store_nontemporal::StoreNontemporal;
 pub use directives::{Tensorize, mark_unrolled, strides};
 pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
+pub use fused::{fused_groups, group_of};
 pub(crate) use inline::inline_stages;
 pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{Free, Request, prepack_free, prepack_kernels};

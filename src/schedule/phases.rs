@@ -9,7 +9,7 @@ use super::directives::prefetch::{PrefetchRegion, prefetch_regions};
 use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
-use super::{inline, legality, threads};
+use super::{fused, inline, legality, threads};
 use crate::diag::Result;
 use crate::ir::Part;
 use crate::ir::arith::Facts;
@@ -52,6 +52,7 @@ const PHASES: &[Phase] = &[
     inline_stages,
     share_thread_variables,
     find_reads,
+    fuse_nests,
     check_attachments,
     check_launch_stages,
     assign_pipelines,
@@ -100,6 +101,14 @@ fn share_thread_variables(inference: &mut Inference) -> Result<()> {
 fn find_reads(inference: &mut Inference) -> Result<()> {
     inference.reads = Reads::of(&inference.bounded.schedule);
     Ok(())
+}
+
+/// Checks the stages that `compute_with` puts into one nest.
+///
+/// Before: `T.compute_with(S, i)`, both with a loop `i`. After: `S` and `T` are independent and
+/// next to each other in the order, and their shared loops have one variable (E0345, E0346).
+fn fuse_nests(inference: &mut Inference) -> Result<()> {
+    fused::check_groups(&mut inference.bounded.schedule, &inference.reads)
 }
 
 /// Checks that each attached stage is attached to a loop that encloses all its readers.
@@ -159,7 +168,7 @@ fn place_thread_guards(inference: &mut Inference) -> Result<()> {
 /// Runs the legality check of each annotation's directive.
 ///
 /// Before: any annotations. After: `double_buffer`, `store_nontemporal` and the others stand where
-/// they can be implemented (E0372, E0373, E0379, E0390).
+/// they can be implemented (E0347, E0348, E0372, E0373, E0379, E0390).
 fn check_annotations(inference: &mut Inference) -> Result<()> {
     let schedule = &inference.bounded.schedule;
     schedule.checked(directives::check_annotations(inference))

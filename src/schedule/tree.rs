@@ -12,18 +12,20 @@
 //! ```
 
 use super::bounds::attach_depth;
+use super::fused::{fused_groups, group_of};
 use super::phases::BoundedSchedule;
 use super::state::{Annotation, Attach, AxisKind, Stage, StageId};
 use crate::ir::print::print_expr;
-use crate::ir::{ExprKind, UnOp};
 
 /// Prints the tree of a kernel's stages in order of computation, inlined ones at the end.
 pub fn print_tree(bounded: &BoundedSchedule) -> String {
     let schedule = &bounded.schedule;
     let mut out = String::new();
     for id in schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root) {
-        out.push_str(&format!("{}\n", head(bounded, *id)));
-        draw(&loops(bounded, *id, None), "", &mut out);
+        if let Some(group) = group_ending_with(bounded, *id) {
+            out.push_str(&format!("{}\n", heads(bounded, &group)));
+            draw(&inside(bounded, &group, None), "", &mut out);
+        }
     }
     for stage in &schedule.stages {
         if matches!(stage.attach, Attach::Inline { .. }) {
@@ -54,27 +56,58 @@ fn head(bounded: &BoundedSchedule, id: StageId) -> String {
     format!("{name}: {output}{}[{}]{scope}", types.join(", "), shape.join(", "))
 }
 
-/// The lines inside a loop of a stage, or around all its loops: attached stages, then the next
-/// loop.
-fn loops(bounded: &BoundedSchedule, id: StageId, depth: Option<usize>) -> Vec<Node> {
+/// The stages that share loops with a stage, if it is the last of them.
+fn group_ending_with(bounded: &BoundedSchedule, id: StageId) -> Option<Vec<StageId>> {
+    let group = group_of(&bounded.schedule, id);
+    (group.last() == Some(&id)).then_some(group)
+}
+
+/// The line of stages that share loops: `Low: output float32[8]; High: output float32[8]`.
+fn heads(bounded: &BoundedSchedule, group: &[StageId]) -> String {
+    let heads: Vec<String> = group.iter().map(|id| head(bounded, *id)).collect();
+    heads.join("; ")
+}
+
+/// The lines inside a loop that `group` shares, or around all its loops: attached stages, then the
+/// next loops.
+fn inside(bounded: &BoundedSchedule, group: &[StageId], depth: Option<usize>) -> Vec<Node> {
     let schedule = &bounded.schedule;
-    let stage = schedule.stage(id);
     let mut nodes = Vec::new();
     for other in schedule.order.iter().copied() {
         let Attach::At { stage: consumer, axis, .. } = schedule.stage(other).attach else {
             continue;
         };
-        if consumer == id && attach_depth(stage, axis) == depth {
-            let inside = loops(bounded, other, None);
-            nodes.push(Node { line: head(bounded, other), inside });
+        let here = attach_depth(schedule.stage(consumer), axis) == depth;
+        if here
+            && group.contains(&consumer)
+            && let Some(others) = group_ending_with(bounded, other)
+        {
+            let inside = inside(bounded, &others, None);
+            nodes.push(Node { line: heads(bounded, &others), inside });
         }
     }
-    let next = depth.map_or(0, |depth| depth + 1);
-    if next < stage.leaves.len() {
-        let inside = loops(bounded, id, Some(next));
-        nodes.push(Node { line: loop_line(bounded, id, stage, next), inside });
-    }
+    nodes.extend(loops(bounded, group, depth.map_or(0, |depth| depth + 1)));
     nodes
+}
+
+/// The loops of stages from the one at `at` inwards; those that they do not share stand below the
+/// name of their stage.
+fn loops(bounded: &BoundedSchedule, group: &[StageId], at: usize) -> Vec<Node> {
+    let schedule = &bounded.schedule;
+    let line = |id: StageId| loop_line(bounded, id, schedule.stage(id), at);
+    if let [id] = group {
+        let ends = at == schedule.stage(*id).leaves.len();
+        let node = || Node { line: line(*id), inside: inside(bounded, group, Some(at)) };
+        return if ends { Vec::new() } else { vec![node()] };
+    }
+    let parts = fused_groups(schedule, group, at).into_iter().map(|part| match part[..] {
+        [id] => {
+            let name = schedule.stage(id).te.name.clone();
+            Node { line: name, inside: loops(bounded, &[id], at) }
+        }
+        _ => Node { line: line(part[0]), inside: inside(bounded, &part, Some(at)) },
+    });
+    parts.collect()
 }
 
 /// `parallel xo 13, if xo*8 + xi < 100`.
@@ -94,11 +127,7 @@ fn loop_line(bounded: &BoundedSchedule, id: StageId, stage: &Stage, at: usize) -
         line.push_str(", reduction");
     }
     for guard in bounds.guards.iter().filter(|guard| guard.depth == Some(at)) {
-        let cond = match &guard.cond.kind {
-            ExprKind::Unary(UnOp::Likely, cond) => cond,
-            _ => &guard.cond,
-        };
-        line.push_str(&format!(", if {}", print_expr(cond)));
+        line.push_str(&format!(", if {}", guard.text()));
     }
     line
 }

@@ -265,6 +265,32 @@ class Scheduler:
                  s.needs() + p.needs(loop))
         return loop
 
+    def compute_with(self, s: Model) -> None:
+        """`S.compute_with` another stage, whose loops often get the same directives first."""
+        others = [x for x in self.stages.values() if x is not s and x.attached == s.attached]
+        def same(x: Model) -> int:
+            pairs = zip(x.loops, s.loops)
+            return next((i for i, (a, b) in enumerate(pairs)
+                         if (a.reduces, a.size) != (b.reduces, b.size)),
+                        min(len(x.loops), len(s.loops)))
+        alike = [x for x in others if same(x)]
+        if not alike:
+            return
+        host = self.rng.choice(alike)
+        at = self.rng.randrange(same(host))
+        if self.rng.random() < 0.4 and host.loops[0].free and s.loops[0].free:
+            factor = self.rng.choice(FACTORS)
+            for x in (host, s):
+                self.split(x, x.loops[0], "factor", factor, "")
+                if self.rng.random() < 0.9:
+                    x.loops[0].free = False
+                    self.add("parallel", f"{x.name}.parallel({x.loops[0].name})", (),
+                             x.needs(x.loops[0]))
+        loop = host.loops[at]
+        loop.free = False
+        self.add("compute_with", f"{s.name}.compute_with({host.name}, {loop.name})", (),
+                 s.needs() + host.needs(loop))
+
     def compute_inline(self, s: Model) -> None:
         """`S.compute_inline`, sometimes undone."""
         if s.output or s.fn:
@@ -461,8 +487,8 @@ class Scheduler:
         late = [self.split, self.tile, self.fuse, self.reorder, self.unroll, self.vectorize,
                 self.parallel, self.pragma, self.compute_at, self.compute_root,
                 self.storage_align, self.double_buffer, self.prefetch, self.store_nontemporal,
-                self.set_scope, self.statement]
-        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3]
+                self.set_scope, self.statement, self.compute_with]
+        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3, 3]
         for _ in range(rng.choice((0, 0, 1, 1, 2))):
             self.step(rng.choices(early, weights)[0])
         for _ in range(rng.choice((1, 2, 3, 4, 5, 7))):

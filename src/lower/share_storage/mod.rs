@@ -160,6 +160,8 @@ impl ElementwiseSearch<'_> {
                 });
                 indices.iter().for_each(|index| self.refuse_reads(index));
             }
+            // Loops that compute both, as `compute_with` makes them, need both memories.
+            Stmt::Store { buffer, .. } if buffer == self.old => self.fits = false,
             Stmt::For { var, min, extent, body, .. } => {
                 self.fits &= min.as_int() == Some(0);
                 self.refuse_reads(extent);

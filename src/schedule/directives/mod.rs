@@ -12,16 +12,39 @@
 //!      struct of this file, which [`Stage::annotations_of`] gives to the phase or pass that
 //!      implements it. The loop that an annotation names can no longer be split, and an inlined
 //!      stage with an annotation is refused (E0379). `check` runs for each annotation when all
-//!      bounds are known.
+//!      bounds are known. A directive that names a loop of another stage annotates that stage too,
+//!      so that the loop stays (`compute_with`); `compute_at` is found by
+//!      [`Schedule::attached_to`].
+//!    - Later directives may still change the loops and places, so `run` checks only what cannot
+//!      change, and `check` or a phase the rest. A check whose absence would give wrong results
+//!      goes through [`Schedule::checked`]: the fuzzer leaves it out to see that it is needed.
 //! 2. Add `mod name;` and `&name::NAME` below.
-//! 3. Implement the annotation where its loops are built (`lower::build_loops`), or as a phase of
-//!    `schedule::phases` if it changes bounds. A check of extents that concerns all loops belongs
-//!    to `schedule::legality`. Directives that change only the state need no such step.
-//! 4. Document it in a table of `docs/SCHEDULES.md`; a new error code needs a page in
-//!    `docs/errors`.
-//! 5. Test it: goldens in `tests/golden/lower` (the loops), `tests/golden/run` (the result) and
-//!    `tests/golden/error` (each refusal); a generator in `tests/fuzz/schedule` with a line of its
-//!    `KINDS`, so that random programs use the directive.
+//! 3. Implement the annotation where it takes effect. Directives that change only the state need no
+//!    such step.
+//!    - Loops of one stage: `lower::build_loops`.
+//!    - Regions, places or the order of stages: a phase of `schedule::phases`. It may use what
+//!      earlier phases made: expressions without inlined stages, the reads between stages, and
+//!      (after `bound_stages`) regions, extents and guards. `check` runs after `bound_stages`.
+//!    - A check of extents that concerns all loops: `schedule::legality`.
+//!    - A change of where or with what a stage is computed: also `legality::AttachPoint` (which
+//!      readers a loop encloses), `lower::build_loops` (`Nests`), `schedule::tree`
+//!      (`--schedule-tree`), `schedule::prepack::flow` (which stages are packed together), and the
+//!      passes whose documentation assumes one nest for each stage, as `share_storage` did.
+//! 4. Document it in `docs/SCHEDULES.md`, in a table or with an example; a new term in
+//!    `docs/GLOSSARY.md`; a line in `docs/CHANGELOG.md`. A new error code is the next free number
+//!    of its group in `docs/errors` and needs a page there: a heading, the rule, a program that is
+//!    refused with the code, the way out.
+//! 5. Test it.
+//!    - Goldens (`tests/golden.rs` explains their lines): `tests/golden/lower/NAME.te` (the loops),
+//!      `tests/golden/run/NAME.te` (the result), `tests/golden/error/schedule_NAME.te` (each
+//!      refusal). A pass that the directive made you change gets one in its own folder.
+//!    - The fuzzer, `tests/fuzz/schedule/mod.rs`: a line of `KINDS`, of the weights in `any_kind`
+//!      and of the `match` in `step`, and a generator that keeps the model of stages and loops up
+//!      to date. Each kind must occur in 5 % of the legal schedules, so a generator makes the loops
+//!      that the directive asks for. A code whose refusals are all necessary joins `CHECKS` in
+//!      `tests/fuzz/run.rs`.
+//!    - The oracle: a method of `Scheduler` in `tests/oracle/schedules.py`, listed in `random`.
+//!    - Break the implementation and each check on purpose, and see a golden or the fuzzer fail.
 //!
 //! The parser, the "did you mean" of messages, the checks of targets (E0311) and arguments (E0308,
 //! E0309) follow from the table.
@@ -31,6 +54,8 @@
 //! [`Stage::attach`]: super::state::Stage::attach
 //! [`Stage::annotate`]: super::state::Stage::annotate
 //! [`Stage::annotations_of`]: super::state::Stage::annotations_of
+//! [`Schedule::attached_to`]: super::state::Schedule::attached_to
+//! [`Schedule::checked`]: super::state::Schedule::checked
 
 mod algebra;
 mod annotate_loop;
@@ -40,6 +65,7 @@ mod cache_read;
 mod cache_write;
 mod call;
 mod compute_at;
+pub(super) mod compute_with;
 mod contract;
 mod double_buffer;
 mod fuse;
@@ -82,6 +108,7 @@ pub static DIRECTIVES: &[&Directive] = &[
     &compute_at::COMPUTE_AT,
     &compute_at::COMPUTE_INLINE,
     &compute_at::COMPUTE_ROOT,
+    &compute_with::COMPUTE_WITH,
     &storage_align::STORAGE_ALIGN,
     &double_buffer::DOUBLE_BUFFER,
     &store_nontemporal::STORE_NONTEMPORAL,

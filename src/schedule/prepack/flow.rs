@@ -4,6 +4,7 @@ use super::{loads, tensor};
 use crate::diag::{Diag, Result};
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, Var};
+use crate::schedule::fused::group_of;
 use crate::schedule::state::{Attach, Origin, Schedule, StageId};
 use crate::te::{Body, Input};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -63,7 +64,8 @@ impl Flow {
         for id in schedule.order.iter().rev() {
             let root = match schedule.stage(*id).attach {
                 Attach::At { stage, .. } => roots[&stage],
-                _ => *id,
+                // Stages that share loops are packed together.
+                _ => *group_of(schedule, *id).last().expect("itself"),
             };
             roots.insert(*id, root);
         }
@@ -153,7 +155,16 @@ impl Flow {
         let mut stages: Vec<StageId> = reader.stages.difference(alone).copied().collect();
         stages.sort_unstable();
         others.extend(stages.iter().map(|id| format!("`{}`", schedule.stage(*id).te.name)));
+        let group = group_of(schedule, reader.id);
+        let partner = group.iter().find(|id| **id != reader.id);
         let diag = match stage.attach {
+            Attach::Root if partner.is_some() && others.is_empty() => {
+                let partner = partner.map_or("", |id| &schedule.stage(*id).te.name);
+                let text = format!("`{read}`, a copy of `{name}`, shares loops with `{partner}`");
+                refuse(schedule, reader.id, text)
+                    .note("a prepacked tensor is computed as a whole, before the call")
+                    .help("leave out the `compute_with`")
+            }
             Attach::At { stage: consumer, span, .. } if others.is_empty() => {
                 let consumer = &schedule.stage(consumer).te.name;
                 let text =

@@ -5,6 +5,7 @@ mod attach;
 mod loops;
 mod stages;
 mod threads;
+mod together;
 
 use crate::tree::{Line, Node, Program, ScheduleText};
 use rand::{RngExt, SeedableRng};
@@ -34,6 +35,7 @@ pub const KINDS: &[&str] = &[
     "compute_at",
     "compute_inline",
     "compute_root",
+    "compute_with",
     "auto_inline_injective",
     "cache_write",
     "cache_read",
@@ -136,6 +138,8 @@ struct Stage {
     kept: bool,
     /// Where a GPU stores it, if a directive said so.
     scope: Option<&'static str>,
+    /// The stage whose loops it shares.
+    host: Option<usize>,
 }
 
 struct Model {
@@ -168,7 +172,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let mut kinds = wishes(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
-    if kinds.contains(&"alias of the kernel") || model.chance(75) {
+    if kinds.contains(&"alias of the kernel") || model.chance(95) {
         model.call_by_aliases(program);
     }
     if kinds.contains(&"for TARGET") || model.chance(10) {
@@ -327,6 +331,7 @@ impl Model {
                 fresh: true,
                 kept: false,
                 scope: None,
+                host: None,
             });
         }
     }
@@ -395,6 +400,7 @@ impl Model {
             ("compute_at", 14),
             ("compute_inline", 4),
             ("compute_root", 2),
+            ("compute_with", 4),
             ("cache_write", 2),
             ("cache_read", 3),
             ("layout=", 1),
@@ -446,6 +452,7 @@ impl Model {
             "compute_at" => self.compute_at(),
             "compute_inline" => self.compute_inline(),
             "compute_root" => self.compute_root(),
+            "compute_with" => self.compute_with(),
             "auto_inline_injective" => self.auto_inline(),
             "cache_write" => self.cache_write(),
             "cache_read" => self.cache_read(false),

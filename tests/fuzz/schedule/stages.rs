@@ -51,6 +51,11 @@ impl Model {
             {
                 *at += 1;
             }
+            if let Some(host) = &mut other.host
+                && *host >= stage
+            {
+                *host += 1;
+            }
         }
     }
 
@@ -135,6 +140,7 @@ impl Model {
                 fresh: true,
                 kept: layout,
                 scope: self.gpu.then_some(scope),
+                host: None,
             },
         );
         self.shift_places(first);
@@ -188,7 +194,7 @@ impl Model {
         new.rank += 1;
         new.loops = data;
         (new.name, new.output, new.touched) = (name.clone(), false, true);
-        (new.pinned, new.dot) = (false, false);
+        (new.pinned, new.dot, new.host) = (false, false, None);
         new.fresh = true;
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);

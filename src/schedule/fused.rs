@@ -1,0 +1,267 @@
+//! Stages that share loops: the groups that `compute_with` makes.
+//!
+//! Before: `T.compute_with(S, i)`, two nests: `for i { S }  for i' { T }`.
+//! After: `S` and `T` are one group and have one variable for `i`; `lower::build_loops` makes one
+//! nest: `for i { S T }`. In each iteration, the stages run in their order of computation.
+//!
+//! No stage of a group depends on another one, so every interleaving gives the same values, and the
+//! statements of each stage keep their order. [`check_groups`] proves this for the stages, the
+//! check of the directive (`directives::compute_with`) for the loops.
+
+use super::directives::compute_with::ComputeWith;
+use super::reads::Reads;
+use super::state::{Attach, Schedule, StageId};
+use crate::diag::{Diag, Result, Span};
+use std::collections::VecDeque;
+
+/// A `compute_with`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedLoops {
+    /// The stage that takes the loops of `host`.
+    pub(super) guest: StageId,
+    /// The stage whose loops they are.
+    pub(super) host: StageId,
+    /// The innermost shared loop, as an index into the leaves of both.
+    pub(super) depth: usize,
+    /// The directive.
+    pub(super) span: Span,
+}
+
+/// Every `compute_with` between stages that are in the order, by their place in the text.
+/// `check_annotations` refuses those of inlined stages (E0379).
+pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
+    let mut all = Vec::new();
+    for guest in schedule.order.iter().copied() {
+        let Some((annotation, with)) = schedule.stage(guest).annotation::<ComputeWith>() else {
+            continue;
+        };
+        if schedule.order.contains(&with.host) {
+            let depth = schedule.stage(with.host).place_of(with.axis);
+            all.push(SharedLoops { guest, host: with.host, depth, span: annotation.span });
+        }
+    }
+    all.sort_by_key(|shared| shared.span.start);
+    all
+}
+
+/// The stages that share at least the outermost loop with a stage, in order of computation; the
+/// stage itself if none does.
+pub fn group_of(schedule: &Schedule, id: StageId) -> Vec<StageId> {
+    if shared_loops(schedule).is_empty() {
+        return vec![id];
+    }
+    let all = fused_groups(schedule, &schedule.order, 0);
+    all.into_iter().find(|group| group.contains(&id)).unwrap_or_else(|| vec![id])
+}
+
+/// The parts of `stages` that share their loops down to the one at `depth`, each in order of
+/// computation.
+pub fn fused_groups(schedule: &Schedule, stages: &[StageId], depth: usize) -> Vec<Vec<StageId>> {
+    let mut groups: Vec<Vec<StageId>> = stages.iter().map(|id| vec![*id]).collect();
+    for shared in shared_loops(schedule).iter().filter(|shared| shared.depth >= depth) {
+        let at = |id| groups.iter().position(|group| group.contains(&id));
+        let (Some(guest), Some(host)) = (at(shared.guest), at(shared.host)) else { continue };
+        if guest != host {
+            let (first, second) = (guest.min(host), guest.max(host));
+            let other = groups.remove(second);
+            groups[first].extend(other);
+        }
+    }
+    for group in &mut groups {
+        group.sort_by_key(|id| schedule.order.iter().position(|other| other == id));
+    }
+    groups
+}
+
+/// Whether two stages share the loop at `depth`, and with it all loops around it.
+pub(super) fn share_loop(schedule: &Schedule, a: StageId, b: StageId, depth: usize) -> bool {
+    if a == b || shared_loops(schedule).is_empty() {
+        return a == b;
+    }
+    let groups = fused_groups(schedule, &schedule.order, depth);
+    groups.iter().any(|group| group.contains(&a) && group.contains(&b))
+}
+
+/// Checks that the stages of each group are computed at the same place (E0345) and that none
+/// depends on another (E0346), moves them together in the order of computation, and gives the loops
+/// that they share one variable.
+pub(super) fn check_groups(schedule: &mut Schedule, reads: &Reads) -> Result<()> {
+    let all = shared_loops(schedule);
+    if all.is_empty() {
+        return Ok(());
+    }
+    for shared in &all {
+        schedule.checked(check_place(schedule, shared))?;
+        schedule.checked(check_dependence(schedule, reads, shared))?;
+    }
+    let order = order_groups(schedule, reads, &all);
+    match order {
+        Ok(order) => schedule.order = order,
+        Err(diag) => schedule.checked(Err(diag))?,
+    }
+    share_variables(schedule, &all);
+    Ok(())
+}
+
+/// Checks that both stages are computed at the same place (E0345).
+fn check_place(schedule: &Schedule, shared: &SharedLoops) -> Result<()> {
+    let (guest, host) = (schedule.stage(shared.guest), schedule.stage(shared.host));
+    let place = |attach| match attach {
+        Attach::At { stage, axis, .. } => Some((stage, axis)),
+        _ => None,
+    };
+    if place(guest.attach) == place(host.attach) {
+        return Ok(());
+    }
+    let (name, other) = (&guest.te.name, &host.te.name);
+    let describe = |attach| match place(attach) {
+        None => "at the root".to_string(),
+        Some((stage, axis)) => {
+            let stage = schedule.stage(stage);
+            format!("in loop `{}` of `{}`", stage.axis(axis).name, stage.te.name)
+        }
+    };
+    let (here, there) = (describe(guest.attach), describe(host.attach));
+    let text = format!("`{name}` and `{other}` are not computed at the same place");
+    let mut diag = Diag::new("E0345", shared.span, text)
+        .note(format!("`{name}` is computed {here}, `{other}` {there}"));
+    for attach in [guest.attach, host.attach] {
+        if let Attach::At { span, .. } = attach {
+            diag = diag.related(span, "attached here");
+        }
+    }
+    let output = guest.te.output || host.te.output;
+    Err(Box::new(match output {
+        true => diag.help("compute both at the root: leave out the `compute_at`"),
+        false => diag.help("attach both to the same loop, or compute both at the root"),
+    }))
+}
+
+/// Checks that no stage of the group depends on another one (E0346).
+fn check_dependence(schedule: &Schedule, reads: &Reads, shared: &SharedLoops) -> Result<()> {
+    let group = group_of(schedule, shared.guest);
+    let others = group.iter().filter(|id| **id != shared.guest);
+    let pairs = others.flat_map(|id| [(*id, shared.guest), (shared.guest, *id)]);
+    for (producer, reader) in pairs {
+        let Some(path) = path_between(schedule, reads, producer, reader) else { continue };
+        let name = |id: StageId| &schedule.stage(id).te.name;
+        let (made, by) = (name(producer), name(reader));
+        let between: Vec<String> =
+            path[1..path.len() - 1].iter().map(|id| format!("`{}`", name(*id))).collect();
+        let (text, note) = match between.is_empty() {
+            true => (
+                format!("`{by}` reads `{made}` and cannot share its loops"),
+                format!("an iteration of `{by}` may read what a later one of `{made}` computes"),
+            ),
+            false => (
+                format!("`{by}` depends on `{made}` and cannot share its loops"),
+                format!("`{by}` reads `{made}` through {}", between.join(", ")),
+            ),
+        };
+        let diag = Diag::new("E0346", shared.span, text).note(note);
+        let output = schedule.stage(producer).te.output;
+        let axis = schedule.stage(reader).leaves.first();
+        let axis = axis.map_or("AXIS", |leaf| &schedule.stage(reader).axis(*leaf).name);
+        return Err(Box::new(match (between.is_empty(), output) {
+            (true, false) => diag.help(format!(
+                "compute what an iteration reads inside it: `{made}.compute_at({by}, {axis})`"
+            )),
+            (true, true) => diag.help(format!(
+                "leave it out: `{made}` is an output and is computed as a whole before `{by}`"
+            )),
+            (false, _) => diag.help("leave it out, or share the loops of independent stages"),
+        }));
+    }
+    Ok(())
+}
+
+/// The stages from a producer to a reader that depends on it, both included.
+fn path_between(
+    schedule: &Schedule,
+    reads: &Reads,
+    producer: StageId,
+    reader: StageId,
+) -> Option<Vec<StageId>> {
+    let mut from: Vec<Option<StageId>> = vec![None; schedule.stages.len()];
+    let mut queue = VecDeque::from([producer]);
+    while let Some(id) = queue.pop_front() {
+        for read in reads.of_stage(id) {
+            if read.by == producer || from[read.by.0].is_some() {
+                continue;
+            }
+            from[read.by.0] = Some(id);
+            if read.by == reader {
+                let mut path = vec![reader];
+                while let Some(previous) = from[path[path.len() - 1].0] {
+                    path.push(previous);
+                }
+                path.reverse();
+                return Some(path);
+            }
+            queue.push_back(read.by);
+        }
+    }
+    None
+}
+
+/// The order of computation with the stages of each group next to each other. Refuses groups that
+/// depend on each other (E0346).
+fn order_groups(schedule: &Schedule, reads: &Reads, all: &[SharedLoops]) -> Result<Vec<StageId>> {
+    let units = fused_groups(schedule, &schedule.order, 0);
+    let unit_of = |id: StageId| units.iter().position(|unit| unit.contains(&id));
+    let mut needs: Vec<Vec<usize>> = vec![Vec::new(); units.len()];
+    for (at, unit) in units.iter().enumerate() {
+        let readers = unit.iter().flat_map(|id| reads.of_stage(*id)).map(|read| read.by);
+        for reader in readers.filter_map(unit_of).filter(|reader| *reader != at) {
+            needs[reader].push(at);
+        }
+    }
+    let mut order: Vec<StageId> = Vec::new();
+    let mut done = vec![false; units.len()];
+    while order.len() < schedule.order.len() {
+        let is_ready = |at: &usize| !done[*at] && needs[*at].iter().all(|need| done[*need]);
+        let Some(next) = (0..units.len()).find(is_ready) else { break };
+        done[next] = true;
+        order.extend(&units[next]);
+    }
+    if order.len() == schedule.order.len() {
+        return Ok(order);
+    }
+    // No group depends on itself, so the circle leads through two groups at least.
+    let is_stuck = |shared: &&SharedLoops| unit_of(shared.guest).is_some_and(|at| !done[at]);
+    let mut stuck = all.iter().filter(is_stuck);
+    let (Some(first), Some(last)) = (stuck.next(), stuck.next_back()) else {
+        crate::bug!("stages that depend on each other without `compute_with`")
+    };
+    let names = |shared: &SharedLoops| {
+        let of = |id: StageId| &schedule.stage(id).te.name;
+        format!("`{}` and `{}`", of(shared.host), of(shared.guest))
+    };
+    let text = format!("{} cannot share loops besides {}", names(last), names(first));
+    Err(Box::new(
+        Diag::new("E0346", last.span, text)
+            .related(first.span, "these share loops")
+            .note("each of the two nests reads what the other one computes")
+            .help("leave out one of the two"),
+    ))
+}
+
+/// Gives the shared loops of each guest the variables of its host.
+fn share_variables(schedule: &mut Schedule, all: &[SharedLoops]) {
+    // A host takes the variables of its own host first.
+    let mut waiting: Vec<SharedLoops> = all.to_vec();
+    while !waiting.is_empty() {
+        let is_guest = |id: StageId| waiting.iter().any(|shared| shared.guest == id);
+        let Some(at) = waiting.iter().position(|shared| !is_guest(shared.host)) else {
+            crate::bug!("stages that share loops in a circle")
+        };
+        let shared = waiting.remove(at);
+        let host = schedule.stage(shared.host);
+        let leaves = host.leaves.iter().take(shared.depth + 1);
+        let vars: Vec<_> = leaves.map(|leaf| host.axis(*leaf).var.clone()).collect();
+        let guest = schedule.stage_mut(shared.guest);
+        for (leaf, var) in guest.leaves.clone().into_iter().zip(vars) {
+            guest.axis_mut(leaf).var = var;
+        }
+    }
+}
