@@ -19,6 +19,7 @@ mod phases;
 mod prepack;
 mod reads;
 mod region;
+mod required;
 mod select;
 mod state;
 mod text;
