@@ -80,10 +80,13 @@ impl Reads {
 /// More conditions around a read are ignored. That keeps the proofs about a read short.
 const MAX_CONDITIONS: usize = 16;
 
+/// A function of the buffer and the indices of a load, and of the conditions around it.
+type Found<'a> = dyn FnMut(&Buffer, &[Expr], &[Condition]) + 'a;
+
 /// The walk over an expression: visits every load with the conditions under which it is evaluated.
 struct Walk<'a> {
     conditions: Vec<Condition>,
-    found: &'a mut dyn FnMut(&Buffer, &[Expr], &[Condition]),
+    found: &'a mut Found<'a>,
 }
 
 impl Walk<'_> {

@@ -70,7 +70,7 @@ impl Inference {
                 false => &[],
             };
             let evaluator = IntervalEvaluator { moving: roots, facts };
-            let Some(when) = evaluator.when(conditions) else { continue };
+            let Some(when) = evaluator.when(conditions, &over_axes) else { continue };
             let (inside, shifted) = match conditions.is_empty() {
                 true => (roots.clone(), None),
                 false => {
@@ -88,7 +88,7 @@ impl Inference {
                 let required = new.map(|new| match &shifted {
                     None => Required { shifted: new.clone(), interval: new, when: None },
                     Some((known, roots)) => {
-                        let bounds = known.of_index(&index, &evaluator, &new);
+                        let bounds = known.of_index(&index, &evaluator, &over_axes, &new);
                         let shifted = IntervalEvaluator { moving: roots, facts };
                         let other = shifted.index_interval(&index).unwrap_or_else(|| new.clone());
                         Required {
@@ -131,7 +131,7 @@ impl Known {
     fn new(conditions: &[Condition], over_axes: &Facts) -> Known {
         let mut known = Vec::new();
         for (condition, truth) in conditions {
-            differences(condition, *truth, &mut known);
+            differences(condition, *truth, over_axes, &mut known);
         }
         Known(known.iter().map(|expr| simplify_expr(expr, over_axes)).collect())
     }
@@ -159,7 +159,13 @@ impl Known {
     }
 
     /// The bounds of an index with the interval `of`.
-    fn of_index(&self, index: &Expr, evaluator: &IntervalEvaluator, of: &Interval) -> Bounds {
+    fn of_index(
+        &self,
+        index: &Expr,
+        evaluator: &IntervalEvaluator,
+        over_axes: &Facts,
+        of: &Interval,
+    ) -> Bounds {
         let mut bounds = Bounds::default();
         let width = |interval: &Interval| interval.width.as_int();
         // A difference that varies as much as the index gives no useful bound.
@@ -170,11 +176,11 @@ impl Known {
         };
         for expr in &self.0 {
             // `index = expr + rest`, and `expr` is at least 0.
-            let rest = evaluator.simple(&Expr::sub(index.clone(), expr.clone()));
+            let rest = simplify_expr(&Expr::sub(index.clone(), expr.clone()), over_axes);
             if let Some(rest) = evaluator.interval(&rest).filter(useful) {
                 bounds.least.push(rest.min);
             }
-            let rest = evaluator.simple(&Expr::add(index.clone(), expr.clone()));
+            let rest = simplify_expr(&Expr::add(index.clone(), expr.clone()), over_axes);
             if let Some(rest) = evaluator.interval(&rest).filter(useful) {
                 bounds.most.push(rest.last());
             }
@@ -238,12 +244,24 @@ impl Bounds {
 }
 
 /// The expressions of type `index` that are at least 0 if the condition is `truth`.
-fn differences(condition: &Expr, truth: bool, known: &mut Vec<Expr>) {
+fn differences(condition: &Expr, truth: bool, facts: &Facts, known: &mut Vec<Expr>) {
     match &condition.kind {
-        ExprKind::Unary(UnOp::Likely, a) => differences(a, truth, known),
-        ExprKind::Unary(UnOp::Not, a) => differences(a, !truth, known),
-        ExprKind::Binary(op @ (BinOp::And | BinOp::Or), ..) if truth == (*op == BinOp::And) => {
-            flatten_logic(*op, condition).iter().for_each(|part| differences(part, truth, known));
+        ExprKind::Unary(UnOp::Likely, a) => differences(a, truth, facts, known),
+        ExprKind::Unary(UnOp::Not, a) => differences(a, !truth, facts, known),
+        ExprKind::Binary(op @ (BinOp::And | BinOp::Or), ..) => {
+            let mut parts = flatten_logic(*op, condition);
+            // Of several alternatives, only one may be possible.
+            if truth != (*op == BinOp::And) {
+                let impossible = |part: &Expr| match truth {
+                    true => facts.disprove(part),
+                    false => facts.prove(part),
+                };
+                parts.retain(|part| !impossible(part));
+                if parts.len() > 1 {
+                    return;
+                }
+            }
+            parts.iter().for_each(|part| differences(part, truth, facts, known));
         }
         ExprKind::Binary(op, a, b) if a.ty == DType::Index.into() => {
             let at_least = |a: &Expr, b: &Expr| Expr::sub(a.clone(), b.clone());
@@ -266,8 +284,9 @@ fn differences(condition: &Expr, truth: bool, known: &mut Vec<Expr>) {
 impl IntervalEvaluator<'_> {
     /// A necessary condition on the fixed loops for all conditions to hold somewhere, `Some(None)`
     /// if none is known; `None` if they never hold together.
-    fn when(&self, conditions: &[Condition]) -> Option<Option<Expr>> {
-        let parts = conditions.iter().filter_map(|(cond, truth)| self.possible(cond, *truth));
+    fn when(&self, conditions: &[Condition], over_axes: &Facts) -> Option<Option<Expr>> {
+        let parts =
+            conditions.iter().filter_map(|(cond, truth)| self.possible(cond, *truth, over_axes));
         let Some(when) = parts.reduce(Expr::and) else { return Some(None) };
         let when = self.simple(&when);
         match (self.facts.disprove(&when), self.facts.prove(&when)) {
@@ -279,12 +298,12 @@ impl IntervalEvaluator<'_> {
 
     /// A necessary condition on the fixed loops for the condition to be `truth` somewhere; `None`
     /// if none is known.
-    fn possible(&self, condition: &Expr, truth: bool) -> Option<Expr> {
+    fn possible(&self, condition: &Expr, truth: bool, over_axes: &Facts) -> Option<Expr> {
         match &condition.kind {
-            ExprKind::Unary(UnOp::Likely, a) => self.possible(a, truth),
-            ExprKind::Unary(UnOp::Not, a) => self.possible(a, !truth),
+            ExprKind::Unary(UnOp::Likely, a) => self.possible(a, truth, over_axes),
+            ExprKind::Unary(UnOp::Not, a) => self.possible(a, !truth, over_axes),
             ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
-                match (self.possible(a, truth), self.possible(b, truth)) {
+                match (self.possible(a, truth, over_axes), self.possible(b, truth, over_axes)) {
                     (Some(a), Some(b)) if truth == (*op == BinOp::And) => Some(Expr::and(a, b)),
                     (a, b) if truth == (*op == BinOp::And) => a.or(b),
                     (Some(a), Some(b)) => Some(Expr::or(a, b)),
@@ -293,9 +312,9 @@ impl IntervalEvaluator<'_> {
             }
             _ => {
                 let mut known = Vec::new();
-                differences(condition, truth, &mut known);
+                differences(condition, truth, over_axes, &mut known);
                 let parts = known.iter().filter_map(|expr| {
-                    let most = self.interval(&self.simple(expr))?.last();
+                    let most = self.interval(&simplify_expr(expr, over_axes))?.last();
                     Some(Expr::le(Expr::index(0), self.simple(&most)))
                 });
                 parts.reduce(Expr::and)
