@@ -18,6 +18,7 @@ mod legality;
 mod phases;
 mod prepack;
 mod reads;
+mod recomputed;
 mod region;
 mod required;
 mod select;
@@ -37,6 +38,7 @@ pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub(crate) use inline::inline_stages;
 pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{Free, Request, prepack_free, prepack_kernels};
+pub use recomputed::note_recomputed;
 pub use select::{
     Chosen, Fallback, Maker, TUNED, check_chosen, find, schedule_all, schedule_kernels,
     without_chosen,
