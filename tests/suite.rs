@@ -22,6 +22,7 @@ mod module;
 mod passes;
 mod prepack;
 mod ptx;
+mod regions;
 mod samples;
 mod storage;
 #[allow(dead_code)]

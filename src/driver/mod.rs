@@ -172,6 +172,7 @@ pub fn schedule(
         .map_err(|diags| errors(program, diags))?;
     trace.notes.append(&mut notes);
     let (placed, diags) = infer_all_bounds(schedules, trace)?;
+    trace.notes.extend(placed.iter().flat_map(schedule::note_recomputed));
     if diags.is_empty() { Ok(placed) } else { Err(errors(program, diags)) }
 }
 

@@ -3,10 +3,8 @@
 //! Before: `S.compute_at(C, xo)`, `C` reads `S[x]` and `S[x + 1]`, `x = xo*8 + xi`.
 //! After: each iteration of `xo` computes the region `xo*8 .. xo*8 + 9` of `S`; its loop has the
 //! extent 9, and a guard stands where the region may leave the domain of `S`.
-//! The region covers all that is read (Halide's "region required").
 
 use super::phases::Inference;
-use super::reads::Read;
 use super::region::{Interval, IntervalEvaluator};
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
 use super::threads::is_private;
@@ -177,46 +175,9 @@ impl Inference {
         enclosing
     }
 
-    /// The region that covers all reads while the loops of `fixed` stand still.
-    fn region(&self, id: StageId, reads: &[Read], fixed: &[Loop], facts: &Facts) -> Vec<Interval> {
-        let domain = &self.bounded.schedule.stage(id).te.axes;
-        let mut region: Vec<Option<Interval>> = vec![None; domain.len()];
-        let mut readers: FxHashMap<StageId, FxHashMap<Var, Interval>> = FxHashMap::default();
-        for read in reads {
-            let roots = readers
-                .entry(read.by)
-                .or_insert_with(|| self.axis_intervals(read.by, fixed, facts));
-            let evaluator = IntervalEvaluator { moving: roots, facts };
-            // The index is over the declared axes. An unsplit one has the variable of its loop,
-            // which may have a smaller extent.
-            let mut over_axes = self.facts.clone();
-            let reader = &self.bounded.schedule.stage(read.by).te;
-            for axis in reader.axes.iter().chain(reader.reduce_axes()) {
-                over_axes.bind(&axis.var, &axis.min, &axis.extent);
-            }
-            for ((index, axis), dim) in read.indices.iter().zip(domain).zip(&mut region) {
-                let index = simplify_expr(index, &over_axes);
-                let new = evaluator.interval(&index);
-                let new = self.tighten(new, read.by, &index, fixed, facts);
-                let new = new.unwrap_or_else(|| whole(&axis.extent, facts));
-                *dim = Some(match dim.take() {
-                    None => new,
-                    Some(old) => {
-                        evaluator.union(old, new).unwrap_or_else(|| whole(&axis.extent, facts))
-                    }
-                });
-            }
-        }
-        let clip = |(dim, axis): (Option<Interval>, &crate::te::Axis)| {
-            let dim = dim.unwrap_or_else(|| whole(&axis.extent, facts));
-            clip_to(dim, &axis.extent, facts)
-        };
-        region.into_iter().zip(domain).map(clip).collect()
-    }
-
     /// A smaller interval of an index with a quotient or remainder, if the loops give one: with
     /// `x = xo*8 + xi` and `xi` fixed, `x % 8` is `xi`.
-    fn tighten(
+    pub(super) fn tighten(
         &self,
         interval: Option<Interval>,
         reader: StageId,
@@ -312,7 +273,7 @@ pub fn loop_min(stage: &Stage, leaf: AxisId) -> Expr {
 }
 
 /// The interval of all indices of a dimension.
-fn whole(extent: &Expr, facts: &Facts) -> Interval {
+pub(super) fn whole(extent: &Expr, facts: &Facts) -> Interval {
     let width = simplify_expr(&Expr::sub(extent.clone(), Expr::index(1)), facts);
     Interval { min: Expr::index(0), width }
 }

@@ -19,7 +19,9 @@ mod legality;
 mod phases;
 mod prepack;
 mod reads;
+mod recomputed;
 mod region;
+mod required;
 mod select;
 mod state;
 mod text;
@@ -38,6 +40,7 @@ pub use fused::{fused_groups, group_of};
 pub(crate) use inline::inline_stages;
 pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{Free, Request, prepack_free, prepack_kernels};
+pub use recomputed::note_recomputed;
 pub use select::{
     Chosen, Fallback, Maker, TUNED, check_chosen, find, schedule_all, schedule_kernels,
     without_chosen,

@@ -1,10 +1,18 @@
-//! The reads of each stage's elements by other stages.
+//! The reads of each stage's elements by other stages, with the conditions under which they happen.
+//!
+//! Before: `C[i] = if i > 0 then S[i - 1] else S[0]`.
+//! After: `C` reads `S[i - 1]` where `i > 0` holds, and `S[0]` where it does not.
 
 use super::state::{Schedule, StageId};
-use crate::ir::visit::walk_expr;
-use crate::ir::{Buffer, Expr, ExprKind};
+use crate::ir::arith::flatten_logic;
+use crate::ir::visit::{any_expr, for_each_child, rewrite_expr};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
 use crate::te::Body;
 use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// A condition, and whether it holds or not.
+pub(super) type Condition = (Expr, bool);
 
 /// A read of an element of a stage.
 #[derive(Clone, Debug)]
@@ -13,6 +21,9 @@ pub(super) struct Read {
     pub(super) by: StageId,
     /// The indices, over the axes of the reader as declared.
     pub(super) indices: Vec<Expr>,
+    /// The conditions under which it happens, over the same axes. Conditions that do not compare
+    /// indices are left out.
+    pub(super) conditions: Rc<[Condition]>,
     /// Whether the start value of a reduction reads.
     pub(super) initial: bool,
 }
@@ -30,22 +41,30 @@ impl Reads {
         }
         let mut reads: FxHashMap<StageId, Vec<Read>> = FxHashMap::default();
         for by in schedule.order.iter().copied() {
-            let body = &schedule.stage(by).te.body;
-            let mut find = |expr: &Expr, initial: bool| {
-                walk_expr(expr, &mut |e| {
-                    let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
-                    if let Some(of) = producers.get(buffer) {
-                        let indices = indices.clone();
-                        reads.entry(*of).or_default().push(Read { by, indices, initial });
-                    }
-                });
+            let mut found = |buffer: &Buffer, indices: &[Expr], known: &[Condition], initial| {
+                let Some(of) = producers.get(buffer) else { return };
+                for (indices, conditions) in by_choice(indices.to_vec(), known.to_vec()) {
+                    let conditions = conditions.into();
+                    reads.entry(*of).or_default().push(Read { by, indices, conditions, initial });
+                }
             };
-            match body {
-                Body::Map(values) => values.iter().for_each(|value| find(value, false)),
+            let mut find = |expr: &Expr, condition: Option<&Expr>, initial: bool| {
+                let mut found = |buffer: &Buffer, indices: &[Expr], known: &[Condition]| -> () {
+                    found(buffer, indices, known, initial)
+                };
+                let mut walk = Walk { conditions: Vec::new(), found: &mut found };
+                match condition {
+                    Some(condition) => walk.within(condition, true, |walk| walk.expr(expr)),
+                    None => walk.expr(expr),
+                }
+            };
+            match &schedule.stage(by).te.body {
+                Body::Map(values) => values.iter().for_each(|value| find(value, None, false)),
                 Body::Reduce(reduction) => {
-                    reduction.identity.iter().for_each(|expr| find(expr, true));
-                    reduction.terms.iter().for_each(|expr| find(expr, false));
-                    reduction.condition.iter().for_each(|expr| find(expr, false));
+                    let condition = reduction.condition.as_ref();
+                    reduction.identity.iter().for_each(|expr| find(expr, None, true));
+                    reduction.terms.iter().for_each(|expr| find(expr, condition, false));
+                    condition.into_iter().for_each(|expr| find(expr, None, false));
                 }
             }
         }
@@ -55,5 +74,113 @@ impl Reads {
     /// The reads of a stage.
     pub(super) fn of_stage(&self, id: StageId) -> &[Read] {
         self.0.get(&id).map_or(&[], |reads| reads)
+    }
+}
+
+/// More conditions around a read are ignored. That keeps the proofs about a read short.
+const MAX_CONDITIONS: usize = 16;
+
+/// A function of the buffer and the indices of a load, and of the conditions around it.
+type Found<'a> = dyn FnMut(&Buffer, &[Expr], &[Condition]) + 'a;
+
+/// The walk over an expression: visits every load with the conditions under which it is evaluated.
+struct Walk<'a> {
+    conditions: Vec<Condition>,
+    found: &'a mut Found<'a>,
+}
+
+impl Walk<'_> {
+    fn expr(&mut self, expr: &Expr) {
+        match &expr.kind {
+            ExprKind::IfThenElse(c, t, f) => {
+                self.expr(c);
+                self.within(c, true, |walk| walk.expr(t));
+                self.within(c, false, |walk| walk.expr(f));
+            }
+            // The right operand is evaluated only if the left one does not decide.
+            ExprKind::Binary(op @ (BinOp::And | BinOp::Or), ..) => {
+                let depth = self.conditions.len();
+                for part in flatten_logic(*op, expr) {
+                    self.expr(&part);
+                    self.learn(&part, *op == BinOp::And);
+                }
+                self.conditions.truncate(depth);
+            }
+            ExprKind::Load { buffer, indices, .. } => {
+                (self.found)(buffer, indices, &self.conditions);
+                for_each_child(expr, &mut |child| self.expr(child));
+            }
+            _ => for_each_child(expr, &mut |child| self.expr(child)),
+        }
+    }
+
+    fn within(&mut self, condition: &Expr, truth: bool, inside: impl FnOnce(&mut Self)) {
+        let depth = self.conditions.len();
+        self.learn(condition, truth);
+        inside(self);
+        self.conditions.truncate(depth);
+    }
+
+    fn learn(&mut self, condition: &Expr, truth: bool) {
+        if self.conditions.len() < MAX_CONDITIONS && compares_indices(condition) {
+            self.conditions.push((condition.clone(), truth));
+        }
+    }
+}
+
+fn compares_indices(condition: &Expr) -> bool {
+    any_expr(condition, &mut |e| match &e.kind {
+        ExprKind::Binary(op, a, _) => op.is_comparison() && a.ty == DType::Index.into(),
+        _ => false,
+    })
+}
+
+/// An index with more choices than this is read as one.
+const MAX_CHOICES: u32 = 3;
+
+/// The read with each operand of the choices in its indices instead of the choice:
+/// `S[if c then x else y]` reads `S[x]` where `c` holds, and `S[y]` where it does not.
+fn by_choice(indices: Vec<Expr>, conditions: Vec<Condition>) -> Vec<(Vec<Expr>, Vec<Condition>)> {
+    let mut reads = vec![(indices, conditions)];
+    for _ in 0..MAX_CHOICES {
+        let mut split = Vec::new();
+        for (indices, conditions) in reads {
+            let Some(choice) = indices.iter().find_map(first_choice) else {
+                split.push((indices, conditions));
+                continue;
+            };
+            let (ExprKind::Select(c, t, f) | ExprKind::IfThenElse(c, t, f)) = &choice.kind else {
+                crate::bug!("a choice is a `select` or an `if`")
+            };
+            for (truth, operand) in [(true, t), (false, f)] {
+                let mut replace = |e: Expr| if e.same(&choice) { operand.clone() } else { e };
+                let indices = indices.iter().map(|index| rewrite_expr(index, &mut replace));
+                let mut conditions = conditions.clone();
+                if conditions.len() < MAX_CONDITIONS && compares_indices(c) {
+                    conditions.push((c.clone(), truth));
+                }
+                split.push((indices.collect(), conditions));
+            }
+        }
+        reads = split;
+    }
+    reads
+}
+
+/// The first choice between indices, outside of loads.
+fn first_choice(index: &Expr) -> Option<Expr> {
+    match &index.kind {
+        _ if index.ty != DType::Index.into() => None,
+        ExprKind::Select(..) | ExprKind::IfThenElse(..) => Some(index.clone()),
+        ExprKind::Load { .. } => None,
+        _ => {
+            let mut first = None;
+            for_each_child(index, &mut |child| {
+                if first.is_none() {
+                    first = first_choice(child);
+                }
+            });
+            first
+        }
     }
 }

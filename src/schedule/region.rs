@@ -7,7 +7,7 @@
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{any_expr, walk_expr};
-use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
+use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use rustc_hash::FxHashMap;
 
 /// The values `min ..= min + width`: `min` over fixed variables, `width` over run-time integers
@@ -22,6 +22,11 @@ impl Interval {
     /// The interval of one value.
     pub(super) fn point(value: Expr) -> Interval {
         Interval { min: value, width: Expr::index(0) }
+    }
+
+    /// The last value.
+    pub(super) fn last(&self) -> Expr {
+        Expr::add(self.min.clone(), self.width.clone())
     }
 }
 
@@ -52,11 +57,53 @@ impl IntervalEvaluator<'_> {
         match &expr.kind {
             ExprKind::Var(var) => self.moving.get(var).cloned(),
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b),
+            ExprKind::Unary(UnOp::Neg, a) => {
+                let a = self.interval(a)?;
+                Some(self.make(Expr::sub(Expr::index(0), a.last()), a.width))
+            }
+            ExprKind::Unary(UnOp::Abs, a) => {
+                let a = self.interval(a)?;
+                let mirrored = Expr::sub(Expr::index(0), a.last());
+                let far = Expr::binary(BinOp::Max, a.min, mirrored);
+                Some(self.make(Expr::binary(BinOp::Max, far, Expr::index(0)), a.width))
+            }
             ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => {
                 self.union(self.interval(a)?, self.interval(b)?)
             }
             _ => None,
         }
+    }
+
+    /// The values of an index of a tensor, as [`IntervalEvaluator::interval`]. Elements outside of
+    /// the tensor are not computed, so the interval may start before it if its start is simpler
+    /// then: `max(x, 0)` over `x` from `o*8 - 1` to `o*8 + 6` gives the values of `x`, and 0, which
+    /// is one of them.
+    pub(super) fn index_interval(&self, index: &Expr) -> Option<Interval> {
+        let not_negative = |expr: &Expr| self.facts.prove(&Expr::le(Expr::index(0), expr.clone()));
+        match &index.kind {
+            ExprKind::Binary(BinOp::Max, a, b) if is_zero(a) || is_zero(b) => {
+                let inner = self.index_interval(if is_zero(a) { b } else { a });
+                if inner.as_ref().is_some_and(|inner| not_negative(&inner.last())) {
+                    return inner;
+                }
+            }
+            ExprKind::Binary(BinOp::Min, a, b) => {
+                let (a, b) = (self.index_interval(a)?, self.index_interval(b)?);
+                let width = Expr::binary(BinOp::Max, a.width, b.width);
+                return Some(self.make(Expr::binary(BinOp::Min, a.min, b.min), width));
+            }
+            ExprKind::Unary(UnOp::Abs, a) => {
+                let inner = self.index_interval(a);
+                // The largest magnitude is that of the last value, which is not negative.
+                let is_last =
+                    |inner: &Interval| not_negative(&Expr::add(inner.min.clone(), inner.last()));
+                if inner.as_ref().is_some_and(is_last) {
+                    return inner;
+                }
+            }
+            _ => {}
+        }
+        self.interval(index)
     }
 
     fn binary(&self, op: BinOp, a: &Expr, b: &Expr) -> Option<Interval> {
@@ -145,39 +192,34 @@ impl IntervalEvaluator<'_> {
     /// An interval that covers both, the smallest one that can be proved; `None` if none can.
     pub(super) fn union(&self, a: Interval, b: Interval) -> Option<Interval> {
         let step = self.simple(&Expr::sub(b.min.clone(), a.min.clone()));
-        let (low, high) = self.facts.const_bounds(&step);
+        let (low, high) = self.bounds(&step);
+        let (low, high) = (low?, high?);
         let max = |a, b| Expr::binary(BinOp::Max, a, b);
-        if low.is_some_and(|low| low >= 0)
-            && let Some(high) = high.and_then(|high| i64::try_from(high).ok())
-        {
-            let reach = Expr::add(b.width, Expr::index(high));
-            return Some(self.make(a.min, max(a.width, reach)));
+        let zero = Expr::index(0);
+        let after_a = Expr::add(b.width.clone(), high.clone());
+        let after_b = Expr::sub(a.width.clone(), low.clone());
+        if self.facts.prove(&Expr::le(zero.clone(), low)) {
+            return Some(self.make(a.min, max(a.width, after_a)));
         }
-        if high.is_some_and(|high| high <= 0)
-            && let Some(low) = low.and_then(|low| i64::try_from(low).ok())
-        {
-            let reach = Expr::sub(a.width, Expr::index(low));
-            return Some(self.make(b.min, max(b.width, reach)));
+        if self.facts.prove(&Expr::le(high, zero)) {
+            return Some(self.make(b.min, max(b.width, after_b)));
         }
-        if let (Some(low), Some(high)) = (low, high)
-            && let Ok(apart) = i64::try_from((-low).max(high))
-        {
-            let width = Expr::add(max(a.width, b.width), Expr::index(apart));
-            return Some(self.make(Expr::binary(BinOp::Min, a.min, b.min), width));
+        let width = max(max(a.width, after_b), max(b.width, after_a));
+        Some(self.make(Expr::binary(BinOp::Min, a.min, b.min), width))
+    }
+
+    /// Bounds of an expression over fixed variables: constants if possible, else over run-time
+    /// integers.
+    pub(super) fn bounds(&self, expr: &Expr) -> (Option<Expr>, Option<Expr>) {
+        let constant = |end: Option<i128>| end.and_then(|end| i64::try_from(end).ok());
+        let (low, high) = self.facts.const_bounds(expr);
+        if low.is_some() && low == high {
+            let end = constant(low).map(Expr::index);
+            return (end.clone(), end);
         }
-        // `step` depends on run-time integers only.
-        if self.is_runtime(&step) {
-            let zero = Expr::index(0);
-            if self.facts.prove(&Expr::le(zero.clone(), step.clone())) {
-                let reach = Expr::add(b.width, step);
-                return Some(self.make(a.min, max(a.width, reach)));
-            }
-            if self.facts.prove(&Expr::le(step.clone(), zero)) {
-                let reach = Expr::sub(a.width, step);
-                return Some(self.make(b.min, max(b.width, reach)));
-            }
-        }
-        None
+        let (low, high) = self.facts.bounds_by_cases(expr);
+        let usable = |end: &Expr| self.is_runtime(end);
+        (low.filter(usable), high.filter(usable))
     }
 
     /// Whether the expression contains no loop variable: `facts` binds every fixed one.
@@ -186,11 +228,11 @@ impl IntervalEvaluator<'_> {
         !any_expr(expr, &mut |e| e.as_var().is_some_and(is_loop))
     }
 
-    fn make(&self, min: Expr, width: Expr) -> Interval {
+    pub(super) fn make(&self, min: Expr, width: Expr) -> Interval {
         Interval { min: self.simple(&min), width: self.simple(&width) }
     }
 
-    fn simple(&self, expr: &Expr) -> Expr {
+    pub(super) fn simple(&self, expr: &Expr) -> Expr {
         simplify_expr(expr, self.facts)
     }
 }
@@ -217,7 +259,9 @@ mod tests {
         }
         let a = index(random, vars, depth - 1);
         let b = |random: &mut ChaCha8Rng| index(random, vars, depth - 1);
-        match random.random_range(0..12) {
+        match random.random_range(0..14) {
+            12 => Expr::unary(UnOp::Abs, a),
+            13 => Expr::unary(UnOp::Neg, a),
             0..=4 => Expr::add(a, b(random)),
             5 => Expr::sub(a, b(random)),
             6 | 7 => Expr::mul(a, int(random, -3, 4)),

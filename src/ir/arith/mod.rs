@@ -104,6 +104,7 @@
 
 mod assume;
 mod atoms;
+mod cases;
 mod divisor;
 mod extremes;
 mod interval;

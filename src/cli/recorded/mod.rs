@@ -1,0 +1,88 @@
+//! Recorded schedules: the best ones of a file of records, and how they are put into a source.
+
+pub mod edit;
+pub mod files;
+
+use super::cpu;
+use super::text::{duration, plural};
+use crate::diag::{Diag, Result};
+use crate::module::gpu::Gpu;
+use crate::target::Target;
+use crate::te::Graph;
+use crate::tune::records::{Filter, Machine, Record, best};
+use crate::tune::workload::workload_hash;
+use std::path::Path;
+
+/// Returns this machine: its CPU, or its GPU for a GPU target.
+pub fn machine(target: &str) -> Machine {
+    let is_gpu = Target::parse(target).is_ok_and(|target| target.is_gpu());
+    match is_gpu.then(Gpu::find) {
+        Some(Ok(name)) => Machine { cpu: name, cores: 1 },
+        _ => Machine { cpu: cpu::model(), cores: cpu::count() },
+    }
+}
+
+/// Returns the best selected record, of this machine if there is one.
+pub fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
+    let target = filter.target.as_deref().unwrap_or_default();
+    let here = Filter { cpu: Some(machine(target).cpu), ..filter.clone() };
+    best(records, &here).or_else(|| best(records, filter))
+}
+
+/// Returns the schedule of a record, for a kernel; an error names the file of records.
+pub fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
+    edit::named(&record.schedule, kernel).map_err(|mut diag| {
+        diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
+        diag
+    })
+}
+
+/// Describes a record in a line.
+pub fn describe(record: &Record, kernel: &str) -> String {
+    let Record { target, threads, machine, tec, .. } = record;
+    let vars: String = record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    let time = duration(record.seconds().unwrap_or(f64::NAN));
+    let plural = plural(*threads);
+    format!(
+        "`{kernel}`{vars} took {time} for {target} with {threads} thread{plural} on {}, recorded \
+         by tec {tec}",
+        machine.cpu
+    )
+}
+
+/// Returns the text of a file with the best recorded schedules of its kernels, and notes for the
+/// user; `graphs` are the kernels as they are built.
+pub fn put_best(
+    path: &Path,
+    source: &str,
+    graphs: &[Graph],
+    target: &Target,
+) -> Result<(String, Vec<String>)> {
+    let parsed = files::read(path)?;
+    let mut notes: Vec<String> =
+        parsed.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
+    let mut texts = Vec::new();
+    for graph in graphs {
+        let (workload, name) = (Some(workload_hash(graph)), Some(target.to_string()));
+        let filter = Filter { workload, target: name, ..Filter::default() };
+        match best_here(&parsed.records, &filter) {
+            Some(record) => {
+                notes.push(describe(record, &graph.name));
+                texts.push(named(record, &graph.name, path)?);
+            }
+            None => notes.push(format!(
+                "{} has no record of `{}` for {target} that ran right; it is scheduled as \
+                 without the option",
+                path.display(),
+                graph.name,
+            )),
+        }
+    }
+    if texts.is_empty() {
+        let text = format!("{} has no record of these kernels for {target}", path.display());
+        let diag = Diag::global("E0605", text);
+        let note = "a record is of a kernel's meaning: sizes, types and arithmetic count";
+        return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
+    }
+    Ok((edit::put(source, &texts)?, notes))
+}

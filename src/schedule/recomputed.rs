@@ -1,0 +1,56 @@
+//! Notes about stages that a schedule computes more than twice over.
+//!
+//! Before: `S.compute_at(C, o)`, an iteration of `o` reads elements from both ends of `S`.
+//! After: a note that all iterations together compute 1024 times as many elements as `S` has.
+//! Copies are left out: a tile of an input is copied as often as it is used.
+
+use super::phases::BoundedSchedule;
+use super::state::{Attach, StageId};
+use super::threads::is_private;
+use crate::ir::{Expr, ExprKind, Scope};
+use crate::te::Body;
+
+/// Returns a note for each stage of a schedule that is computed more than twice over. Says nothing
+/// about stages whose extents depend on run-time integers.
+pub fn note_recomputed(bounded: &BoundedSchedule) -> Vec<String> {
+    let order = bounded.schedule.order.iter();
+    order.filter_map(|id| note_stage(bounded, *id)).collect()
+}
+
+fn note_stage(bounded: &BoundedSchedule, id: StageId) -> Option<String> {
+    let schedule = &bounded.schedule;
+    let stage = schedule.stage(id);
+    let Attach::At { stage: consumer, axis, .. } = stage.attach else { return None };
+    let is_copy = match &stage.te.body {
+        Body::Map(values) => values.iter().all(|e| matches!(e.kind, ExprKind::Load { .. })),
+        Body::Reduce(_) => false,
+    };
+    if is_copy {
+        return None;
+    }
+    let bounds = bounded.of(id);
+    // The threads of a block compute a shared stage together.
+    let together = stage.scope == Some(Scope::Shared);
+    let loops = bounds.enclosing_loops.iter();
+    let loops = loops.filter(|(var, ..)| !(together && is_private(schedule, var)));
+    let iterations = product(loops.map(|(.., extent)| extent))?;
+    let region = product(bounds.shape.iter())?;
+    let all = product(stage.te.axes.iter().map(|axis| &axis.extent))?;
+    let computed = region.checked_mul(iterations)?;
+    (computed > all.checked_mul(2)?).then(|| {
+        let consumer = schedule.stage(consumer);
+        format!(
+            "`{name}` of `{kernel}` has {all} elements, but up to {computed} are computed: each \
+             iteration of `{axis}` of `{consumer}` computes {region}",
+            name = stage.te.name,
+            kernel = schedule.graph.name,
+            axis = consumer.axis(axis).name,
+            consumer = consumer.te.name,
+        )
+    })
+}
+
+/// The product of constant extents; `None` if one of them is not constant, or for too large ones.
+fn product<'a>(mut extents: impl Iterator<Item = &'a Expr>) -> Option<i128> {
+    extents.try_fold(1i128, |product, extent| product.checked_mul(extent.as_int()?))
+}
