@@ -185,9 +185,8 @@ impl Machine {
             let mut work = LimitLoop::new(isa, limit, threads);
             work.window(WARM_UP_SECONDS);
             let start = Instant::now();
-            let goes_on = |at: &usize| {
-                *at < FEWEST_WINDOWS || start.elapsed().as_secs_f64() < MOST_SECONDS
-            };
+            let goes_on =
+                |at: &usize| *at < FEWEST_WINDOWS || start.elapsed().as_secs_f64() < MOST_SECONDS;
             let windows = (0..WINDOWS).take_while(goes_on);
             windows.map(|_| work.window(WINDOW_SECONDS)).fold(0.0, f64::max)
         };
