@@ -634,7 +634,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns the cost of vectors whose lanes are a scalar plus constants and that are put together
+    /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
     /// from contiguous loads; `None` for others.
     fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
         if matches!(index.kind, ExprKind::Ramp(..) | ExprKind::Broadcast(_)) {
