@@ -5,7 +5,9 @@
 //! 65 <= x then 0 else A[y - 1, x - 1] } }`
 //! After: the first row; `for (y, 1, 64) { P[y, 0] = 0; vectorized (x, 1, 64) { P[y, x] =
 //! A[y - 1, x - 1] }; P[y, 65] = 0 }`; the last row
-//! A padding that is computed where it is read then does not slow the interior.
+//! A padding that is computed where it is read then does not slow the interior. Loops are cut in
+//! the same way around the vectors in which an index `a // c` or `a % c` begins a new period:
+//! `A[(x + 1) % 64]` is `A[x + 1]` in all vectors but the last.
 //! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
 //! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has cut.
@@ -18,7 +20,7 @@ use crate::ir::arith::{Facts, floor_div};
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    for_each_child, for_each_expr, for_each_stmt, map_stmts, rewrite_exprs, substitute,
+    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, rewrite_exprs, substitute,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
@@ -29,6 +31,9 @@ const MIN_VECTOR_ITERATIONS: i128 = 48;
 
 /// The interior has at least one iteration in this many of the loop.
 const MIN_INTERIOR_FRACTION: i128 = 3;
+
+/// An index begins no new period in at least one iteration in this many of the loop.
+const MIN_PERIOD_FRACTION: i128 = 2;
 
 /// Stores that the copies of a nest may have, with unrolled loops written out.
 const MAX_STORES: i128 = 1024;
@@ -141,8 +146,9 @@ impl Cutter {
         }
         let (whole, inner) = ((head.min, head.end), Vec::new());
         let facts = &mut self.facts;
+        let lane_vars = if lanes { vec![head.var.clone()] } else { Vec::new() };
         let mut search =
-            InteriorSearch { facts, head, inner, lanes, nodes: MAX_NODES, interior: whole };
+            InteriorSearch { facts, head, inner, lane_vars, nodes: MAX_NODES, interior: whole };
         search.facts.push();
         search.facts.bind(&head.var, &bound(head.min), &bound(head.end - head.min));
         search.stmt(body);
@@ -177,8 +183,8 @@ struct InteriorSearch<'a> {
     head: &'a Head,
     /// The loops around the current statement, in the loop that is searched.
     inner: Vec<Var>,
-    /// Whether one of them, or that loop, is vectorized.
-    lanes: bool,
+    /// Those among them, and that loop, that are vectorized.
+    lane_vars: Vec<Var>,
     /// The number of expression nodes that may still be visited.
     nodes: usize,
     interior: (i128, i128),
@@ -186,19 +192,21 @@ struct InteriorSearch<'a> {
 
 impl InteriorSearch<'_> {
     fn stmt(&mut self, stmt: &Stmt) {
-        if self.lanes {
+        if !self.lane_vars.is_empty() {
             for_each_expr(stmt, &mut |expr| self.choices(expr));
         }
         self.facts.push();
         match stmt {
             Stmt::For { var, min, extent, kind, body } => {
                 self.facts.bind(var, min, extent);
-                let lanes = self.lanes;
-                self.lanes |= *kind == ForKind::Vectorized;
+                let outside = self.lane_vars.len();
+                if *kind == ForKind::Vectorized {
+                    self.lane_vars.push(var.clone());
+                }
                 self.inner.push(var.clone());
                 self.stmt(body);
                 self.inner.pop();
-                self.lanes = lanes;
+                self.lane_vars.truncate(outside);
             }
             Stmt::Let { var, value, body } => {
                 self.facts.define(var, value);
@@ -216,8 +224,16 @@ impl InteriorSearch<'_> {
         if self.nodes == 0 {
             return;
         }
-        if let ExprKind::IfThenElse(cond, ..) = &expr.kind {
-            self.comparisons(cond);
+        match &expr.kind {
+            ExprKind::IfThenElse(cond, ..) => self.comparisons(cond),
+            ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, period)
+                if a.ty == DType::Index.into() =>
+            {
+                if let Some(period) = period.as_int().filter(|period| *period > 1) {
+                    self.stay_in_period(a, period);
+                }
+            }
+            _ => {}
         }
         for_each_child(expr, &mut |child| self.choices(child));
     }
@@ -252,6 +268,34 @@ impl InteriorSearch<'_> {
             let (from, to) = self.interior;
             let from = from.max(larger.0);
             self.interior = (from, to.min(larger.1).max(from));
+        }
+    }
+
+    /// Keeps the iterations in which `a // period` has one value in all lanes, if they are enough.
+    fn stay_in_period(&mut self, a: &Expr, period: i128) {
+        let in_lanes =
+            any_expr(a, &mut |e| e.as_var().is_some_and(|var| self.lane_vars.contains(var)));
+        if !in_lanes {
+            return;
+        }
+        let inner: Vec<Var> = self.inner.clone();
+        let Some((low, high)) = self.facts.bounds(a, &inner) else { return };
+        let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };
+        let (min, end) = (self.head.min, self.head.end);
+        let mut longest = (min, min);
+        for sample in [min, (min + end) / 2, end - 1] {
+            let first = floor_div(low.0 + low.1 * sample, period) * period;
+            let from = self.not_negative((low.0 - first, low.1));
+            let to = self.not_negative((first + period - 1 - high.0, -high.1));
+            let run = (from.0.max(to.0), from.1.min(to.1));
+            if run.1 - run.0 > longest.1 - longest.0 {
+                longest = run;
+            }
+        }
+        if (longest.1 - longest.0) * MIN_PERIOD_FRACTION >= end - min {
+            let (from, to) = self.interior;
+            let from = from.max(longest.0);
+            self.interior = (from, to.min(longest.1).max(from));
         }
     }
 

@@ -19,6 +19,7 @@ use crate::ir::visit::{
 };
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
+use crate::simd_ops::lane_offsets;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -236,6 +237,12 @@ fn is_costly(expr: &Expr) -> bool {
     }
 }
 
+/// Whether a statement that uses an expression twice computes it once. Constant lanes cost nothing,
+/// and a variable would hide them from the SIMD back end.
+fn is_worth_sharing(expr: &Expr) -> bool {
+    is_costly(expr) && lane_offsets(expr).is_none()
+}
+
 /// Gives a variable to each costly expression that the statement evaluates more than once.
 fn share_in_store(stmt: Stmt, names: &mut Names) -> Stmt {
     let Stmt::Store { buffer, indices, value, mask, nontemporal } = stmt else {
@@ -293,7 +300,7 @@ impl Sharer {
 
     /// Counts the costly expressions, except those that use a variable of an inner `let`.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
-        if is_costly(expr) && (inner.is_empty() || !mentions_any(expr, inner)) {
+        if is_worth_sharing(expr) && (inner.is_empty() || !mentions_any(expr, inner)) {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);
                 self.by_hash.entry(hash).or_default().push(self.seen.len());
@@ -330,7 +337,7 @@ impl Sharer {
 
     /// Replaces the outermost shared expressions by variables.
     fn replace(&mut self, expr: &Expr, names: &mut Names) -> Expr {
-        if is_costly(expr)
+        if is_worth_sharing(expr)
             && let Some(index) = self.find(expr)
             && self.seen[index].is_shared()
         {

@@ -356,12 +356,14 @@ impl Pipeline {
                 "max($, 1)",
                 "abs($)",
                 "(5 - $)",
-                "($ // 3)",
+                "($ // (-7))",
                 "($ % 5)",
+                "($ // 8)",
+                "($ % 16)",
                 "(if $ > 1 then 2 else 3)",
                 "(-$)",
             ],
-            _ => &["($ * 3)", "($ + 7)", "max($, 1)", "($ // 3)", "($ % 5)", "($ ^ 9)"],
+            _ => &["($ * 3)", "($ + 7)", "max($, 1)", "($ // 3)", "($ % 8)", "($ ^ 9)"],
         };
         let form = self.pick(forms).to_string();
         if form.starts_with("(if") {
@@ -712,12 +714,22 @@ impl Pipeline {
         let mut indices = names.clone();
         let name = &names[at];
         let text = grouped(&ext.text);
-        let (kind, new, index) = match self.int(0, 3) {
+        let by = self.int(2, 9);
+        let (kind, new, index) = match self.int(0, 6) {
             0 => ("reversed", ext.clone(), format!("{text} - 1 - {name}")),
             1 if ext.value > 0 && ext.constant => {
                 ("repeated", derived(&ext, "@ + 3", ext.value + 3), format!("{name} % {text}"))
             }
-            2 => ("enlarged", derived(&ext, "2 * @", ext.value * 2), format!("{name} // 2")),
+            2 | 3 => {
+                let form = format!("{by} * @");
+                ("enlarged", derived(&ext, &form, ext.value * by), format!("{name} // {by}"))
+            }
+            4 if ext.value > 0 && ext.constant => {
+                ("rotated", ext.clone(), format!("({name} - {by}) % {text}"))
+            }
+            5 if ext.value >= by && ext.constant => {
+                ("periodic", derived(&ext, "@ + 3", ext.value + 3), format!("{name} % {by}"))
+            }
             _ => ("thinned", derived(&ext, "@ // 2", ext.value / 2), format!("2*{name} + 1")),
         };
         self.tag(kind);

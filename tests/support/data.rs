@@ -61,10 +61,13 @@ pub fn make_args(
         shapes.push(extents.into_iter().map(|extent| (extent as i64).max(0)).collect());
     }
     spoil(&mut shapes, seed);
-    let elements = shapes
+    let mut elements = shapes
         .iter()
         .map(|shape| shape.iter().try_fold(1i64, |count, extent| count.checked_mul(*extent)));
-    if elements.sum::<Option<i64>>().is_none_or(|count| count > MAX_ELEMENTS) {
+    if elements
+        .try_fold(0i64, |sum, count| sum.checked_add(count?))
+        .is_none_or(|count| count > MAX_ELEMENTS)
+    {
         return None;
     }
     let make = |(at, param): (usize, &Param)| match param {

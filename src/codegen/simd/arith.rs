@@ -5,7 +5,7 @@ use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Type};
-use crate::simd_ops::{BinaryForm, binary_form, shifted_type};
+use crate::simd_ops::{BinaryForm, binary_form, constant_divisor, shifted_type};
 use regalloc2::VReg;
 
 impl Selector<'_> {
@@ -26,8 +26,22 @@ impl Selector<'_> {
                 Some(amount) if ty.dtype.bytes() >= 4 => self.shift_const(op, ty, x, amount),
                 _ => self.shift(op, ty, x, y),
             },
-            BinaryForm::DivideAsFloat64 => self.divide_as_doubles(op, ty, x, y),
-            BinaryForm::DivideLanes => self.divide_quadwords(op, ty, x, y),
+            BinaryForm::DivideAsFloat64 => match constant_divisor(by) {
+                Some(divisor) => self.divide_by_constant(op, ty, x, y, divisor),
+                None => self.divide_as_doubles(op, ty, x, y),
+            },
+            BinaryForm::DivideLanes => match constant_divisor(by) {
+                Some(divisor @ 1..) if divisor & (divisor - 1) == 0 => match op {
+                    BinOp::FloorDiv => {
+                        self.shift_const(BinOp::Shr, ty, x, divisor.trailing_zeros().into())
+                    }
+                    _ => {
+                        let rest = self.constant(divisor as u64 - 1, 8, width_of(ty));
+                        self.b.op2(VOp::AndQ, width_of(ty), x, rest)
+                    }
+                },
+                _ => self.divide_quadwords(op, ty, x, y),
+            },
         }
     }
 

@@ -7,7 +7,7 @@ use super::plan::{self, Strided};
 use super::table::VOp;
 use crate::ir::visit::reads_memory;
 use crate::ir::{Buffer, Expr, ExprKind, Stmt, Type};
-use crate::simd_ops::{AccessForm, offset_bytes};
+use crate::simd_ops::{AccessForm, LaneOffsets, lane_offsets, offset_bytes};
 use crate::target::SimdIsa::{self, Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
@@ -32,6 +32,10 @@ impl Selector<'_> {
                 }
             },
             ExprKind::Broadcast(one) => self.address(buffer, one),
+            _ if let Some(LaneOffsets { base, offsets }) = lane_offsets(index) => {
+                let offset = Expr::index(offsets[lane as usize]);
+                self.address(buffer, &Expr::add(base, offset))
+            }
             _ => {
                 let all = self.value(index).reg();
                 let lane_value = self.extract(all, 8, lane);
@@ -99,6 +103,14 @@ impl Selector<'_> {
                 None => self.multiples(stride, index.ty.lanes),
             };
             return (self.with_register_base(mem, offsets, scale), bytes);
+        }
+        if let Some(constant) = lane_offsets(index)
+            && let Some(offsets) = constant.short()
+        {
+            let mem = self.address(buffer, &constant.base);
+            let offsets = offsets.into_iter().flat_map(i32::to_le_bytes).collect();
+            let offsets = self.constant_lanes(offsets);
+            return (self.with_register_base(mem, offsets, scale), 4);
         }
         let offsets = self.value(index).reg();
         let base = self.pointer(buffer, &Terms::default());

@@ -11,7 +11,7 @@ use super::plan;
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, Type, UnOp, Var};
-use crate::simd_ops::{LaneCount, lane_count};
+use crate::simd_ops::{LaneCount, constant_lanes, lane_count};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
@@ -566,6 +566,6 @@ fn constant_lane(expr: &Expr, lane: u32) -> Option<i128> {
         ExprKind::Ramp(base, stride) => {
             base.as_int()?.checked_add(stride.as_int()?.checked_mul(lane.into())?)
         }
-        _ => None,
+        _ => Some(constant_lanes(expr)?[lane as usize].into()),
     }
 }

@@ -48,6 +48,7 @@ impl Selector<'_> {
                 let mem = self.address(buffer, one);
                 self.read(buffer, mem, ty.dtype.bytes(), true, Width::of(bytes))
             }
+            (AccessForm::Offsets, _) => self.load_offsets(buffer, index, ty),
             (AccessForm::Indexed, mask) => self.gather(buffer, index, ty, mask),
             (AccessForm::EachLane, _) => self.gather_lanes(buffer, index, ty),
             (form, None) => crate::bug!("a mask is expected for {form:?}"),
@@ -320,7 +321,7 @@ impl Selector<'_> {
     }
 
     /// The EVEX move with a mask for elements of `bytes` bytes.
-    fn moved(&self, bytes: u64, width: Width, to_memory: bool) -> Code {
+    pub(super) fn moved(&self, bytes: u64, width: Width, to_memory: bool) -> Code {
         let place = |x, y, z| [INVALID, INVALID, x, y, z];
         let forms = match (bytes, to_memory) {
             (1, false) => place(
@@ -609,7 +610,7 @@ impl Selector<'_> {
 }
 
 /// The AVX2 move with a vector as its mask.
-fn masked_move(bytes: u64, width: Width, to_memory: bool) -> Code {
+pub(super) fn masked_move(bytes: u64, width: Width, to_memory: bool) -> Code {
     match (bytes, width, to_memory) {
         (4, Width::X, false) => VEX_Vpmaskmovd_xmm_xmm_m128,
         (4, _, false) => VEX_Vpmaskmovd_ymm_ymm_m256,

@@ -24,6 +24,7 @@ mod mask;
 mod memory;
 mod nest;
 mod nontemporal;
+mod offsets;
 mod plan;
 mod table;
 mod tensor;

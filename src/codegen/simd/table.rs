@@ -479,6 +479,11 @@ instructions! {
         EVEX_Vpshufb_xmm_k1z_xmm_xmmm128,
         EVEX_Vpshufb_ymm_k1z_ymm_ymmm256,
         EVEX_Vpshufb_zmm_k1z_zmm_zmmm512;
+    PermD, 4,
+        INVALID, VEX_Vpermd_ymm_ymm_ymmm256,
+        INVALID,
+        EVEX_Vpermd_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32;
     UnpckLBw, 0,
         VEX_Vpunpcklbw_xmm_xmm_xmmm128, VEX_Vpunpcklbw_ymm_ymm_ymmm256,
         EVEX_Vpunpcklbw_xmm_k1z_xmm_xmmm128,

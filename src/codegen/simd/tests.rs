@@ -22,7 +22,7 @@ use std::process::Command;
 
 mod forms;
 
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
     include_str!("arith.rs"),
@@ -36,6 +36,7 @@ const SOURCES: [&str; 18] = [
     include_str!("memory.rs"),
     include_str!("nest.rs"),
     include_str!("nontemporal.rs"),
+    include_str!("offsets.rs"),
     include_str!("plan.rs"),
     include_str!("table.rs"),
     include_str!("tensor.rs"),

@@ -5,7 +5,7 @@ use super::inst::{Arg, Cond, Mem, Width};
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Intrinsic, Type, UnOp, half_bits};
-use crate::simd_ops::{UnaryForm, unary_form};
+use crate::simd_ops::{UnaryForm, constant_divisor, lane_offsets, narrowed_offsets, unary_form};
 use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::*;
 use regalloc2::VReg;
@@ -152,7 +152,7 @@ impl Selector<'_> {
     }
 
     /// Floor division by a positive constant, or its remainder.
-    fn divide(&mut self, a: &Expr, divisor: i64, quotient: bool) -> VReg {
+    pub(super) fn divide(&mut self, a: &Expr, divisor: i64, quotient: bool) -> VReg {
         let a = self.reg(a);
         if divisor <= 0 {
             crate::bug!("division of an index by {divisor}");
@@ -346,20 +346,29 @@ impl Selector<'_> {
             ExprKind::Ramp(base, stride) => self.ramp(base, stride, ty),
             ExprKind::Broadcast(a) => self.broadcast(a, ty),
             ExprKind::Unary(op, a) => self.unary(*op, a),
-            ExprKind::Binary(op, a, b) => {
-                let (x, y) = (self.reg(a), self.reg(b));
-                self.arithmetic(*op, ty, x, y, b)
-            }
+            ExprKind::Binary(op, a, b) => match lane_offsets(expr) {
+                Some(constant) if ty.dtype == DType::Index => self.narrowed(&constant, ty.dtype),
+                _ => match self.divided_lanes(*op, a, b, ty) {
+                    Some(value) => value,
+                    None => {
+                        let (x, y) = (self.reg(a), self.reg(b));
+                        self.arithmetic(*op, ty, x, y, b)
+                    }
+                },
+            },
             ExprKind::Select(c, t, f) => {
                 let c = self.value(c);
                 let (t, f) = (self.reg(t), self.reg(f));
                 self.blend(c, t, f, ty)
             }
             ExprKind::IfThenElse(c, t, f) => return self.lazily(c, t, f),
-            ExprKind::Cast(a) => {
-                let value = self.value(a);
-                self.convert(value, a.ty, ty.dtype)
-            }
+            ExprKind::Cast(a) => match narrowed_offsets(expr) {
+                Some(constant) => self.narrowed(&constant, ty.dtype),
+                None => {
+                    let value = self.value(a);
+                    self.convert(value, a.ty, ty.dtype)
+                }
+            },
             ExprKind::Bitcast(a) => match self.value(a) {
                 Val::Gpr(value) => self.of_gpr(value),
                 value => value.reg(),
@@ -380,6 +389,13 @@ impl Selector<'_> {
         Val::Vec(value)
     }
 
+    /// A division of a vector of indices by a constant, if the lanes allow it.
+    fn divided_lanes(&mut self, op: BinOp, a: &Expr, by: &Expr, ty: Type) -> Option<VReg> {
+        let divides = matches!(op, BinOp::FloorDiv | BinOp::FloorMod);
+        let divisor = constant_divisor(by).filter(|_| divides && ty.dtype == DType::Index)?;
+        self.divide_offsets(op, a, divisor, ty)
+    }
+
     /// `base + stride * lane`.
     fn ramp(&mut self, base: &Expr, stride: &Expr, ty: Type) -> VReg {
         let (width, bytes) = (width_of(ty), ty.dtype.bytes());
@@ -392,13 +408,7 @@ impl Selector<'_> {
                 self.multiply_ints(ty, stride, lanes)
             }
         };
-        let add = match bytes {
-            1 => VOp::AddB,
-            2 => VOp::AddW,
-            4 => VOp::AddD,
-            _ => VOp::AddQ,
-        };
-        self.b.op2(add, width, start, steps)
+        self.b.op2(add_of(bytes), width, start, steps)
     }
 
     /// A scalar in all lanes of a type.
@@ -468,6 +478,16 @@ impl Selector<'_> {
         b: VReg,
     ) -> VReg {
         self.b.op2(if bytes == 8 { wide } else { op }, width, a, b)
+    }
+}
+
+/// `vpadd` for elements of a length in bytes.
+pub(super) fn add_of(bytes: u64) -> VOp {
+    match bytes {
+        1 => VOp::AddB,
+        2 => VOp::AddW,
+        4 => VOp::AddD,
+        _ => VOp::AddQ,
     }
 }
 

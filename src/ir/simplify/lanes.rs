@@ -1,7 +1,9 @@
-//! Simplification of vector conditions: conditions that are equal in all lanes become scalars.
+//! Simplification of vectors: conditions that are equal in all lanes become scalars, and divisions
+//! by powers of two shifts.
 //!
-//! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`
-//! After:  `x16(false)`, `c`, `(A[i] if !c)`
+//! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`,
+//! `a // x8(4)`
+//! After:  `x16(false)`, `c`, `(A[i] if !c)`, `a >> x8(2)`
 
 use super::{Simplifier, fold};
 use crate::ir::visit::map_children;
@@ -16,12 +18,15 @@ pub(super) fn truth(cond: &Expr) -> Option<bool> {
 }
 
 impl Simplifier {
-    /// Simplifies a comparison, connective, negation, choice or masked load of vectors.
+    /// Simplifies a comparison, connective, negation, division, choice or masked load of vectors.
     pub(super) fn lanes(&mut self, expr: &Expr) -> Expr {
         let simple = map_children(expr, &mut |child| self.expr(child));
         let decided = match &simple.kind {
             ExprKind::Binary(op, a, b) if op.is_comparison() => self.lane_comparison(*op, a, b),
             ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => connective(*op, a, b),
+            ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, by) => {
+                power_of_two(*op, a, by)
+            }
             ExprKind::Unary(UnOp::Not, a) => Some(match truth(a) {
                 Some(value) => all(Expr::bool(!value), simple.ty.lanes),
                 None => self.negation(a),
@@ -83,6 +88,22 @@ impl Simplifier {
         let first = at(0)?;
         (at(i64::from(lanes) - 1)? == first).then(|| all(Expr::bool(first != 0), lanes))
     }
+}
+
+/// Divides data by a power of two by a shift or a mask, which are floored for negative numbers as
+/// well. Indices keep their divisions, which other rules know.
+fn power_of_two(op: BinOp, a: &Expr, by: &Expr) -> Option<Expr> {
+    let ExprKind::Broadcast(divisor) = &by.kind else { return None };
+    let divisor = divisor.as_int().filter(|c| *c > 0 && c & (c - 1) == 0)?;
+    if a.ty.dtype == DType::Index {
+        return None;
+    }
+    let (op, other) = match op {
+        BinOp::FloorDiv => (BinOp::Shr, divisor.trailing_zeros().into()),
+        _ => (BinOp::BitAnd, divisor - 1),
+    };
+    let other = Expr::new(by.ty, ExprKind::Broadcast(Expr::int(by.ty.dtype, other)));
+    Some(Expr::binary(op, a.clone(), other))
 }
 
 fn zero(ty: Type) -> Expr {

@@ -125,6 +125,9 @@ impl Simplifier {
             ExprKind::Unary(UnOp::Not, _) | ExprKind::Load { mask: Some(_), .. } => {
                 self.lanes(expr)
             }
+            ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..) if !expr.ty.is_scalar() => {
+                self.lanes(expr)
+            }
             ExprKind::Select(cond, ..) if !cond.ty.is_scalar() => self.lanes(expr),
             ExprKind::Select(..) | ExprKind::IfThenElse(..) => self.choice(expr),
             ExprKind::Let(var, value, body) => self.let_in(expr, var, value, body),

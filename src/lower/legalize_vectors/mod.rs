@@ -164,11 +164,21 @@ impl Legalizer {
         let Store { buffer, index, value, mask, .. } = store;
         let rest = lanes - first;
         let isa = self.isa.expect("nests are outlined for targets with a SIMD back end");
-        let width = simd_lanes(index, value, mask.as_ref(), buffer, rest, isa);
+        let lanes_of =
+            |constants| simd_lanes(index, value, mask.as_ref(), buffer, rest, constants, isa);
+        let written_out = |width: u32| {
+            let parts = rest / width;
+            let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
+            few && size_of(store) * parts as usize <= MAX_NODES || touches_registers(store)
+        };
+        let mut width = lanes_of(true);
+        let written_out = written_out(width) || {
+            width = lanes_of(false);
+            written_out(width)
+        };
         let parts = rest / width;
-        let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
         let mut stmts = Vec::new();
-        if few && size_of(store) * parts as usize <= MAX_NODES || touches_registers(store) {
+        if written_out {
             for part in 0..parts {
                 let start = Expr::index((first + part * width).into());
                 stmts.push(self.part(store, &start, width));

@@ -4,24 +4,27 @@
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
-    VectorAccess, access_form, element_bytes, has_short_offsets, lane_count, masks_elements,
+    VectorAccess, access_form, constant_lanes, element_bytes, has_short_offsets, lane_count,
+    lane_offsets, masks_elements, narrowed_offsets,
 };
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
 
 /// The lanes of the vectors that a store of `lanes` lanes is split into: a power of two; all lanes
 /// if they are fewer than a register has and masks cover the rest; 1 if the store must run lane by
-/// lane.
+/// lane. `constants`: every vector starts at a constant lane.
 pub(super) fn simd_lanes(
     index: &Expr,
     value: &Expr,
     mask: Option<&Expr>,
     buffer: &Buffer,
     lanes: u32,
+    constants: bool,
     isa: SimdIsa,
 ) -> u32 {
     let mut search = LaneSearch {
         isa,
+        constants,
         bytes: buffer.dtype.bytes(),
         lanewise: false,
         maskable: true,
@@ -49,6 +52,8 @@ pub(super) fn simd_lanes(
 /// What the operations of a store need.
 struct LaneSearch {
     isa: SimdIsa,
+    /// Whether [`lane_offsets`] of an index are those of its vectors, too.
+    constants: bool,
     /// Bytes of the longest element that is computed with.
     bytes: u64,
     /// Something has no vector form.
@@ -75,6 +80,19 @@ impl LaneSearch {
                 return;
             }
             ExprKind::Binary(op, a, b) if lane_count(*op, a, b).is_some() => return,
+            ExprKind::Binary(op, a, b)
+                if self.constants
+                    && op.is_comparison()
+                    && constant_lanes(a).is_some()
+                    && constant_lanes(b).is_some() =>
+            {
+                return;
+            }
+            // Constants are narrowed when compiling.
+            ExprKind::Cast(_) if self.constants && narrowed_offsets(expr).is_some() => {
+                self.bytes = self.bytes.max(expr.ty.dtype.bytes());
+                return;
+            }
             // A vector evaluates both sides, but the right one must not be read in vain.
             ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
             _ => {}
@@ -96,7 +114,8 @@ impl LaneSearch {
             _ => {
                 self.maskable = false;
                 // Long offsets are computed as a vector.
-                if !has_short_offsets(index) {
+                let constant = self.constants && mask.is_none() && lane_offsets(index).is_some();
+                if !constant && !has_short_offsets(index) {
                     self.bytes = self.bytes.max(8);
                     self.expr(index);
                 }

@@ -11,6 +11,7 @@ use super::walk::{EnclosingLoop, Walker};
 use crate::ir::limits::ROW_CHUNK_BYTES;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
+use crate::simd_ops::{OffsetLoad, constant_divisor, constant_lanes, lane_offsets};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The cost of a value.
@@ -46,6 +47,8 @@ const BOUND_INSTRUCTIONS: f64 = 10.0;
 const MASK_INSTRUCTIONS: f64 = 4.0;
 /// Integer operations that the division of one lane counts as: it is a scalar instruction.
 const INTEGER_DIVISION_OPERATIONS: f64 = 10.0;
+/// Vector operations of the division of integers by a constant.
+const CONSTANT_DIVISION_OPERATIONS: f64 = 6.0;
 /// The time of a `float64` division, and of a square root, relative to a `float32` division.
 const FLOAT64_DIVISION_FACTOR: f64 = 1.6;
 const SQRT_FACTOR: f64 = 1.8;
@@ -122,6 +125,9 @@ impl Walker<'_> {
 
     fn operation(&mut self, expr: &Expr) -> ValueCost {
         let mut value = ValueCost::default();
+        if self.in_simd_kernel && constant_lanes(expr).is_some() {
+            return value;
+        }
         let near = self.here();
         for_each_child(expr, &mut |child| {
             let child = self.value(child);
@@ -147,11 +153,11 @@ impl Walker<'_> {
             ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (OpKind::Integer, 0.0),
             ExprKind::Binary(BinOp::Div, ..) => (OpKind::Divide, 1.0),
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => {
-                match by.as_int().is_some_and(|by| by > 0 && by & (by - 1) == 0) {
-                    true => (OpKind::Integer, 1.0),
-                    false => {
-                        (OpKind::Integer, INTEGER_DIVISION_OPERATIONS * f64::from(expr.ty.lanes))
-                    }
+                let in_lanes = !scalar && self.in_simd_kernel && expr.ty.dtype.bytes() <= 4;
+                match constant_divisor(by) {
+                    Some(by @ 1..) if by & (by - 1) == 0 => (OpKind::Integer, 1.0),
+                    Some(_) if in_lanes => (OpKind::Add, CONSTANT_DIVISION_OPERATIONS),
+                    _ => (OpKind::Integer, INTEGER_DIVISION_OPERATIONS * f64::from(expr.ty.lanes)),
                 }
             }
             ExprKind::Binary(BinOp::Mul, a, _) if is_float(a) || !scalar => (OpKind::Multiply, 1.0),
@@ -338,6 +344,9 @@ impl Walker<'_> {
         let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
         let cost = match tile {
             Some(cost) => cost,
+            None if mask.is_none() && self.in_simd_kernel => self
+                .offsets_cost(buffer, index)
+                .unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes)),
             None => self.access_cost(buffer, &sum, index.ty.lanes),
         };
         let close = if updated { self.close_updates(index_deps) } else { 1.0 };
@@ -623,6 +632,24 @@ impl Walker<'_> {
                 AccessCost { gather: count * self.machine.gather, ..AccessCost::moves(parts, 0.0) }
             }
         }
+    }
+
+    /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
+    /// from contiguous loads; `None` for others.
+    fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
+        if matches!(index.kind, ExprKind::Ramp(..) | ExprKind::Broadcast(_)) {
+            return None;
+        }
+        let mut known = lane_offsets(index)?;
+        let bytes = buffer.dtype.bytes();
+        let parts = self.parts(f64::from(index.ty.lanes), bytes as f64);
+        known.offsets.truncate((f64::from(index.ty.lanes) / parts).floor() as usize);
+        let (moves, shuffles) = match known.load(bytes, self.machine.target.simd()?)? {
+            OffsetLoad::OneElement => (1.0, 0.0),
+            OffsetLoad::Shuffled { .. } => (1.0, 1.0),
+            OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
+        };
+        Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
     }
 
     /// Records an access for the traffic.

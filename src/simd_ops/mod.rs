@@ -10,8 +10,11 @@
 //! A form holds for every width of the instruction set: registers of 16 and 32 bytes, with AVX-512
 //! also of 64. `codegen::simd::table` has the instruction of each form and width.
 
+mod lane_offsets;
+
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
+pub use lane_offsets::{LaneOffsets, OffsetLoad, Run, Shuffle, constant_lanes, lane_offsets};
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;
@@ -77,7 +80,8 @@ pub enum BinaryForm {
     Multiply,
     /// A shift of elements of this type; shorter operands are widened to it.
     Shift(DType),
-    /// A quotient or remainder of integers up to 32 bits, by a division of float64.
+    /// A quotient or remainder of integers up to 32 bits, by a division of float64, or by a product
+    /// of floats if the divisor is constant.
     DivideAsFloat64,
     /// A quotient or remainder of 64-bit integers, lane by lane in general registers.
     DivideLanes,
@@ -115,17 +119,29 @@ pub fn binary_form(op: BinOp, dtype: DType, isa: SimdIsa) -> Option<BinaryForm> 
     })
 }
 
+/// The constant by which all lanes are divided, if it is not 0.
+pub fn constant_divisor(by: &Expr) -> Option<i128> {
+    let one = match &by.kind {
+        ExprKind::Broadcast(one) => one,
+        _ => by,
+    };
+    one.as_int().filter(|divisor| *divisor != 0)
+}
+
+/// Whether a float32 is precise enough to divide integers of a type by a constant.
+pub fn divides_as_float32(dtype: DType) -> bool {
+    dtype.bytes() <= 2
+}
+
 /// The type in which elements are shifted, each by its own amount: AVX2 shifts elements of 4 and 8
 /// bytes, AVX-512 also those of 2 bytes.
 pub fn shifted_type(dtype: DType, isa: SimdIsa) -> DType {
-    let shortest = match isa {
-        SimdIsa::Avx2 => 4,
-        SimdIsa::Avx512 => 2,
-    };
-    match dtype.is_signed() {
-        _ if dtype.bytes() >= shortest => dtype,
-        true => DType::Int32,
-        false => DType::Uint32,
+    match (isa, dtype) {
+        (SimdIsa::Avx512, DType::Int8) => DType::Int16,
+        (SimdIsa::Avx512, DType::Uint8) => DType::Uint16,
+        (SimdIsa::Avx2, DType::Int8 | DType::Int16) => DType::Int32,
+        (SimdIsa::Avx2, DType::Uint8 | DType::Uint16) => DType::Uint32,
+        _ => dtype,
     }
 }
 
@@ -241,6 +257,11 @@ pub fn element_bytes(expr: &Expr, isa: SimdIsa) -> u64 {
     let dtype = expr.ty.dtype;
     let computed = match &expr.kind {
         ExprKind::Cast(a) => conversion_bytes(a.ty.dtype, dtype, isa),
+        ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by)
+            if constant_divisor(by).is_some() && divides_as_float32(dtype) =>
+        {
+            4
+        }
         ExprKind::Binary(op, ..) => {
             let form = binary_form(*op, dtype, isa);
             form.map_or(0, |form| form.element_bytes(dtype))
@@ -278,6 +299,8 @@ pub enum AccessForm<'e> {
     OneElement(&'e Expr),
     /// A load of the element with this index into the lanes of a mask.
     MaskedBroadcast(&'e Expr),
+    /// A load whose lanes differ by constants: as [`LaneOffsets::load`] says.
+    Offsets,
     /// A gather or scatter instruction.
     Indexed,
     /// One access for each lane.
@@ -306,23 +329,52 @@ pub fn access_form(
             (has_mask && !is_store).then_some(AccessForm::MaskedBroadcast(one))
         }
         _ => {
+            // Strided vectors are gathered, or shuffled from rows (`transpose_tiles`).
+            let strided = matches!(index.kind, ExprKind::Ramp(..));
+            if !masked
+                && !is_store
+                && !strided
+                && lane_offsets(index).is_some_and(|known| known.load(bytes, isa).is_some())
+            {
+                return Some(AccessForm::Offsets);
+            }
             let (index_lanes, lanes) = (lanes, u64::from(lanes));
             let indexed = bytes >= 4
                 && bytes * lanes >= MIN_GATHER_BYTES
                 && offset_bytes(index, index_lanes) * lanes <= u64::from(isa.bytes())
                 && (!is_store || isa == SimdIsa::Avx512);
             // Computing an index of another form may be work that masked lanes must not do.
-            let has_mask = !masked || indexed && matches!(index.kind, ExprKind::Ramp(..));
+            let has_mask = !masked || indexed && strided;
             has_mask.then_some(if indexed { AccessForm::Indexed } else { AccessForm::EachLane })
         }
     }
 }
 
-/// Bytes of an offset in a gather or scatter of `lanes` lanes: 4 for a constant stride with offsets
-/// that fit into 32 bits.
+/// Bytes of an offset in a gather or scatter of `lanes` lanes: 4 for constant offsets that fit into
+/// 32 bits.
 pub fn offset_bytes(index: &Expr, lanes: u32) -> u64 {
+    if !matches!(index.kind, ExprKind::Ramp(..)) {
+        let short = lane_offsets(index).and_then(|constant| constant.short());
+        return if short.is_some() { 4 } else { 8 };
+    }
     let last = constant_stride(index).and_then(|stride| stride.checked_mul(lanes.into()));
     if last.is_some_and(|last| i32::try_from(last).is_ok()) { 4 } else { 8 }
+}
+
+/// The operand of a conversion of indices to integers whose lanes are a scalar plus constants. The
+/// sum can then be computed in the type of the result.
+pub fn narrowed_offsets(cast: &Expr) -> Option<LaneOffsets> {
+    match &cast.kind {
+        ExprKind::Cast(a)
+            if a.ty.dtype == DType::Index
+                && !matches!(a.kind, ExprKind::Broadcast(_))
+                && !cast.ty.dtype.is_float()
+                && cast.ty.dtype != DType::Bool =>
+        {
+            lane_offsets(a)
+        }
+        _ => None,
+    }
 }
 
 /// Whether [`offset_bytes`] is 4 for any number of lanes.

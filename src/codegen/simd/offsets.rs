@@ -1,0 +1,163 @@
+//! Indices whose lanes are a scalar plus constants: loads of their elements, their values, and
+//! their divisions by constants.
+
+use super::inst::{Access, AccessKind, Arg, Inst, Width};
+use super::memory::masked_move;
+use super::nest::Selector;
+use super::table::VOp;
+use super::value::width_of;
+use crate::ir::{BinOp, Buffer, DType, Expr, Type};
+use crate::simd_ops::{LaneOffsets, OffsetLoad, Run, Shuffle, lane_offsets};
+use iced_x86::Code::*;
+use regalloc2::VReg;
+
+impl Selector<'_> {
+    /// The lanes of [`AccessForm::Offsets`](crate::simd_ops::AccessForm::Offsets).
+    pub(super) fn load_offsets(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let constant = lane_offsets(index).expect("a scalar plus constants");
+        let at = |offset: i64| Expr::add(constant.base.clone(), Expr::index(offset));
+        match constant.load(bytes, self.b.isa) {
+            Some(OffsetLoad::OneElement) => {
+                let mem = self.address(buffer, &at(constant.offsets[0]));
+                self.read(buffer, mem, bytes, true, width_of(ty))
+            }
+            Some(OffsetLoad::Shuffled { first, count, shuffle }) => {
+                let mem = self.address(buffer, &at(first));
+                let length = count * bytes;
+                let value = self.read(buffer, mem, length, false, Width::of(length));
+                self.shuffle(value, length, &shuffle)
+            }
+            Some(OffsetLoad::Runs(runs)) => {
+                let parts = runs.into_iter().map(|run| {
+                    let first = at(run.offset.wrapping_sub(run.lane.into()));
+                    self.load_run(buffer, &first, run, ty)
+                });
+                let parts: Vec<VReg> = parts.collect();
+                let or = |a, b| self.b.op2(VOp::Or, width_of(ty), a, b);
+                parts.into_iter().reduce(or).expect("a run")
+            }
+            None => crate::bug!("no load for the offsets of `{}`", buffer.name),
+        }
+    }
+
+    /// The lanes of a run; the others are 0 and not read. `first` is the index that lane 0 had.
+    fn load_run(&mut self, buffer: &Buffer, first: &Expr, run: Run, ty: Type) -> VReg {
+        let (bytes, width) = (ty.dtype.bytes(), width_of(ty));
+        let mem = self.address(buffer, first);
+        let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
+        let lanes = run.lane..run.lane + run.lanes;
+        let to = self.b.vec();
+        let inst = if self.b.is_evex() {
+            let bits = lanes.fold(0u64, |bits, lane| bits | 1 << lane);
+            let bits = self.b.imm(bits as i64);
+            let mask = self.b.make_mask(VEX_Kmovq_kr_r64, &[Arg::Use(bits)]);
+            let code = self.moved(bytes, width, false);
+            let mut inst = Inst::new(code, vec![Arg::Def(to), Arg::Mem(mem)]);
+            inst.mask = Some((mask, true));
+            inst
+        } else {
+            let all = (0..ty.lanes).flat_map(|lane| {
+                let byte = if lanes.contains(&lane) { 0xff } else { 0 };
+                std::iter::repeat_n(byte, bytes as usize)
+            });
+            let mask = self.constant_lanes(all.collect());
+            let code = masked_move(bytes, width, false);
+            Inst::new(code, vec![Arg::Def(to), Arg::Use(mask), Arg::Mem(mem)])
+        };
+        self.b.push(Inst { access, ..inst });
+        to
+    }
+
+    /// A shuffle of a register of which the first `length` bytes are used.
+    fn shuffle(&mut self, value: VReg, length: u64, shuffle: &Shuffle) -> VReg {
+        let mut value = value;
+        if let Some(from) = &shuffle.doublewords {
+            // `vpermd` has no form for 16 bytes.
+            let used = length.max(from.len() as u64 * 4).max(32);
+            let mut from: Vec<u8> = from.iter().flat_map(|word| word.to_le_bytes()).collect();
+            from.resize(used.next_power_of_two() as usize, 0);
+            let width = Width::of(from.len() as u64);
+            let from = self.constant_bytes(from);
+            value = self.b.op2(VOp::PermD, width, from, value);
+        }
+        if let Some(from) = &shuffle.bytes {
+            let from = self.constant_lanes(from.clone());
+            let width = Width::of(shuffle.bytes.iter().map(|from| from.len() as u64).sum());
+            value = self.b.op2(VOp::ShufB, width, value, from);
+        }
+        value
+    }
+
+    /// A constant vector in the lanes of a register, padded with zeros.
+    pub(super) fn constant_lanes(&mut self, mut bytes: Vec<u8>) -> VReg {
+        bytes.resize(Width::of(bytes.len() as u64).bytes() as usize, 0);
+        self.constant_bytes(bytes)
+    }
+
+    /// `a // divisor` or `a % divisor` of a scalar plus constants. The scalar is divided by itself.
+    /// Its remainder plus the constants is at least 0 and below 2^31 =: N, so that a product with
+    /// `m = N * 2^l // divisor + 1`, where `2^l` is the least power of two above the divisor, gives
+    /// the quotient (Granlund and Montgomery, "Division by invariant integers using
+    /// multiplication", theorem 4.2). `None` if a lane might wrap or the numbers are too large.
+    pub(super) fn divide_offsets(
+        &mut self,
+        op: BinOp,
+        a: &Expr,
+        divisor: i128,
+        ty: Type,
+    ) -> Option<VReg> {
+        const LIMIT: i128 = 1 << 31;
+        let LaneOffsets { base, offsets } = lane_offsets(a)?;
+        let (first, last) = (*offsets.iter().min()?, *offsets.iter().max()?);
+        let span = i128::from(last) - i128::from(first);
+        let usual = (2..LIMIT).contains(&divisor) && divisor & (divisor - 1) != 0;
+        let small = first.unsigned_abs() < 1 << 60 && span + divisor <= LIMIT;
+        if !usual || !small || !self.is_moderate(&base) {
+            return None;
+        }
+        let base = Expr::add(base, Expr::index(first));
+        let width = width_of(ty);
+        let quotient = self.divide(&base, divisor as i64, true);
+        let product = self.b.mul_imm(quotient, divisor as i64);
+        let start = self.index_value(&base);
+        let rest = self.b.sub(start, product);
+        let rest = self.of_gpr(rest);
+        let rest = self.splat(rest, 8, width);
+        let offsets = offsets.iter().flat_map(|offset| (offset - first).to_le_bytes());
+        let offsets = self.constant_lanes(offsets.collect());
+        let dividend = self.b.op2(VOp::AddQ, width, rest, offsets);
+        let log = (divisor as u64).next_power_of_two().trailing_zeros();
+        let inverse = (LIMIT << log) / divisor + 1;
+        let inverse = self.constant(inverse as u64, 8, width);
+        let scaled = self.b.op2(VOp::MulUdq, width, dividend, inverse);
+        let shift = self.constant(31 + u64::from(log), 8, width);
+        let short = self.b.op2(VOp::SrlvQ, width, scaled, shift);
+        if op == BinOp::FloorMod {
+            let divisor = self.constant(divisor as u64, 8, width);
+            let product = self.b.op2(VOp::MulUdq, width, short, divisor);
+            return Some(self.b.op2(VOp::SubQ, width, dividend, product));
+        }
+        let quotient = self.of_gpr(quotient);
+        let quotient = self.splat(quotient, 8, width);
+        Some(self.b.op2(VOp::AddQ, width, quotient, short))
+    }
+
+    /// The lanes of an index in an integer type: the sum modulo its size.
+    pub(super) fn narrowed(&mut self, constant: &LaneOffsets, dtype: DType) -> VReg {
+        let bytes = dtype.bytes();
+        let lane = |offset: i64| offset.to_le_bytes().into_iter().take(bytes as usize);
+        let known = constant.base.as_int().map(|base| base as i64);
+        let offsets = constant.offsets.iter();
+        let all = offsets.flat_map(|offset| lane(offset.wrapping_add(known.unwrap_or(0))));
+        let offsets = self.constant_lanes(all.collect());
+        if known.is_some() {
+            return offsets;
+        }
+        let width = Width::of(bytes * constant.offsets.len() as u64);
+        let base = self.index_value(&constant.base);
+        let base = self.of_gpr(base);
+        let base = self.splat(base, bytes, width);
+        self.b.op2(super::value::add_of(bytes), width, base, offsets)
+    }
+}

@@ -1,0 +1,281 @@
+//! Indices whose lanes are a scalar plus constants, such as `x16(b) + ramp(0, 1, 16) // x16(2)`:
+//! their lanes need no arithmetic at run time.
+
+use super::masks_elements;
+use crate::ir::arith::{floor_div, floor_mod};
+use crate::ir::{BinOp, DType, Expr, ExprKind};
+use crate::target::SimdIsa;
+
+/// Nodes of an index that are visited.
+const MAX_NODES: usize = 32;
+
+/// Runs of consecutive elements that a vector is put together from, a masked load each.
+const MAX_RUNS: usize = 3;
+
+/// Bytes of the groups that `vpshufb` shuffles.
+const GROUP_BYTES: usize = 16;
+
+/// An index whose lanes are a scalar plus constants.
+#[derive(Clone, Debug)]
+pub struct LaneOffsets {
+    /// The scalar.
+    pub base: Expr,
+    /// What each lane adds to it.
+    pub offsets: Vec<i64>,
+}
+
+/// Lanes with consecutive elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The first lane.
+    pub lane: u32,
+    /// The number of lanes.
+    pub lanes: u32,
+    /// The offset of the first lane.
+    pub offset: i64,
+}
+
+/// A choice of bytes from one register: first doublewords, then bytes in each group of 16.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shuffle {
+    /// The doublewords that `vpermd` takes; `None` if they stay where they are.
+    pub doublewords: Option<Vec<u32>>,
+    /// The bytes that `vpshufb` takes; `None` if they stay where they are.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// How the elements of a [`LaneOffsets`] are loaded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OffsetLoad {
+    /// One element in all lanes.
+    OneElement,
+    /// All elements between the first and the last one by one load, then a shuffle.
+    Shuffled {
+        /// The least offset.
+        first: i64,
+        /// The number of elements.
+        count: u64,
+        /// What puts them into lanes.
+        shuffle: Shuffle,
+    },
+    /// Runs of consecutive elements, each under a mask.
+    Runs(Vec<Run>),
+}
+
+/// An index as a scalar plus constants; `None` if it is not known to be one. Divisions must have a
+/// constant dividend, as they have after `simplify`, which takes multiples of the divisor out.
+pub fn lane_offsets(index: &Expr) -> Option<LaneOffsets> {
+    let is_vector = index.ty.dtype == DType::Index && index.ty.lanes > 1;
+    is_vector.then(|| offsets_of(index, &mut { MAX_NODES }))?
+}
+
+/// The lanes of an index vector of constants.
+pub fn constant_lanes(index: &Expr) -> Option<Vec<i64>> {
+    let LaneOffsets { base, offsets } = lane_offsets(index)?;
+    let base = i64::try_from(base.as_int()?).ok()?;
+    offsets.into_iter().map(|offset| offset.checked_add(base)).collect()
+}
+
+fn offsets_of(index: &Expr, nodes: &mut usize) -> Option<LaneOffsets> {
+    *nodes = nodes.checked_sub(1)?;
+    let with =
+        |base: Expr, offsets: Option<Vec<i64>>| Some(LaneOffsets { base, offsets: offsets? });
+    match &index.kind {
+        ExprKind::Broadcast(base) => with(base.clone(), Some(vec![0; index.ty.lanes as usize])),
+        ExprKind::Ramp(base, stride) => {
+            let stride = i64::try_from(stride.as_int()?).ok()?;
+            let lanes = 0..i64::from(index.ty.lanes);
+            with(base.clone(), lanes.map(|lane| stride.checked_mul(lane)).collect())
+        }
+        ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub), a, b) => {
+            let (a, b) = (offsets_of(a, nodes)?, offsets_of(b, nodes)?);
+            let add = |(x, y): (&i64, &i64)| match op {
+                BinOp::Add => x.checked_add(*y),
+                _ => x.checked_sub(*y),
+            };
+            let base = match (a.base.as_int(), b.base.as_int(), op) {
+                (Some(0), _, BinOp::Add) => b.base,
+                (_, Some(0), _) => a.base,
+                (Some(x), Some(y), BinOp::Add) => constant(x.checked_add(y)?)?,
+                (Some(x), Some(y), _) => constant(x.checked_sub(y)?)?,
+                _ => Expr::binary(*op, a.base, b.base),
+            };
+            with(base, a.offsets.iter().zip(&b.offsets).map(add).collect())
+        }
+        ExprKind::Binary(BinOp::Mul, a, b) => {
+            let (a, factor) = match (all_lanes(a), all_lanes(b)) {
+                (_, Some(factor)) => (a, factor),
+                (Some(factor), None) => (b, factor),
+                _ => return None,
+            };
+            let LaneOffsets { base, offsets } = offsets_of(a, nodes)?;
+            let base = match base.as_int() {
+                Some(base) => constant(base.checked_mul(factor.into())?)?,
+                None => Expr::mul(base, Expr::index(factor)),
+            };
+            with(base, offsets.iter().map(|offset| offset.checked_mul(factor)).collect())
+        }
+        ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, divisor) => {
+            let divisor = i128::from(all_lanes(divisor).filter(|divisor| *divisor > 0)?);
+            let LaneOffsets { base, offsets } = offsets_of(a, nodes)?;
+            let base = base.as_int()?;
+            let divided = |offset: &i64| {
+                let value = i64::try_from(base.checked_add((*offset).into())?).ok()?;
+                let value = match op {
+                    BinOp::FloorDiv => floor_div(value.into(), divisor),
+                    _ => floor_mod(value.into(), divisor),
+                };
+                i64::try_from(value).ok()
+            };
+            with(Expr::index(0), offsets.iter().map(divided).collect())
+        }
+        _ => None,
+    }
+}
+
+fn constant(value: i128) -> Option<Expr> {
+    Some(Expr::index(i64::try_from(value).ok()?))
+}
+
+/// The constant that all lanes have.
+fn all_lanes(expr: &Expr) -> Option<i64> {
+    match &expr.kind {
+        ExprKind::Broadcast(value) => i64::try_from(value.as_int()?).ok(),
+        _ => None,
+    }
+}
+
+impl LaneOffsets {
+    /// The offsets, if they fit into 32 bits.
+    pub fn short(&self) -> Option<Vec<i32>> {
+        self.offsets.iter().map(|offset| i32::try_from(*offset).ok()).collect()
+    }
+
+    /// How the elements of `bytes` bytes are loaded; `None` if a gather or single loads must do it.
+    /// No byte is read that is not between two elements of the vector.
+    pub fn load(&self, bytes: u64, isa: SimdIsa) -> Option<OffsetLoad> {
+        let (first, last) = (self.offsets.iter().min()?, self.offsets.iter().max()?);
+        if first == last {
+            return Some(OffsetLoad::OneElement);
+        }
+        let lanes = self.offsets.len() as u64;
+        if lanes * bytes > isa.bytes().into() {
+            return None;
+        }
+        let count = u64::try_from(i128::from(*last) - i128::from(*first) + 1).ok()?;
+        let length = count.checked_mul(bytes)?;
+        // AVX2 loads other numbers of bytes by doublewords.
+        let loads = length.is_power_of_two() || isa == SimdIsa::Avx512 || length % 4 == 0;
+        if length <= isa.bytes().into() && loads {
+            let elements = self.offsets.iter().map(|offset| (offset - first) as usize);
+            if let Some(shuffle) = Shuffle::of(&elements.collect::<Vec<_>>(), bytes as usize) {
+                return Some(OffsetLoad::Shuffled { first: *first, count, shuffle });
+            }
+        }
+        let runs = self.runs();
+        let masked = masks_elements(bytes, isa) && lanes * bytes >= 16;
+        (masked && runs.len() <= MAX_RUNS).then_some(OffsetLoad::Runs(runs))
+    }
+
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (lane, offset) in (0..).zip(&self.offsets) {
+            match runs.last_mut() {
+                Some(run) if run.offset.checked_add(run.lanes.into()) == Some(*offset) => {
+                    run.lanes += 1;
+                }
+                _ => runs.push(Run { lane, lanes: 1, offset: *offset }),
+            }
+        }
+        runs
+    }
+}
+
+impl Shuffle {
+    /// The shuffle that puts these elements of a register into the lanes of another; `None` if a
+    /// group of 16 bytes would need bytes that are further apart.
+    fn of(elements: &[usize], bytes: usize) -> Option<Shuffle> {
+        let from = |at: usize| elements[at / bytes] * bytes + at % bytes;
+        let (mut doublewords, mut shuffled) = (Vec::new(), Vec::new());
+        let length = elements.len() * bytes;
+        for group in (0..length).step_by(GROUP_BYTES) {
+            let group: Vec<usize> = (group..length.min(group + GROUP_BYTES)).map(from).collect();
+            if bytes >= 4 {
+                doublewords.extend(group.iter().step_by(4).map(|byte| *byte as u32 / 4));
+                continue;
+            }
+            let start = group.iter().min()? / 4;
+            if group.iter().any(|byte| byte - start * 4 >= GROUP_BYTES) {
+                return None;
+            }
+            doublewords.extend((0..4).map(|word| (start + word) as u32));
+            shuffled.extend(group.iter().map(|byte| (byte - start * 4) as u8));
+        }
+        let moves = (0..).zip(&doublewords).any(|(at, from)| at != *from);
+        let turns =
+            shuffled.iter().enumerate().any(|(at, from)| at % GROUP_BYTES != *from as usize);
+        Some(Shuffle {
+            doublewords: moves.then_some(doublewords),
+            bytes: turns.then_some(shuffled),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Type, Var};
+
+    fn ramp(base: i64, stride: i64, lanes: u32) -> Expr {
+        let ty = Type { dtype: DType::Index, lanes };
+        Expr::new(ty, ExprKind::Ramp(Expr::index(base), Expr::index(stride)))
+    }
+
+    fn all(value: Expr, lanes: u32) -> Expr {
+        Expr::new(Type { dtype: DType::Index, lanes }, ExprKind::Broadcast(value))
+    }
+
+    fn offsets(index: &Expr) -> Vec<i64> {
+        lane_offsets(index).expect("constants").offsets
+    }
+
+    #[test]
+    fn quotients_and_remainders_are_floored() {
+        let by = |op, base, c| offsets(&Expr::binary(op, ramp(base, 2, 4), all(Expr::index(c), 4)));
+        assert_eq!(by(BinOp::FloorDiv, -3, 2), [-2, -1, 0, 1]);
+        assert_eq!(by(BinOp::FloorMod, -3, 4), [1, 3, 1, 3]);
+        assert_eq!(by(BinOp::FloorDiv, i64::MIN, i64::MAX), [-2, -1, -1, -1]);
+    }
+
+    #[test]
+    fn what_overflows_or_varies_has_no_offsets() {
+        let over = Expr::binary(BinOp::FloorMod, ramp(i64::MAX - 2, 1, 4), all(Expr::index(7), 4));
+        assert!(lane_offsets(&over).is_none());
+        let by_zero = Expr::binary(BinOp::FloorDiv, ramp(0, 1, 4), all(Expr::index(0), 4));
+        assert!(lane_offsets(&by_zero).is_none());
+        let var = all(Expr::var(&Var::index("i")), 4);
+        let unknown = Expr::binary(BinOp::FloorDiv, var, all(Expr::index(2), 4));
+        assert!(lane_offsets(&unknown).is_none());
+    }
+
+    #[test]
+    fn loads_stay_between_elements() {
+        let load = |offsets: &[i64], bytes, isa| {
+            LaneOffsets { base: Expr::index(0), offsets: offsets.to_vec() }.load(bytes, isa)
+        };
+        use SimdIsa::{Avx2, Avx512};
+        assert_eq!(load(&[5; 8], 4, Avx2), Some(OffsetLoad::OneElement));
+        let Some(OffsetLoad::Shuffled { first: 3, count: 4, .. }) =
+            load(&[3, 3, 4, 4, 5, 5, 6, 6], 4, Avx2)
+        else {
+            panic!("a shuffle");
+        };
+        let runs = [Run { lane: 0, lanes: 1, offset: 63 }, Run { lane: 1, lanes: 3, offset: 0 }];
+        assert_eq!(load(&[63, 0, 1, 2], 4, Avx2), Some(OffsetLoad::Runs(runs.to_vec())));
+        assert_eq!(load(&[0, 9, 40, 80, 120, 160, 200, 240], 4, Avx512), None);
+        // Seven bytes are no doublewords.
+        let bytes: Vec<i64> = (0..7).chain(0..7).collect();
+        assert_eq!(load(&bytes, 1, Avx2), None);
+        assert!(matches!(load(&bytes, 1, Avx512), Some(OffsetLoad::Shuffled { .. })));
+    }
+}
