@@ -1,10 +1,19 @@
 //! Every kernel of `samples/` in machine code and in the reference interpreter: the results are the
 //! same bits. The sizes are small, the interpreter is slow.
 
-use crate::support;
-use std::collections::BTreeSet;
+use crate::support::data::{Data, make_args};
+use crate::support::judge::{self, Judged, Verdict};
+use crate::support::{self, Disk};
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use tec::driver::{self, FpContract, Options, Trace};
+use tec::ir::Kernel;
+use tec::ir::interp::Value;
+use tec::ir::print::{Style, print_kernel};
+use tec::lang::Program;
+use tec::schedule::BoundedSchedule;
 use tec::target::Target;
 
 /// A kernel and the options that make it small: definitions, run-time integers, scalars.
@@ -115,23 +124,6 @@ fn samples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
-/// `tec run --verify` with these options; standard error if it fails.
-fn verify(case: &Case, options: &[&str]) -> Result<(), String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_tec"))
-        .args(["run", "--verify", "--kernel", case.kernel])
-        .args(case.options.split_whitespace())
-        .args(options)
-        .arg(samples().join(format!("{}.te", case.file)))
-        .output()
-        .expect("tec starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    let message = text(output.stderr);
-    match output.status.success() && !message.contains(REFUSED) {
-        true => Ok(()),
-        false => Err(text(output.stdout) + &message),
-    }
-}
-
 /// What `tec` notes where a schedule of its own is illegal.
 const REFUSED: &str = "was refused";
 
@@ -145,21 +137,121 @@ fn schedules(case: &Case) -> Vec<String> {
     named.filter(here).map(|rest| rest.split(['(', ' ']).next().unwrap().to_string()).collect()
 }
 
-/// Verifies every case with each set of options, with the plain loops, with the compiler's schedule
-/// and with each of its own; lists all that differ.
-fn verify_all(sets: &[&[&str]]) {
+/// Pairs of a name and a value that follow `option`: `-D` or `--var`.
+fn pairs<'a>(case: &'a Case, option: &str) -> Vec<(&'a str, &'a str)> {
+    let words: Vec<&str> = case.options.split_whitespace().collect();
+    let given = words.chunks(2).filter(|pair| pair[0] == option);
+    given.map(|pair| pair[1].split_once('=').expect("name=value")).collect()
+}
+
+fn load(case: &Case) -> Program {
+    let path = samples().join(format!("{}.te", case.file));
+    let loaded = driver::load(path.to_str().expect("UTF-8"), &Disk, &mut Trace::default());
+    loaded.map_err(|(_, failure)| failure).expect("a sample that parses")
+}
+
+/// The options of a case with a schedule.
+fn options_of(case: &Case, schedule: &str, options: &Options) -> Options {
+    let defines = pairs(case, "-D").into_iter();
+    Options {
+        kernels: Some(vec![case.kernel.to_string()]),
+        defines: defines.map(|(name, value)| (None, name.into(), value.into())).collect(),
+        schedule: Some((None, schedule.to_string())),
+        ..options.clone()
+    }
+}
+
+/// Applies a schedule to the kernel of a case.
+fn schedule(program: &Program, options: &Options) -> Result<BoundedSchedule, String> {
+    let trace = &mut Trace::default();
+    let graphs = driver::elaborate(program, options, trace);
+    let placed = graphs.and_then(|graphs| driver::schedule(program, graphs, options, trace));
+    if let Some(note) = trace.notes.iter().find(|note| note.contains(REFUSED)) {
+        return Err(note.clone());
+    }
+    let mut placed = placed.map_err(|failure| format!("{failure:?}"))?;
+    placed.pop().ok_or_else(|| "no kernel".to_string())
+}
+
+/// Arguments, and what the interpreter computes from them.
+type Reference = (Vec<Value>, Result<Vec<Value>, String>);
+
+/// The references by the text of the plain loops, which several targets and schedules share.
+static REFERENCES: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Reference>>>>> =
+    LazyLock::new(Mutex::default);
+
+/// Runs the plain loops of a case in the interpreter, once for all schedules and targets.
+fn reference(case: &Case, naive: &Kernel, reassociates: bool) -> Reference {
+    let key = format!("{} {}", case.options, print_kernel(naive, Style::Full));
+    let slot = REFERENCES.lock().expect("no panic").entry(key).or_default().clone();
+    let compute = || {
+        let vars: Vec<(String, i64)> = pairs(case, "--var")
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), value.parse().expect("an integer")))
+            .collect();
+        let data = if reassociates { Data::Rough } else { Data::Any };
+        // Some seeds make shapes that the kernel refuses.
+        let runs = (0..16).map(|seed| {
+            let args = make_args(naive, &vars, seed, data).expect("small tensors");
+            let expected = judge::run(naive, &args, "naive").expect("the interpreter runs it");
+            (args, expected)
+        });
+        runs.into_iter().find(|(_, expected)| expected.is_ok()).expect("arguments that fit")
+    };
+    slot.get_or_init(compute).clone()
+}
+
+/// Compiles a case up to the last pass, with the results that its module must have.
+fn lower(case: &Case, program: &Program, options: &Options) -> Result<Judged, String> {
+    let placed = schedule(program, options)?;
+    let graph = placed.schedule.graph.clone();
+    let failed = |failure| format!("{failure:?}");
+    let naive = driver::lower_naively(&graph, &options.target).map_err(failed)?;
+    let kernel = driver::lower(&placed, options, None, &mut Trace::default()).map_err(failed)?;
+    let (args, expected) = reference(case, &naive, graph.reassociate);
+    let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
+    if judged.kernel.reassociated {
+        let text = |verdict| format!("{verdict:?}");
+        let in_order = driver::lower_in_order(&judged.placed, options, &mut Trace::default());
+        let scheduled =
+            judge::run(&in_order.map_err(failed)?, &judged.args, "scheduled").map_err(text)?;
+        judged.bound = Some(judge::BOUND);
+        judge::compare(&judged, &scheduled, "the scheduled interpreter").map_err(text)?;
+        (judged.expected, judged.bound) = (scheduled, None);
+    }
+    Ok(judged)
+}
+
+/// Verifies every case with the plain loops, with the compiler's schedule and with
+/// each of its own; lists all that differ.
+fn verify_all(options: &Options) {
     let mut wrong = Vec::new();
     for case in CASES {
-        let scheduled: Vec<Vec<String>> =
-            schedules(case).into_iter().map(|name| vec!["--schedule".into(), name]).collect();
-        let plain = ["default", "auto"].map(|name| vec!["--schedule".into(), name.into()]);
-        let ways = plain.into_iter().chain(scheduled);
-        for (way, set) in ways.flat_map(|way| sets.iter().map(move |set| (way.clone(), set))) {
-            let options: Vec<&str> =
-                set.iter().copied().chain(way.iter().map(|o| &o[..])).collect();
-            if let Err(message) = verify(case, &options) {
-                let Case { file, kernel, options: own } = case;
-                wrong.push(format!("{file}.te {kernel} {own} {options:?}\n{message}"));
+        let program = load(case);
+        let own = schedules(case).into_iter();
+        let names: Vec<String> =
+            ["default", "auto"].map(String::from).into_iter().chain(own).collect();
+        let mut tell = |name: &str, what: String| {
+            let Case { file, kernel, options: own } = case;
+            let (target, opt) = (&options.target, options.opt);
+            wrong.push(format!("{file}.te {kernel} {own} {name}, {target} --opt {opt}\n{what}"));
+        };
+        let mut lowered = Vec::new();
+        for name in &names {
+            match lower(case, &program, &options_of(case, name, options)) {
+                Ok(mut judged) => {
+                    judged.kernel.name = format!("{}_{}", case.kernel, lowered.len());
+                    lowered.push((name, judged));
+                }
+                Err(what) => tell(name, what),
+            }
+        }
+        let kernels: Vec<&Judged> = lowered.iter().map(|(_, judged)| judged).collect();
+        let module = judge::link(&kernels, options).expect("the module links");
+        for (name, judged) in &lowered {
+            let verdict = judge::call(judged, &module);
+            if verdict != (Verdict::Same { refused_at_entry: false }) {
+                tell(name, format!("{verdict:?}"));
             }
         }
     }
@@ -187,7 +279,7 @@ fn every_kernel_has_a_case() {
 }
 
 /// The compiler's own schedules are not refused, for any target; those of targets that run here are
-/// seen by `verify`.
+/// seen by `verify_all`.
 #[test]
 fn auto_is_legal_everywhere() {
     // Otherwise a reworded note would be overlooked.
@@ -195,49 +287,54 @@ fn auto_is_legal_everywhere() {
     let mut wrong = Vec::new();
     let targets = Target::cpus().into_iter().filter(|target| !target.runs_here());
     for (case, target) in CASES.iter().flat_map(|case| targets.clone().map(move |t| (case, t))) {
-        let words: Vec<&str> = case.options.split_whitespace().collect();
-        let defines = words.chunks(2).filter(|pair| pair[0] == "-D").flatten();
-        let output = Command::new(env!("CARGO_BIN_EXE_tec"))
-            .args(["lower", "--schedule", "auto", "--target", target.name])
-            .args(["--kernel", case.kernel])
-            .args(defines)
-            .arg(samples().join(format!("{}.te", case.file)))
-            .output()
-            .expect("tec starts");
-        let text = String::from_utf8(output.stderr).expect("UTF-8");
-        if !output.status.success() || text.contains(REFUSED) {
-            wrong.push(format!("{}.te {} {target}\n{text}", case.file, case.kernel));
+        let options = options_of(case, "auto", &Options::new(target));
+        let placed = schedule(&load(case), &options);
+        let kernel = placed.and_then(|placed| {
+            let lowered = driver::lower(&placed, &options, None, &mut Trace::default());
+            lowered.map_err(|failure| format!("{failure:?}"))
+        });
+        if let Err(what) = kernel {
+            wrong.push(format!("{}.te {} {}\n{what}", case.file, case.kernel, options.target));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[test]
-fn machine_code_agrees_with_the_interpreter() {
-    verify_all(&[&[]]);
+fn native() -> Options {
+    Options::new(Target::parse("native").expect("a target"))
 }
 
 #[test]
-fn so_it_does_without_optimisation_and_without_fusing() {
-    verify_all(&[&["--opt", "0", "--seed", "1"], &["--fp-contract", "off", "--seed", "2"]]);
+fn machine_code_agrees_with_the_interpreter() {
+    verify_all(&native());
+}
+
+#[test]
+fn so_it_does_without_optimisation() {
+    verify_all(&Options { opt: 0, ..native() });
+}
+
+#[test]
+fn so_it_does_without_fusing() {
+    verify_all(&Options { fp_contract: FpContract::Off, ..native() });
 }
 
 /// The same for a target, where its code runs.
-fn verify_all_on(target: &str, seed: &str) {
+fn verify_all_on(target: &str) {
     let parsed = Target::parse(target).expect("a target");
     if support::runs_here(&parsed, "the samples' machine code") {
-        verify_all(&[&["--target", target, "--seed", seed]]);
+        verify_all(&Options::new(parsed));
     }
 }
 
 #[test]
 fn so_it_does_on_the_baseline_target() {
-    verify_all_on("x86-64", "3");
+    verify_all_on("x86-64");
 }
 
 #[test]
 fn so_it_does_on_half_as_wide_vectors() {
-    verify_all_on("x86-avx2", "4");
+    verify_all_on("x86-avx2");
 }
 
 /// What `tec` prints with these arguments.

@@ -17,6 +17,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
             "derived_stage",
             "directives",
             "evaluate",
+            "fused",
             "inline",
             "layout",
             "legality",

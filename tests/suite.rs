@@ -25,6 +25,7 @@ mod ptx;
 mod regions;
 mod samples;
 mod storage;
+mod structure;
 #[allow(dead_code)]
 mod support;
 mod syntax;

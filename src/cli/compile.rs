@@ -1,8 +1,7 @@
 //! From a file to scheduled kernels and to a module, for every command that compiles.
 
+use super::recorded::{edit, put_best};
 use super::report::Error;
-use super::tune::best::put_best;
-use super::tune::edit;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Options, Trace};
 use crate::lang::ast::Item;

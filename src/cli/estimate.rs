@@ -118,7 +118,7 @@ fn machine_of(
     if which == Some(Which::Typical) || !here {
         return Ok((typical, false));
     }
-    let (isa, threads) = (machine::Isa::of(target), machine::cpu::at_most(threads));
+    let (isa, threads) = (machine::Isa::of(target), super::cpu::at_most(threads));
     let kept = machine::cache::load(isa, threads);
     let known = match (kept, which) {
         (Some(kept), _) => kept,

@@ -1,7 +1,7 @@
 //! The number of threads for parallel loops without `--threads`. It is the same as in a module
 //! that a program calls (`src/runtime/threads.c`).
 
-use super::bench::machine::cpu;
+use super::cpu;
 
 /// The largest number of threads in the pool of a module (`src/runtime/pool.c`).
 pub const MAX_THREADS: i64 = 512;

@@ -1,6 +1,7 @@
 //! The cost model's estimates of kernels under schedules.
 
-use super::passes::{PassId, run_pass};
+use super::passes::PassId;
+use super::run_pass::run_pass;
 use super::{Failure, Options, STACK_BYTES, Trace, lower};
 use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;

@@ -5,6 +5,7 @@
 mod auto;
 mod estimate;
 mod passes;
+mod run_pass;
 mod trace;
 
 pub use estimate::{
@@ -26,7 +27,7 @@ use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_
 use crate::schedule::{self, BoundedSchedule, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
-use passes::{after_pass, run_pass};
+use run_pass::{after_pass, run_pass};
 use rustc_hash::FxHashSet;
 
 /// Whether products and sums fuse (docs/LANGUAGE.md, "Floating point").

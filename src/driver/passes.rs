@@ -1,11 +1,8 @@
 //! The passes over the loop IR, in order.
 
-use super::trace::{Failure, Trace};
 use crate::diag::Result;
 use crate::ir::Kernel;
-use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::{join_divisions, simplify_kernel};
-use crate::ir::verify::verify_kernel;
 use crate::lower::*;
 use crate::target::{Target, Targets};
 
@@ -103,45 +100,7 @@ impl PassId {
     }
 
     /// The entry of [`PASSES`]; none for `build_loops`.
-    fn pass(self) -> Option<&'static Pass> {
+    pub(super) fn pass(self) -> Option<&'static Pass> {
         PASSES.iter().find(|pass| pass.id == self)
     }
-}
-
-/// Runs a pass if the target and `--opt` have it; verifies and dumps its result.
-pub(super) fn run_pass(
-    id: PassId,
-    kernel: Kernel,
-    target: &Target,
-    opt: u8,
-    trace: &mut Trace,
-) -> std::result::Result<Kernel, Failure> {
-    let Some(pass) = id.pass().filter(|pass| pass.runs(target, opt)) else { return Ok(kernel) };
-    let before = kernel.clone();
-    let print = || print_kernel(&before, Style::Full);
-    let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
-    after_pass(id, Some(&before), &kernel, trace)?;
-    Ok(kernel)
-}
-
-/// Verifies the result of a pass (in debug builds) and dumps it if `--dump` asks for it.
-pub(super) fn after_pass(
-    id: PassId,
-    before: Option<&Kernel>,
-    kernel: &Kernel,
-    trace: &mut Trace,
-) -> std::result::Result<(), Failure> {
-    if cfg!(debug_assertions)
-        && let Err(message) = verify_kernel(kernel)
-    {
-        let ir = print_kernel(kernel, Style::Full);
-        return Err(Failure::Bug { pass: id.name().to_string(), message, ir });
-    }
-    if trace.dump.is_some_and(|dump| dump.shows(id)) {
-        let text = print_kernel(kernel, Style::Full);
-        let unchanged = before.is_some_and(|before| print_kernel(before, Style::Full) == text);
-        let text = (!unchanged).then_some(text);
-        trace.dumps.push((kernel.name.clone(), id.name(), text));
-    }
-    Ok(())
 }

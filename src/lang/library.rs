@@ -1,7 +1,5 @@
 //! The library of `tec`: the embedded files of `lib/`.
 
-use super::source::{Loader, Program, load_program};
-
 /// The name of each file, as in `import`, and its text.
 pub(super) const LIB: &[(&str, &str)] = &[
     ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
@@ -10,25 +8,6 @@ pub(super) const LIB: &[(&str, &str)] = &[
 
 /// The paths of the files in messages.
 pub const LIBRARY: [&str; 2] = ["lib/intrinsics.te", "lib/nn.te"];
-
-/// Parses `lib/intrinsics.te`, which declares each intrinsic of `tensorize` as a kernel.
-pub fn intrinsics() -> Program {
-    let (program, errors) = load_program("lib/intrinsics.te", &Embedded);
-    if !errors.is_empty() {
-        crate::bug!("lib/intrinsics.te is wrong: {errors:?}");
-    }
-    program
-}
-
-struct Embedded;
-
-impl Loader for Embedded {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        let name = path.strip_prefix("lib/").unwrap_or(path);
-        let file = LIB.iter().find(|(known, _)| *known == name);
-        file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| "no such file".to_string())
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -208,7 +208,7 @@ pub fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Ver
 
 /// How far sums in another order may be from those in the order of the source, as a part of the
 /// largest value around.
-const BOUND: f64 = 1e-3;
+pub const BOUND: f64 = 1e-3;
 
 /// What the interpreter makes of a kernel: its results or the message of a check that failed.
 pub fn run(

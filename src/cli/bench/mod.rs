@@ -333,7 +333,7 @@ impl Point<'_> {
         let known = results.machines.iter().position(|machine| machine.isa == isa);
         let at = known.unwrap_or_else(|| {
             self.progress.set_message("measuring the machine's limits");
-            let threads = machine::cpu::at_most(results.threads);
+            let threads = super::cpu::at_most(results.threads);
             results.machines.push(limits(isa, threads, self.args.roofline));
             results.machines.len() - 1
         });

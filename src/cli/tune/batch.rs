@@ -3,8 +3,8 @@
 //! candidate.
 
 use super::super::paths::Files;
+use super::super::recorded::machine;
 use super::super::report::{Error, Reporter};
-use super::log::machine;
 use super::pool::Pool;
 use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut};
 use crate::diag::Diag;

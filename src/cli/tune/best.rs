@@ -1,18 +1,15 @@
-//! `tec best` and `--records`: print the best recorded schedules, or put them into a file.
+//! `tec best`: prints the best recorded schedules, or puts them into a file.
 
 use super::super::paths::Files;
+use super::super::recorded::{best_here, describe, edit, files, named};
 use super::super::report::{Error, Reporter, print};
-use super::super::text::{duration, plural};
-use super::log::machine;
-use super::{edit, records};
+use super::super::text::plural;
 use crate::diag::{Diag, Result};
 use crate::module::input;
 use crate::module::write::OutputFile;
 use crate::target::Target;
-use crate::te::Graph;
-use crate::tune::records::{Filter, Record, best};
-use crate::tune::workload::workload_hash;
-use std::path::{Path, PathBuf};
+use crate::tune::records::{Filter, Record};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,17 +71,10 @@ impl RecordSelection {
     }
 }
 
-/// Returns the best selected record, of this machine if there is one.
-fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
-    let target = filter.target.as_deref().unwrap_or_default();
-    let here = Filter { cpu: Some(machine(target).cpu), ..filter.clone() };
-    best(records, &here).or_else(|| best(records, filter))
-}
-
 /// Runs the command.
 pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Error> {
-    let parsed = records::read(&args.records)?;
-    records::show_notes(&args.records, &parsed);
+    let parsed = files::read(&args.records)?;
+    files::show_notes(&args.records, &parsed);
     let filter = args.which.filter()?;
     // One record for each kernel and target, in the order of their first record.
     let mut found: Vec<&Record> = Vec::new();
@@ -110,68 +100,10 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
         eprintln!("note: {}", describe(record, &record.kernel));
     }
     let Some(path) = &args.write_back else { return print(&named.join("\n")) };
-    let files = Files::default().input("the records", &args.records);
-    files.output("--write-back", Some(path)).check()?;
+    let paths = Files::default().input("the records", &args.records);
+    paths.output("--write-back", Some(path)).check()?;
     let source = input::read_text(path, input::SOURCE)
         .map_err(|why| Diag::global("E0604", format!("cannot read {}: {why}", path.display())))?;
     let bytes = edit::put(&source, &named)?.into_bytes();
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
-}
-
-/// Returns the schedule of a record, for a kernel; an error names the file of records.
-fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
-    edit::named(&record.schedule, kernel).map_err(|mut diag| {
-        diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
-        diag
-    })
-}
-
-/// Describes a record in a line.
-fn describe(record: &Record, kernel: &str) -> String {
-    let Record { target, threads, machine, tec, .. } = record;
-    let vars: String = record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-    let time = duration(record.seconds().unwrap_or(f64::NAN));
-    let plural = plural(*threads);
-    format!(
-        "`{kernel}`{vars} took {time} for {target} with {threads} thread{plural} on {}, recorded \
-         by tec {tec}",
-        machine.cpu
-    )
-}
-
-/// Returns the text of a file with the best recorded schedules of its kernels, and notes for the
-/// user; `graphs` are the kernels as they are built.
-pub fn put_best(
-    path: &Path,
-    source: &str,
-    graphs: &[Graph],
-    target: &Target,
-) -> Result<(String, Vec<String>)> {
-    let parsed = records::read(path)?;
-    let mut notes: Vec<String> =
-        parsed.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
-    let mut texts = Vec::new();
-    for graph in graphs {
-        let (workload, name) = (Some(workload_hash(graph)), Some(target.to_string()));
-        let filter = Filter { workload, target: name, ..Filter::default() };
-        match best_here(&parsed.records, &filter) {
-            Some(record) => {
-                notes.push(describe(record, &graph.name));
-                texts.push(named(record, &graph.name, path)?);
-            }
-            None => notes.push(format!(
-                "{} has no record of `{}` for {target} that ran right; it is scheduled as \
-                 without the option",
-                path.display(),
-                graph.name,
-            )),
-        }
-    }
-    if texts.is_empty() {
-        let text = format!("{} has no record of these kernels for {target}", path.display());
-        let diag = Diag::global("E0605", text);
-        let note = "a record is of a kernel's meaning: sizes, types and arithmetic count";
-        return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
-    }
-    Ok((edit::put(source, &texts)?, notes))
 }

@@ -4,9 +4,8 @@
 //! (`tune::search::budget`). Every trial is recorded before the next begins, so measurements are
 //! never lost, however the command ends.
 
-use super::log::{self, Log, context, owner};
+use super::log::{Log, context, owner};
 use super::protocol::Setup;
-use super::records::Writer;
 use super::report::{self, Report};
 use super::task::{CostEvaluator, Recalled, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
@@ -18,6 +17,7 @@ use crate::cli::compile::{elaborate_file, no_kernel};
 use crate::cli::data;
 use crate::cli::options::CompileArgs;
 use crate::cli::paths::Files;
+use crate::cli::recorded::{self, files::Writer};
 use crate::cli::report::{Error, Reporter, print};
 use crate::cli::threads;
 use crate::diag::{self, Diag};
@@ -317,12 +317,12 @@ impl Run<'_> {
         let owner = owner(&workload_hash(graph), &self.path);
         let (measure, machine) = super::open(setup.clone(), args.runner.as_deref(), owner)?;
         // The limits are known for this machine only.
-        let limits = self.limits.as_ref().filter(|_| machine == log::machine(&setup.target));
+        let limits = self.limits.as_ref().filter(|_| machine == recorded::machine(&setup.target));
         let roof = limits.and_then(|limits| Roof::new(limits, &work));
         let context = context(&setup, graph, machine, arguments.seed);
         let (log, parsed) = Log::open(&self.path, &setup, context)?;
         if at == 0 {
-            super::records::show_notes(&self.path, &parsed);
+            recorded::files::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roof), log, self.begin);
         let Recalled { count, refused } = task.recall(&parsed.records, evaluator, own);

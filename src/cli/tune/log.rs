@@ -1,15 +1,12 @@
 //! The files of a search: its records, and a failing case for each candidate with wrong results.
 
-use super::super::bench::machine::cpu;
-use super::edit;
+use super::super::recorded::edit;
+use super::super::recorded::files::Writer;
 use super::protocol::{Owner, Setup};
-use super::records::Writer;
 use super::runner::leftovers;
 use crate::diag::{Diag, Result};
-use crate::module::gpu::Gpu;
 use crate::module::input;
 use crate::module::write::{OutputFile, write_files};
-use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::records::{Context, Machine, Parsed, Record};
 use crate::tune::workload::workload_hash;
@@ -24,15 +21,6 @@ pub struct Log {
     setup: Setup,
     writer: Writer,
     records: PathBuf,
-}
-
-/// Returns this machine: its CPU, or its GPU for a GPU target.
-pub fn machine(target: &str) -> Machine {
-    let is_gpu = Target::parse(target).is_ok_and(|target| target.is_gpu());
-    match is_gpu.then(Gpu::find) {
-        Some(Ok(name)) => Machine { cpu: name, cores: 1 },
-        _ => Machine { cpu: cpu::model(), cores: cpu::count() },
-    }
 }
 
 /// Returns the common fields of the records of a kernel.

@@ -4,13 +4,14 @@ use super::super::arguments::Arguments;
 use super::super::compile;
 use super::super::options::CompileArgs;
 use super::super::paths::Files;
+use super::super::recorded::{files, machine};
 use super::super::report::{Error, Reporter, print};
 use super::super::text::{duration, plural};
 use super::best::RecordSelection;
 use super::command::check_options;
-use super::log::{Log, context, machine, owner};
+use super::log::{Log, context, owner};
 use super::protocol::Setup;
-use super::{open, pool, records};
+use super::{open, pool};
 use crate::diag::Diag;
 use crate::driver::{self, Trace};
 use crate::ir::Kernel;
@@ -138,8 +139,8 @@ struct Replay {
 /// Runs the command.
 pub fn run(args: &RecordsArgs, reporter: &Reporter) -> Result<(), Error> {
     let read = |path: &Path| -> Result<Vec<Record>, Error> {
-        let parsed = records::read(path)?;
-        records::show_notes(path, &parsed);
+        let parsed = files::read(path)?;
+        files::show_notes(path, &parsed);
         Ok(parsed.records)
     };
     let write = |path: &Path, records: &[Record]| {
@@ -155,10 +156,10 @@ pub fn run(args: &RecordsArgs, reporter: &Reporter) -> Result<(), Error> {
         Action::Prune { file, keep, output } => {
             let _alone = match output {
                 Some(_) => None,
-                None => Some(records::lock(file)?),
+                None => Some(files::lock(file)?),
             };
-            let parsed = records::read(file)?;
-            records::show_notes(file, &parsed);
+            let parsed = files::read(file)?;
+            files::show_notes(file, &parsed);
             if output.is_none() && parsed.unread > 0 {
                 let (unread, path) = (parsed.unread, file.display());
                 let text =
@@ -201,8 +202,8 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
 
 fn replay(args: &Replay) -> Result<(), Error> {
     check_options(&args.compile)?;
-    let parsed = records::read(&args.old)?;
-    records::show_notes(&args.old, &parsed);
+    let parsed = files::read(&args.old)?;
+    files::show_notes(&args.old, &parsed);
     let options = args.compile.options()?;
     let (program, graphs) = compile::elaborate_file(&args.file, &options, &mut Trace::default())?;
     if graphs.is_empty() {

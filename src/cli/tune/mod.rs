@@ -1,21 +1,19 @@
 //! The commands of the tuner: measuring candidates and keeping records.
 //!
 //! [`pool::Pool`] measures in a worker process, [`runner::Runner`] gives batches to a job system;
-//! [`open`] opens either. [`records`] reads and writes the files of records.
+//! [`open`] opens either. [`super::recorded`] reads and writes the files of records.
 
 pub mod batch;
 pub mod best;
 pub mod cache;
 pub mod command;
 pub mod comparison;
-pub mod edit;
 pub mod harness;
 pub mod log;
 pub mod manage;
 pub mod packed;
 pub mod pool;
 pub mod protocol;
-pub mod records;
 pub mod reference;
 pub mod report;
 pub mod runner;
@@ -25,6 +23,7 @@ pub mod unmeasured;
 pub mod verify;
 pub mod worker;
 
+use super::recorded::machine;
 use super::report::Error;
 use crate::tune::Measure;
 use crate::tune::records::Machine;
@@ -37,7 +36,7 @@ pub fn open(
     runner: Option<&str>,
     owner: Owner,
 ) -> Result<(Box<dyn Measure>, Machine), Error> {
-    let here = log::machine(&setup.target);
+    let here = machine(&setup.target);
     Ok(match runner {
         Some(command) => {
             let (runner, machine) = runner::Runner::new(setup, command, owner)?;

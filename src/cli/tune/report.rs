@@ -1,6 +1,6 @@
 //! The output of a search: its progress and its results.
 
-use super::edit;
+use super::super::recorded::edit;
 use super::task::{CostEvaluator, FailureKind, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
 use crate::cli::bench::work::{Roof, Work};

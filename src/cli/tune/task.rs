@@ -3,6 +3,7 @@
 use super::log::Log;
 use crate::cli::bench::machine::{self, Isa, Machine};
 use crate::cli::bench::work::{Roof, Work};
+use crate::cli::cpu;
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
 use crate::te::Graph;
@@ -80,7 +81,7 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
     if !options.target.runs_here() {
         return (typical, None);
     }
-    let (isa, threads) = (Isa::of(&options.target), machine::cpu::at_most(threads));
+    let (isa, threads) = (Isa::of(&options.target), cpu::at_most(threads));
     let known = machine::cache::load(isa, threads).unwrap_or_else(|| {
         let machine = Machine::measure(isa, threads);
         if let Err(why) = machine::cache::store(&machine) {

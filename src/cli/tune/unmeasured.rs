@@ -3,7 +3,7 @@
 //! Nothing is recorded, because records hold measurements. The output states this and lists the
 //! terms of the estimate.
 
-use super::edit;
+use super::super::recorded::edit;
 use super::report::Packed;
 use super::task::CostEvaluator;
 use crate::cli::bench::work::Work;

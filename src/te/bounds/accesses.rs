@@ -3,11 +3,11 @@
 //! The branches of `if_then_else`, the right sides of `and` and `or`, and the terms of a reduction
 //! with `where=` are evaluated under a condition; both branches of a `select` always are.
 
+use super::walker::Walker;
 use super::{Checker, decide, overflow};
-use crate::diag::Span;
-use crate::ir::arith::{Interval, flatten_logic};
+use crate::ir::arith::flatten_logic;
 use crate::ir::visit::for_each_child;
-use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
+use crate::ir::{BinOp, DType, Expr, ExprKind};
 use crate::te::{Axis, Body, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -61,24 +61,6 @@ pub(super) fn check_stage(stage: &Stage, checker: &mut Checker) {
 
 fn is_empty(axis: &Axis) -> bool {
     axis.extent.as_int().is_some_and(|extent| extent <= 0)
-}
-
-/// The state of a walk over a stage.
-pub(super) struct Walker<'a> {
-    pub(super) checker: &'a mut Checker,
-    spans: FxHashMap<usize, Span>,
-    stage_span: Span,
-    /// The enclosing axes, outermost first.
-    pub(super) axes: Vec<Axis>,
-    /// The enclosing conditions, outermost first, each with its truth.
-    pub(super) guards: Vec<(Expr, bool)>,
-    /// The number that identifies the enclosing conditions.
-    pub(super) state: usize,
-    states: FxHashMap<(usize, usize, bool), usize>,
-    seen: FxHashSet<(usize, usize)>,
-    visits: usize,
-    /// The constant bounds of `index` operations, by node and state.
-    pub(super) intervals: FxHashMap<(usize, usize), Interval>,
 }
 
 impl Walker<'_> {
@@ -166,98 +148,5 @@ impl Walker<'_> {
         self.guards.truncate(known);
         self.checker.facts.pop();
         self.state = state;
-    }
-
-    /// The place for errors without a load: the stage.
-    pub(super) fn default_span(&self) -> Span {
-        self.stage_span
-    }
-}
-
-/// Calls `f` on every variable of an expression; visits shared nodes once.
-pub(super) fn for_each_var(expr: &Expr, seen: &mut FxHashSet<usize>, f: &mut dyn FnMut(&Var)) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
-    if let Some(var) = expr.as_var() {
-        f(var);
-    }
-    for_each_child(expr, &mut |child| for_each_var(child, seen, f));
-}
-
-/// The dependences of an expression.
-#[derive(Default)]
-pub(super) struct Profile {
-    /// The axes, as indices of the enclosing axes, ascending.
-    pub(super) axes: Vec<usize>,
-    /// Whether it depends on run-time integers.
-    pub(super) runtime: bool,
-    /// Whether it depends on the values of inputs.
-    pub(super) inputs: bool,
-    /// The stages that it reads, whose elements are unknown on entry.
-    pub(super) stages: Vec<String>,
-    /// Whether it depends on anything else that the entry cannot evaluate.
-    pub(super) unknown: bool,
-}
-
-impl Profile {
-    /// Whether the checked entry can evaluate it.
-    pub(super) fn at_entry(&self) -> bool {
-        self.stages.is_empty() && !self.unknown
-    }
-
-    /// Whether the compiler can evaluate it.
-    pub(super) fn constant(&self) -> bool {
-        self.at_entry() && !self.inputs && !self.runtime
-    }
-}
-
-impl Walker<'_> {
-    /// The dependences of several expressions and of the extents of their axes.
-    pub(super) fn profile<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Profile {
-        let mut profile = Profile::default();
-        let mut seen = FxHashSet::default();
-        for expr in exprs {
-            self.add_to_profile(expr, &mut seen, &mut profile);
-        }
-        for at in 0..self.axes.len() {
-            if profile.axes.contains(&at) {
-                let axis = &self.axes[at];
-                self.add_to_profile(&axis.min, &mut seen, &mut profile);
-                self.add_to_profile(&axis.extent, &mut seen, &mut profile);
-            }
-        }
-        profile.axes.sort_unstable();
-        profile
-    }
-
-    fn add_to_profile(&self, expr: &Expr, seen: &mut FxHashSet<usize>, profile: &mut Profile) {
-        if !seen.insert(expr.id()) {
-            return;
-        }
-        match &expr.kind {
-            ExprKind::Var(var) => {
-                if let Some(at) = self.axes.iter().rposition(|axis| axis.var == *var) {
-                    if !profile.axes.contains(&at) {
-                        profile.axes.push(at);
-                    }
-                } else if self.checker.runtime.contains(var) {
-                    profile.runtime = true;
-                } else if self.checker.scalars.contains(var) {
-                    profile.inputs = true;
-                } else {
-                    profile.unknown = true;
-                }
-            }
-            ExprKind::Load { buffer, .. } => {
-                if self.checker.inputs.contains(buffer) {
-                    profile.inputs = true;
-                } else if !profile.stages.contains(&buffer.name) {
-                    profile.stages.push(buffer.name.clone());
-                }
-            }
-            _ => {}
-        }
-        for_each_child(expr, &mut |child| self.add_to_profile(child, seen, profile));
     }
 }

@@ -1,8 +1,7 @@
 //! Decides one index of one load: it is proved, refused, or checked on entry.
 
-use super::accesses::{Profile, Walker};
-use super::scan::EntryCheck;
 use super::text::show;
+use super::walker::{EntryCheck, Profile, Walker};
 use super::witness::{Domain, SearchResult, find_violation};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};
@@ -150,7 +149,7 @@ fn refuse_at(
 /// The values of the axes in the index: ` at i = 99, j = 0`.
 fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
     let mut used = FxHashSet::default();
-    super::accesses::for_each_var(index, &mut FxHashSet::default(), &mut |var| {
+    super::walker::for_each_var(index, &mut FxHashSet::default(), &mut |var| {
         used.insert(var.clone());
     });
     let values = axes.iter().zip(point).filter(|((var, ..), _)| used.contains(var));

@@ -4,9 +4,9 @@
 //! Needs: elaborated stages. Ensures: when `graph.checks` pass, no load of any stage leaves its
 //! tensor, no tensor is larger than memory, no `index` operation overflows 64 bits.
 //! Parts: [`shapes`] extents, sizes, `assume`s; [`accesses`] the walk over the stages with the
-//! conditions known at each load; [`decide`] the decision for one index; [`witness`] the search for
-//! values that violate it; [`scan`] the loops of entry checks; [`tape`] evaluation; [`text`] the
-//! notation of the source.
+//! conditions known at each load; [`walker`] its state; [`decide`] the decision for one index;
+//! [`witness`] the search for values that violate it; [`scan`] the loops of entry checks; [`tape`]
+//! evaluation; [`text`] the notation of the source.
 
 mod accesses;
 mod decide;
@@ -17,6 +17,7 @@ mod tape;
 #[cfg(test)]
 mod tests;
 mod text;
+mod walker;
 mod witness;
 
 pub(super) use shapes::MAX_BYTES;

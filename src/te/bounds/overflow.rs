@@ -1,8 +1,7 @@
 //! Checks that `index` arithmetic fits 64 bits: by constant bounds, by proof, or on entry.
 
-use super::accesses::Walker;
-use super::scan::EntryCheck;
 use super::text::show;
+use super::walker::{EntryCheck, Walker};
 use super::witness::{Domain, SearchResult, find_violation};
 use crate::diag::Diag;
 use crate::ir::arith::Interval;

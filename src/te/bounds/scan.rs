@@ -1,16 +1,9 @@
 //! Builds entry checks: an `Assert` inside the loops and conditions that it depends on.
 
-use super::accesses::Walker;
+use super::walker::{EntryCheck, Walker};
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Stmt, Var};
 use rustc_hash::FxHashMap;
-
-/// A condition that must hold at every point of the domain where the enclosing conditions hold.
-pub(super) struct EntryCheck {
-    pub(super) cond: Expr,
-    pub(super) message: String,
-    pub(super) values: Vec<Expr>,
-}
 
 impl Walker<'_> {
     /// Adds a check without axes. It runs if no enclosing axis is empty.

@@ -81,7 +81,7 @@ fn tensors(graph: &Graph) -> Vec<Buffer> {
 fn assumption(cond: &Expr, text: &str) -> Stmt {
     let mut vars: Vec<Var> = Vec::new();
     let mut seen = FxHashSet::default();
-    super::accesses::for_each_var(cond, &mut seen, &mut |var| {
+    super::walker::for_each_var(cond, &mut seen, &mut |var| {
         if vars.len() < 4 && !vars.contains(var) {
             vars.push(var.clone());
         }

@@ -2,9 +2,9 @@
 //! checks every index.
 
 use super::Elaborator;
+use super::frame::Frame;
 use super::parameters::show;
 use super::stages::for_each_load;
-use super::statements::Frame;
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;

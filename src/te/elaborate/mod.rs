@@ -10,6 +10,7 @@ mod casts;
 mod constants;
 mod domains;
 mod expressions;
+mod frame;
 mod functions;
 mod items;
 mod kernels;

@@ -6,39 +6,18 @@
 //! argument; an extent can be a run-time integer of the caller.
 
 use super::expressions::count;
-use super::statements::Frame;
-use super::values::{SourceType, Tensor, Value};
+use super::frame::{Argument, Frame, Operator};
+use super::values::{SourceType, Value};
 use super::{Elaborator, MAX_NODES};
-use crate::diag::{Diag, Span, closest};
+use crate::diag::{Diag, closest};
 use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
 use crate::ir::{DType, Expr};
 use crate::lang::ast::{self, ParamKind, StmtKind};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
-use std::rc::Rc;
-
-/// An argument's value and syntax.
-type Argument<'a> = (Value, &'a ast::Expr);
 
 /// The largest number of statements of all operators of a kernel.
 const MAX_STATEMENTS: u64 = 1 << 16;
-
-/// A call of an operator.
-pub struct Operator<'a> {
-    /// The name of its output stage in the caller.
-    pub result: String,
-    /// The arguments that no input has taken yet.
-    pub args: VecDeque<Argument<'a>>,
-    /// The number of arguments.
-    pub given: usize,
-    /// The tensors of its `output` stages.
-    pub outputs: Vec<Rc<Tensor>>,
-    /// Whether the caller allows to reassociate.
-    pub reassociate: bool,
-    /// The call.
-    pub call: Span,
-}
 
 impl<'a> Elaborator<'a> {
     /// Elaborates a kernel into the graph of the caller. Returns its output.

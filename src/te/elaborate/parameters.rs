@@ -2,8 +2,8 @@
 
 use super::constants::{self, is_exact};
 use super::expressions::{Env, Locals};
+use super::frame::Frame;
 use super::reals::Real;
-use super::statements::Frame;
 use super::values::{Entry, SourceType, Typed, Value};
 use super::{Defines, Elaborator};
 use crate::diag::Diag;

@@ -3,10 +3,10 @@
 use super::Elaborator;
 use super::casts::{Operand, cast};
 use super::expressions::{Env, is_axis};
+use super::frame::Frame;
 use super::functions::Builtin;
 use super::items::Function;
 use super::reducers::ReducerKind;
-use super::statements::Frame;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, closest};
 use crate::ir::{DType, Expr, Var};

@@ -3,7 +3,7 @@
 use super::Elaborator;
 use super::casts::cast;
 use super::expressions::{Env, Locals};
-use super::statements::Frame;
+use super::frame::Frame;
 use super::values::{Entry, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};

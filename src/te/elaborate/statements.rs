@@ -1,44 +1,18 @@
 //! The statements of a kernel, except stages and operators.
 
 use super::Elaborator;
-use super::expressions::{Env, Locals, Scope};
-use super::operators::Operator;
+use super::expressions::{Env, Locals};
+use super::frame::Frame;
 use super::values::{Entry, ReduceAxis, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::walk_expr;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast::{self, StmtKind};
 use crate::te::Input;
-use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// The largest size of a tensor, in bytes.
 const MAX_BYTES: u128 = 1 << 47;
-
-/// A kernel or operator whose statements are being elaborated.
-pub struct Frame<'a> {
-    /// The syntax.
-    pub kernel: &'a ast::Kernel,
-    /// The names so far.
-    pub scope: Scope<'a>,
-    /// The names of axes of its stages so far.
-    pub axis_names: FxHashMap<&'a str, Span>,
-    /// The prefix of the names of its stages: `P.` in the operator `let P = …`.
-    pub prefix: String,
-    /// Whether an output was declared, or may have been in an erroneous `if`.
-    pub has_output: bool,
-    /// The call, if it is used as an operator.
-    pub operator: Option<Operator<'a>>,
-}
-
-impl<'a> Frame<'a> {
-    /// A kernel without names.
-    pub fn new(kernel: &'a ast::Kernel) -> Frame<'a> {
-        let (scope, axis_names) = (Scope::default(), FxHashMap::default());
-        let (prefix, has_output, operator) = (String::new(), false, None);
-        Frame { kernel, scope, axis_names, prefix, has_output, operator }
-    }
-}
 
 impl<'a> Elaborator<'a> {
     /// Elaborates statements in order, up to a failed `assert` or `assume`.

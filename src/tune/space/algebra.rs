@@ -7,6 +7,7 @@
 use super::chooser::Chooser;
 use super::facts::StageFacts;
 use super::text::ScheduleText;
+use super::tile::default_tile::facts_with_tiles;
 use super::view::StageView;
 use crate::ir::{BinOp, Expr, ExprKind};
 use crate::schedule::Schedule;
@@ -56,7 +57,7 @@ impl Variant {
 
     fn of(schedule: Schedule, target: &Target, granted: bool) -> Variant {
         let none = vec![false; schedule.stages.len()];
-        let facts = StageFacts::new(&schedule, target, &none, granted);
+        let facts = facts_with_tiles(&schedule, target, &none, granted);
         let work = |view: &StageView| view.points() as f64 * view.cost as f64;
         let operations = facts.views.iter().map(work).sum();
         let facts = Mutex::new(FxHashMap::from_iter([(none, Arc::new(facts))]));
@@ -70,7 +71,7 @@ impl Variant {
             return found.clone();
         }
         let target = &self.schedule.target;
-        let facts = Arc::new(StageFacts::new(&self.schedule, target, inlined, self.granted));
+        let facts = Arc::new(facts_with_tiles(&self.schedule, target, inlined, self.granted));
         known.insert(inlined.to_vec(), facts.clone());
         facts
     }

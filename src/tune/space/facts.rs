@@ -1,10 +1,24 @@
 //! Facts about the stages, given which ones are inlined.
 
-use super::tile::default_tile::{Tile, best_tile};
 use super::view::{Access, StageView, Stride, coefficient, views};
 use crate::schedule::Schedule;
 use crate::target::{Arch, Target};
 use rustc_hash::FxHashMap;
+
+/// The tile of a product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    /// Data axes of the reduction.
+    pub(super) row: usize,
+    pub(super) lane: usize,
+    pub(super) rows: i64,
+    /// Lanes of all vectors together.
+    pub(super) width: i64,
+    /// A short axis, all of which is in the tile.
+    pub(super) taps: Option<usize>,
+    /// Estimated cycles.
+    pub(super) cycles: f64,
+}
 
 /// The stages, with some of them inlined.
 pub(super) struct StageFacts {
@@ -18,21 +32,11 @@ pub(super) struct StageFacts {
 }
 
 impl StageFacts {
-    pub(super) fn new(
-        schedule: &Schedule,
-        target: &Target,
-        inlined: &[bool],
-        granted: bool,
-    ) -> StageFacts {
+    /// Returns the facts that need no tile.
+    pub(super) fn new(schedule: &Schedule, inlined: &[bool], granted: bool) -> StageFacts {
         let views = views(schedule, inlined);
-        let reassociate = schedule.graph.reassociate;
-        let mut facts = StageFacts { views, products: Vec::new(), reassociate, granted };
-        let product = |at: usize| match facts.views[at].reduction {
-            Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
-            _ => None,
-        };
-        facts.products = (0..facts.views.len()).map(product).collect();
-        facts
+        let products = vec![None; views.len()];
+        StageFacts { views, products, reassociate: schedule.graph.reassociate, granted }
     }
 
     /// Returns the stages that read a stage.

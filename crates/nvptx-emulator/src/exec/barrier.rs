@@ -1,7 +1,6 @@
 //! Block-wide barriers: arrival, completion, and exchange of clocks between warps.
 
 use super::Machine;
-use super::turn::Event;
 use super::warp::{State, Warp};
 use crate::decode::op::{BarKind, Barrier, Op};
 use crate::report::FindingKind;
@@ -21,6 +20,16 @@ pub(super) struct BarrierState {
     any: bool,
     /// The instruction of the first arrival.
     pc: u32,
+}
+
+/// The reason for the end of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Yield,
+    /// Threads arrived at the barrier with this number.
+    Barrier(u32),
+    /// Threads exited, which can complete a barrier.
+    Exit,
 }
 
 pub(super) enum Arrival {

@@ -1,6 +1,6 @@
 //! A turn of a warp: runs instructions until all its threads wait or have exited.
 
-use super::barrier::Arrival;
+use super::barrier::{Arrival, Event};
 use super::warp::{Group, State, Warp};
 use super::{Machine, show};
 use crate::decode::op::{Op, Use};
@@ -9,16 +9,6 @@ use crate::shadow::MAX_CLOCK;
 
 /// The largest number of warp instructions in a turn: a loop may wait for another warp.
 const TURN: u64 = 1 << 18;
-
-/// The reason for the end of a turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    Yield,
-    /// Threads arrived at the barrier with this number.
-    Barrier(u32),
-    /// Threads exited, which can complete a barrier.
-    Exit,
-}
 
 /// How a group continues after a special instruction.
 enum Then {

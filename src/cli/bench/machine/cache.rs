@@ -3,7 +3,8 @@
 //! If a file is damaged, or of another CPU or version, the machine is measured again and the file
 //! is replaced.
 
-use super::{Isa, Machine, cpu};
+use super::{Isa, Machine};
+use crate::cli::cpu;
 use crate::module::write::{OutputFile, write_files};
 use std::path::PathBuf;
 

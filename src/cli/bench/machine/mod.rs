@@ -4,9 +4,9 @@
 //! A measurement takes one to two seconds; [`cache`] keeps the result.
 
 pub mod cache;
-pub mod cpu;
 mod loops;
 
+use crate::cli::cpu;
 use crate::target::{Arch, SimdIsa, Target};
 use crate::tune::model::{MachineModel, Measured};
 use loops::{Line, STEP};
@@ -162,7 +162,7 @@ const WINDOW_SECONDS: f64 = 0.002;
 /// Seconds before the windows, in which the clock frequency settles.
 const WARM_UP_SECONDS: f64 = 0.02;
 
-/// Seconds after which no window begins, if [`FEWEST_WINDOWS`] are done: one pass over the array for
+/// Seconds after which no window begins, if [`FEWEST_WINDOWS`] are done: a pass over the array for
 /// main memory can take 0.1 s.
 const MOST_SECONDS: f64 = 0.5;
 
@@ -185,9 +185,8 @@ impl Machine {
             let mut work = LimitLoop::new(isa, limit, threads);
             work.window(WARM_UP_SECONDS);
             let start = Instant::now();
-            let goes_on =
-                |at: &usize| *at < FEWEST_WINDOWS || start.elapsed().as_secs_f64() < MOST_SECONDS;
-            let windows = (0..WINDOWS).take_while(goes_on);
+            let in_time = || start.elapsed().as_secs_f64() < MOST_SECONDS;
+            let windows = (0..WINDOWS).take_while(|at| *at < FEWEST_WINDOWS || in_time());
             windows.map(|_| work.window(WINDOW_SECONDS)).fold(0.0, f64::max)
         };
         let levels = sizes(threads).into_iter().enumerate().map(|(at, size)| Level {

@@ -1,7 +1,8 @@
 //! The default tile: the one with the fewest cycles by a simple estimate.
 
-use super::super::facts::{StageFacts, elements, registers};
+use super::super::facts::{StageFacts, Tile, elements, registers};
 use super::super::view::{Access, AxisView, StageView, Stride};
+use crate::schedule::Schedule;
 use crate::target::Target;
 
 /// Fewer terms than this do not pay for a register tile.
@@ -19,23 +20,24 @@ const PACK_BYTES: i64 = 1 << 15;
 const SET_BYTES: i64 = 1 << 12;
 const WAYS: i64 = 8;
 
-/// The tile of a product.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Tile {
-    /// Data axes of the reduction.
-    pub(in super::super) row: usize,
-    pub(in super::super) lane: usize,
-    pub(in super::super) rows: i64,
-    /// Lanes of all vectors together.
-    pub(in super::super) width: i64,
-    /// A short axis, all of which is in the tile.
-    pub(in super::super) taps: Option<usize>,
-    /// Estimated cycles.
-    cycles: f64,
+/// Returns the facts about the stages of a schedule, with the default tiles of its products.
+pub(in super::super) fn facts_with_tiles(
+    schedule: &Schedule,
+    target: &Target,
+    inlined: &[bool],
+    granted: bool,
+) -> StageFacts {
+    let mut facts = StageFacts::new(schedule, inlined, granted);
+    let product = |at: usize| match facts.views[at].reduction {
+        Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
+        _ => None,
+    };
+    facts.products = (0..facts.views.len()).map(product).collect();
+    facts
 }
 
 /// Returns the tile with the fewest cycles; none if nothing is reused.
-pub(in super::super) fn best_tile(facts: &StageFacts, target: &Target, at: usize) -> Option<Tile> {
+fn best_tile(facts: &StageFacts, target: &Target, at: usize) -> Option<Tile> {
     let view = &facts.views[at];
     let terms = view.reduce.iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
     if view.tuple || terms < MIN_TERMS {
