@@ -8,8 +8,8 @@ CARGO  ?= cargo
 TEC    ?= target/release/tec
 
 .DEFAULT_GOAL := build
-.PHONY: help build run test test-rust test-python test-oracle oracle golden bless fuzz damage \
-        bench bench-launch size dump test-cross test-slurm test-exhaustive gpu-check \
+.PHONY: help build run test test-rust lint test-python test-oracle oracle golden bless fuzz \
+        damage bench bench-launch size dump test-cross test-slurm test-exhaustive gpu-check \
         gpu-check-bundle
 
 help:                ## this list
@@ -24,10 +24,13 @@ run: build $(VENV)/ready  ## compile samples/matmul.te, call it from Python, che
 
 test: test-rust test-python test-oracle  ## format, clippy and every test, those in Python included
 
-test-rust: $(VENV)/ready  ## format, clippy and the tests in Rust; ptxas is of the environment
+test-rust:           ## format, clippy and the tests in Rust; ptxas is of the environment
+	@$(MAKE) --no-print-directory -j2 lint $(VENV)/ready
+	$(CARGO) test --workspace
+
+lint:                ## format and clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace
 
 test-python: $(VENV)/ready  ## the tests in Python, with the debug build
 	$(CARGO) build

@@ -488,7 +488,7 @@ fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -
 /// the whole.
 pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let extent = bounds.extents[leaf.0].clone();
-    if !matches!(stage.axis(leaf).annotation, None | Some((Annotation::Parallel, _))) {
+    if !runs_one_by_one(stage, leaf) {
         return extent;
     }
     let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
@@ -499,6 +499,11 @@ pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
         Factor::Inner(_) if few && needed.as_int().is_none() => extent,
         _ => needed,
     }
+}
+
+/// Whether the iterations of a loop are no lanes, threads or copies of its body.
+pub(super) fn runs_one_by_one(stage: &Stage, leaf: AxisId) -> bool {
+    matches!(stage.axis(leaf).annotation, None | Some((Annotation::Parallel, _)))
 }
 
 /// The step of the outer part of a split, whose inner part has the extent `inner`.

@@ -17,6 +17,7 @@ pub(crate) fn evaluate(expr: &Expr, values: &Assignment) -> Option<i64> {
         ExprKind::Var(var) => values.iter().find(|(known, _)| known == var).map(|v| v.1),
         ExprKind::Unary(UnOp::Not, a) => Some(i64::from(of(a)? == 0)),
         ExprKind::Unary(UnOp::Neg, a) => of(a)?.checked_neg(),
+        ExprKind::Unary(UnOp::Abs, a) => of(a)?.checked_abs(),
         ExprKind::Binary(BinOp::And, a, b) => {
             if of(a)? == 0 {
                 Some(0)

@@ -11,9 +11,10 @@ use super::split::check_splittable;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Scope, UnOp, Var};
-use crate::schedule::bounds::{axis_extents, axis_values};
+use crate::schedule::bounds::{axis_extents, axis_values, needed_iterations, runs_one_by_one};
 use crate::schedule::derived_stage::{insert_stage, load, rename};
 use crate::schedule::legality::order_is_free;
 use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
@@ -188,7 +189,7 @@ fn check_shift(stage: &Stage) -> Result<()> {
 
 /// The loops of a reduction over its whole domain.
 struct Domain {
-    /// The extent of each axis.
+    /// The extent of each axis, without idle iterations of the reduction loops.
     extents: Vec<Expr>,
     /// The value of each reduction axis of the source, over the loops.
     roots: Vec<Expr>,
@@ -202,10 +203,18 @@ impl Domain {
         schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
         let shape: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let extents = axis_extents(stage, &shape, &facts);
-        for leaf in stage.reduce_leaves() {
-            facts.bind(&stage.axis(leaf).var, &Expr::index(0), &extents[leaf.0]);
-        }
         let (values, _) = axis_values(stage, &extents);
+        // A factor may be larger than the axis; the loops have no iterations beyond it.
+        let mut loops = extents.clone();
+        for leaf in stage.reduce_leaves() {
+            let needed = needed_iterations(&stage.relations, &extents, leaf);
+            let needed = needed.map(|(needed, _)| simplify_expr(&needed, &facts));
+            let needed = needed.filter(|needed| needed.as_int().is_some());
+            if let Some(needed) = needed.filter(|_| runs_one_by_one(stage, leaf)) {
+                loops[leaf.0] = needed;
+            }
+            facts.bind(&stage.axis(leaf).var, &Expr::index(0), &loops[leaf.0]);
+        }
         let mut conditions = Vec::new();
         for (at, relation) in stage.relations.iter().enumerate() {
             let Relation::Split { parent, tail, .. } = relation else { continue };
@@ -230,7 +239,7 @@ impl Domain {
             _ => Expr::add(axis.min.clone(), value.clone()),
         };
         let roots = stage.te.reduce_axes().iter().zip(&values[stage.rank()..]).map(root).collect();
-        Domain { extents, roots, conditions }
+        Domain { extents: loops, roots, conditions }
     }
 
     /// The stage of partial results. Its data axes are `k`, then those of `stage`; its reduction
