@@ -12,6 +12,7 @@ use super::directives::compute_with::ComputeWith;
 use super::reads::Reads;
 use super::state::{Attach, Schedule, StageId};
 use crate::diag::{Diag, Result, Span};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
 /// A `compute_with`.
@@ -30,12 +31,14 @@ pub(super) struct SharedLoops {
 /// Every `compute_with` between stages that are in the order, by their place in the text.
 /// `check_annotations` refuses those of inlined stages (E0379).
 pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
+    let mut ordered = vec![false; schedule.stages.len()];
+    schedule.order.iter().for_each(|id| ordered[id.0] = true);
     let mut all = Vec::new();
     for guest in schedule.order.iter().copied() {
         let Some((annotation, with)) = schedule.stage(guest).annotation::<ComputeWith>() else {
             continue;
         };
-        if schedule.order.contains(&with.host) {
+        if ordered[with.host.0] {
             let depth = schedule.stage(with.host).place_of(with.axis);
             all.push(SharedLoops { guest, host: with.host, depth, span: annotation.span });
         }
@@ -57,20 +60,40 @@ pub fn group_of(schedule: &Schedule, id: StageId) -> Vec<StageId> {
 /// The parts of `stages` that share their loops down to the one at `depth`, each in order of
 /// computation.
 pub fn fused_groups(schedule: &Schedule, stages: &[StageId], depth: usize) -> Vec<Vec<StageId>> {
-    let mut groups: Vec<Vec<StageId>> = stages.iter().map(|id| vec![*id]).collect();
-    for shared in shared_loops(schedule).iter().filter(|shared| shared.depth >= depth) {
-        let at = |id| groups.iter().position(|group| group.contains(&id));
-        let (Some(guest), Some(host)) = (at(shared.guest), at(shared.host)) else { continue };
-        if guest != host {
-            let (first, second) = (guest.min(host), guest.max(host));
-            let other = groups.remove(second);
-            groups[first].extend(other);
+    // A stage leads to another one of its group, at last to the representative.
+    let mut leads_to: Vec<usize> = (0..schedule.stages.len()).collect();
+    let mut inside = vec![false; schedule.stages.len()];
+    stages.iter().for_each(|id| inside[id.0] = true);
+    for SharedLoops { guest, host, .. } in
+        shared_loops(schedule).iter().filter(|shared| shared.depth >= depth)
+    {
+        if inside[guest.0] && inside[host.0] {
+            let guest = representative(&mut leads_to, *guest);
+            leads_to[guest] = representative(&mut leads_to, *host);
         }
     }
-    for group in &mut groups {
-        group.sort_by_key(|id| schedule.order.iter().position(|other| other == id));
+    let mut groups: Vec<Vec<StageId>> = Vec::new();
+    let mut place = vec![None; schedule.stages.len()];
+    for id in stages {
+        let place = place[representative(&mut leads_to, *id)].get_or_insert(groups.len());
+        match groups.get_mut(*place) {
+            Some(group) => group.push(*id),
+            None => groups.push(vec![*id]),
+        }
     }
+    let mut order = vec![0; schedule.stages.len()];
+    schedule.order.iter().enumerate().for_each(|(at, id)| order[id.0] = at);
+    groups.iter_mut().for_each(|group| group.sort_by_key(|id| order[id.0]));
     groups
+}
+
+/// The stage that stands for the group of a stage (union-find with path halving).
+fn representative(leads_to: &mut [usize], StageId(mut at): StageId) -> usize {
+    while leads_to[at] != at {
+        leads_to[at] = leads_to[leads_to[at]];
+        at = leads_to[at];
+    }
+    at
 }
 
 /// Whether two stages share the loop at `depth`, and with it all loops around it.
@@ -208,7 +231,10 @@ fn path_between(
 /// depend on each other (E0346).
 fn order_groups(schedule: &Schedule, reads: &Reads, all: &[SharedLoops]) -> Result<Vec<StageId>> {
     let units = fused_groups(schedule, &schedule.order, 0);
-    let unit_of = |id: StageId| units.iter().position(|unit| unit.contains(&id));
+    let numbered =
+        units.iter().enumerate().flat_map(|(at, unit)| unit.iter().map(move |id| (*id, at)));
+    let numbers: FxHashMap<StageId, usize> = numbered.collect();
+    let unit_of = |id: StageId| numbers.get(&id).copied();
     let mut needs: Vec<Vec<usize>> = vec![Vec::new(); units.len()];
     for (at, unit) in units.iter().enumerate() {
         let readers = unit.iter().flat_map(|id| reads.of_stage(*id)).map(|read| read.by);
@@ -248,20 +274,25 @@ fn order_groups(schedule: &Schedule, reads: &Reads, all: &[SharedLoops]) -> Resu
 
 /// Gives the shared loops of each guest the variables of its host.
 fn share_variables(schedule: &mut Schedule, all: &[SharedLoops]) {
-    // A host takes the variables of its own host first.
-    let mut waiting: Vec<SharedLoops> = all.to_vec();
-    while !waiting.is_empty() {
-        let is_guest = |id: StageId| waiting.iter().any(|shared| shared.guest == id);
-        let Some(at) = waiting.iter().position(|shared| !is_guest(shared.host)) else {
-            crate::bug!("stages that share loops in a circle")
-        };
-        let shared = waiting.remove(at);
-        let host = schedule.stage(shared.host);
-        let leaves = host.leaves.iter().take(shared.depth + 1);
-        let vars: Vec<_> = leaves.map(|leaf| host.axis(*leaf).var.clone()).collect();
-        let guest = schedule.stage_mut(shared.guest);
-        for (leaf, var) in guest.leaves.clone().into_iter().zip(vars) {
-            guest.axis_mut(leaf).var = var;
+    let hosts: FxHashMap<StageId, SharedLoops> =
+        all.iter().map(|shared| (shared.guest, *shared)).collect();
+    let mut done = FxHashSet::default();
+    for shared in all {
+        // A host takes the variables of its own host first.
+        let mut chain = Vec::new();
+        let mut next = Some(shared);
+        while let Some(shared) = next.filter(|shared| done.insert(shared.guest)) {
+            chain.push(*shared);
+            next = hosts.get(&shared.host);
+        }
+        for SharedLoops { guest, host, depth, .. } in chain.into_iter().rev() {
+            let host = schedule.stage(host);
+            let leaves = host.leaves.iter().take(depth + 1);
+            let vars: Vec<_> = leaves.map(|leaf| host.axis(*leaf).var.clone()).collect();
+            let guest = schedule.stage_mut(guest);
+            for (leaf, var) in guest.leaves.clone().into_iter().zip(vars) {
+                guest.axis_mut(leaf).var = var;
+            }
         }
     }
 }
