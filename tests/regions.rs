@@ -1,5 +1,6 @@
 //! Random programs with clamped, guarded, mirrored and strided reads, whose stages are computed in
-//! tiles: every tile computes what it reads and hardly more, and no result changes.
+//! tiles: every tile computes what it reads and, if extents are constants, hardly more. No result
+//! changes.
 //!
 //! The elements that a tile reads are counted by evaluating the program here, point by point. The
 //! elements that it computes are counted by the interpreter: a counter stands before every store.
@@ -20,6 +21,8 @@ use tec::target::Target;
 enum Index {
     Axis(usize),
     Int(i64),
+    /// The extent of an axis, a run-time integer.
+    Extent(usize, i64),
     Op(&'static str, Box<Index>, Box<Index>),
     Abs(Box<Index>),
     If(Box<Test>, Box<Index>, Box<Index>),
@@ -43,6 +46,8 @@ enum Term {
 }
 
 const AXES: [&str; 3] = ["y", "x", "k"];
+/// The run-time extents of the first two.
+const EXTENTS: [&str; 2] = ["h", "w"];
 
 fn op(name: &'static str, a: Index, b: Index) -> Index {
     Index::Op(name, Box::new(a), Box::new(b))
@@ -61,6 +66,7 @@ impl Index {
         match self {
             Index::Axis(at) => AXES[*at].to_string(),
             Index::Int(value) => value.to_string(),
+            Index::Extent(axis, _) => EXTENTS[*axis].to_string(),
             Index::Op(name @ ("min" | "max"), a, b) => {
                 format!("{name}({}, {})", a.text(), b.text())
             }
@@ -75,7 +81,7 @@ impl Index {
     fn value(&self, at: &[i64; 3]) -> i64 {
         match self {
             Index::Axis(axis) => at[*axis],
-            Index::Int(value) => *value,
+            Index::Int(value) | Index::Extent(_, value) => *value,
             Index::Op(name, a, b) => {
                 let (a, b) = (a.value(at), b.value(at));
                 match *name {
@@ -170,12 +176,15 @@ struct Program {
     vectorized: bool,
     /// Whether a box of a constant size can be exact.
     exact: bool,
+    /// Whether the extents, which are equal then, are run-time integers.
+    symbolic: bool,
 }
 
 /// The random choices of one read.
 struct Draw<'a> {
     random: &'a mut Random,
     exact: bool,
+    symbolic: bool,
 }
 
 impl Draw<'_> {
@@ -224,10 +233,11 @@ impl Draw<'_> {
         from: i64,
         reduced: bool,
     ) -> (Option<Test>, Index, Index) {
-        let last = Index::Int(of - 1);
+        let size = if self.symbolic { Index::Extent(axis, of) } else { Index::Int(of) };
+        let last = if self.symbolic { plus(size.clone(), -1) } else { Index::Int(of - 1) };
         let zero = Index::Int(0);
         let here = Index::Axis(axis);
-        let clamp = |x: Index| op("min", op("max", x, Index::Int(0)), Index::Int(of - 1));
+        let clamp = |x: Index| op("min", op("max", x, Index::Int(0)), last.clone());
         let mut by = self.below(7) - 3;
         let mut x = here.clone();
         let mut safe = op("min", x.clone(), last.clone());
@@ -250,7 +260,7 @@ impl Draw<'_> {
             _ => compare(">", &moved, &Index::Int(-1)),
         };
         let high = match self.below(2) {
-            0 => compare("<", &moved, &Index::Int(of)),
+            0 => compare("<", &moved, &size),
             _ => compare("<=", &moved, &last),
         };
         let both = || Test::And(Box::new(low.clone()), Box::new(high.clone()));
@@ -265,7 +275,7 @@ impl Draw<'_> {
         let mirrored = op("-", last.clone(), Index::Abs(Box::new(from_last)));
         match self.below(if self.exact { 6 } else { 12 }) {
             0 | 1 => (None, clamp(moved), safe),
-            2 => (None, op("max", op("min", moved, last), zero), safe),
+            2 => (None, op("max", op("min", moved, last.clone()), zero), safe),
             3 if one_sided => (Some(guard), moved, edge),
             4 if one_sided => (None, choose(guard, &moved, &edge), safe),
             3..=5 if self.exact => (Some(both()), moved, Index::Int(-1)),
@@ -275,17 +285,17 @@ impl Draw<'_> {
                 let index = if of >= 8 { Index::Abs(Box::new(mirrored)) } else { moved };
                 (None, clamp(index), safe)
             }
-            8 => (None, op("%", plus(moved, of), Index::Int(of)), safe),
+            8 => (None, op("%", op("+", moved, size.clone()), size), safe),
             9 | 10 => {
                 let outside = Test::Or(
                     Box::new(compare("<", &moved, &zero)),
-                    Box::new(compare(">=", &moved, &Index::Int(of))),
+                    Box::new(compare(">=", &moved, &size)),
                 );
-                let far = if self.below(2) == 0 { zero } else { last };
+                let far = if self.below(2) == 0 { zero } else { last.clone() };
                 (None, choose(outside, &far, &moved), safe)
             }
             _ => {
-                let middle = Index::Int(self.below(of as u64));
+                let middle = Index::Int(self.below(of.max(1) as u64));
                 (None, clamp(op("max", moved, middle)), safe)
             }
         }
@@ -294,10 +304,12 @@ impl Draw<'_> {
 
 impl Program {
     fn draw(random: &mut Random) -> Program {
-        let exact = random.below(3) > 0;
+        let symbolic = random.below(4) == 0;
+        let exact = !symbolic && random.below(3) > 0;
         let rank = 1 + random.below(2) as usize;
         let count = 2 + random.below(2) as usize;
         let size = |random: &mut Random| match rank {
+            _ if symbolic => random.below(24) as i64,
             1 => 4 * (8 + random.below(8) as i64),
             _ => 4 * (4 + random.below(4) as i64),
         };
@@ -309,6 +321,7 @@ impl Program {
                 before
                     .iter()
                     .map(|of| match change {
+                        _ if symbolic => *of,
                         0 => of / 2,
                         1 if !exact => of * 2,
                         _ => *of,
@@ -321,7 +334,7 @@ impl Program {
         for stage in 1..count {
             let output = stage + 1 == count;
             let reads = 1 + random.below(3);
-            let mut draw = Draw { random, exact };
+            let mut draw = Draw { random, exact, symbolic };
             let mut term = None;
             for _ in 0..reads {
                 let next =
@@ -354,18 +367,27 @@ impl Program {
         depths.sort_unstable();
         let vectorized = random.below(3) == 0;
         let nested = count == 3 && random.below(3) == 0;
-        Program { shapes, terms, reduction, factors, depths, nested, vectorized, exact }
+        Program { shapes, terms, reduction, factors, depths, nested, vectorized, exact, symbolic }
     }
 
     fn text(&self) -> String {
         let rank = self.factors.len();
         let names = &AXES[2 - rank..2];
+        let extents = |shape: &[i64]| -> Vec<String> {
+            match self.symbolic {
+                true => EXTENTS[2 - rank..].iter().map(|name| name.to_string()).collect(),
+                false => shape.iter().map(|extent| extent.to_string()).collect(),
+            }
+        };
         let list = |shape: &[i64]| {
-            let axes = names.iter().zip(shape).map(|(name, extent)| format!("{name}: {extent}"));
+            let axes = names.iter().zip(extents(shape));
+            let axes = axes.map(|(name, extent)| format!("{name}: {extent}"));
             axes.collect::<Vec<String>>().join(", ")
         };
-        let extents: Vec<String> = self.shapes[0].iter().map(|extent| extent.to_string()).collect();
-        let mut text = format!("kernel f() {{\n    input A: float32[{}]\n", extents.join(", "));
+        let vars: Vec<String> =
+            self.vars().iter().map(|(name, _)| format!("{name}: var")).collect();
+        let mut text = format!("kernel f({}) {{\n", vars.join(", "));
+        text += &format!("    input A: float32[{}]\n", extents(&self.shapes[0]).join(", "));
         if let Some((extent, _)) = &self.reduction {
             text += &format!("    reduce k: 0..{extent}\n");
         }
@@ -402,6 +424,13 @@ impl Program {
             text += &format!("    {output}.vectorize(xi)\n");
         }
         text + "}\n"
+    }
+
+    /// The run-time integers.
+    fn vars(&self) -> Vec<(String, i64)> {
+        let names = EXTENTS[2 - self.factors.len()..].iter().map(|name| name.to_string());
+        let vars = names.zip(self.shapes[0].iter().copied());
+        vars.filter(|_| self.symbolic).collect()
     }
 
     /// The number of elements of the smallest boxes around what the iterations of each attached
@@ -506,7 +535,8 @@ fn compare_regions(programs: u64, seed: u64) {
     for at in 0..programs {
         let program = Program::draw(&mut random);
         let text = program.text();
-        let case = Case { text: text.clone(), kernel: "f".to_string(), vars: Vec::new(), seed: at };
+        let case =
+            Case { text: text.clone(), kernel: "f".to_string(), vars: program.vars(), seed: at };
         let judged = match judge::interpret(&case, &options) {
             Ok(judged) => judged,
             Err(Verdict::Refused(codes, message)) => {
