@@ -81,8 +81,8 @@ pub fn estimate_text(
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
 }
 
-/// Estimates a kernel under several schedules, on all cores of this machine. Runs on the calling
-/// thread, which needs the stack of [`super::with_stack`], what the system refuses a thread for.
+/// Estimates a kernel under several schedules, on all cores of this machine. If the system refuses
+/// a thread, its part runs on the calling one, which needs the stack of [`super::with_stack`].
 pub fn estimate_texts(
     graph: &Graph,
     texts: &[&str],
