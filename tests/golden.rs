@@ -7,7 +7,7 @@
 //! | `#! test lower --schedule` | the text of the schedule must equal the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
-//! | `#! test run` | the interpreter (twice) and the module agree bit for bit: `support/judge.rs` |
+//! | `#! test run` | interpreter (twice) and module agree bit for bit for each kernel: `support/judge.rs` |
 //! | `#! var n=4` | `run`: the value of a run-time integer |
 //! | `#! seed 7` | `run`: the seed of the random data |
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
@@ -166,7 +166,7 @@ fn run_file(file: &Path, bless: bool) -> Result<(), String> {
     match head.command.as_str() {
         "lower" => compare(file, &text, &lower(path, &head)?, bless),
         "error" => check_errors(path, &text, &head),
-        "run" => run(&text, &head),
+        "run" => run(path, &text, &head),
         "asm" => check_listing(&text, &listing(path, &head)?),
         other => Err(format!("unknown command `{other}`")),
     }
@@ -245,18 +245,26 @@ fn front(program: &tec::lang::Program, head: &Head, trace: &mut Trace) -> Result
     driver::check_schedules(program, &graphs, &head.options, trace)
 }
 
-/// The last kernel of the file, run in three ways.
-fn run(text: &str, head: &Head) -> Result<(), String> {
-    let kernel = text.rsplit_once("\nkernel ").ok_or("no kernel")?.1;
-    let kernel = kernel.split('(').next().unwrap_or_default().trim().to_string();
-    let (vars, seed) = (head.vars.clone(), head.seed);
-    let case = judge::Case { text: text.to_string(), kernel, vars, seed };
-    match judge::judge(&case, &head.options) {
-        judge::Verdict::Same { .. } => Ok(()),
-        judge::Verdict::TooLarge => Err("the tensors are too large".to_string()),
-        judge::Verdict::Refused(codes, _) => Err(format!("the program is refused: {codes:?}")),
-        judge::Verdict::Wrong(what, details) => Err(format!("{what}\n{details}")),
+/// Judges every kernel of the file whose parameters have values.
+fn run(path: &str, text: &str, head: &Head) -> Result<(), String> {
+    let mut trace = Trace::default();
+    let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
+    let graphs = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
+    if graphs.is_empty() {
+        return Err("no kernel".to_string());
     }
+    for kernel in graphs.into_iter().map(|graph| graph.name) {
+        let (vars, seed) = (head.vars.clone(), head.seed);
+        let case = judge::Case { text: text.to_string(), kernel: kernel.clone(), vars, seed };
+        let wrong = match judge::judge(&case, &head.options) {
+            judge::Verdict::Same { .. } => continue,
+            judge::Verdict::TooLarge => "the tensors are too large".to_string(),
+            judge::Verdict::Refused(codes, _) => format!("the program is refused: {codes:?}"),
+            judge::Verdict::Wrong(what, details) => format!("{what}\n{details}"),
+        };
+        return Err(format!("`{kernel}`: {wrong}"));
+    }
+    Ok(())
 }
 
 fn listing(path: &str, head: &Head) -> Result<String, String> {
