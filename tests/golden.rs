@@ -7,11 +7,11 @@
 //! | `#! test lower --schedule` | the text of the schedule must equal the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
-//! | `#! test run` | interpreter (twice) and module agree bit for bit for each kernel: `support/judge.rs` |
+//! | `#! test run` | for each kernel, interpreter and module agree bit by bit: `support/judge.rs` |
 //! | `#! var n=4` | `run`: the value of a run-time integer |
 //! | `#! seed 7` | `run`: the seed of the random data |
-//! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract`; after the target |
-//! | `#! schedule fast` | as `--schedule`; after the target |
+//! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract` |
+//! | `#! schedule fast` | as `--schedule` |
 //! | `#! target x86-avx2` | the target; this one if none is given |
 //! | `#! define n=4` | as `-D n=4` |
 //! | `#! next` | `error`: another program begins here |
@@ -120,7 +120,15 @@ fn parse_head(text: &str) -> Result<Head, String> {
         targets: Vec::new(),
     };
     let number = |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a number"));
-    for line in text.lines().filter_map(|line| line.strip_prefix("#!")) {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("#!"));
+    let mut lines: Vec<&str> = lines.collect();
+    // A target sets the other options to its defaults.
+    lines.sort_by_key(|line| match line.split_whitespace().next() {
+        Some("test") => 0,
+        Some("target") => 1,
+        _ => 2,
+    });
+    for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["test", command, ref args @ ..] => {
