@@ -7,7 +7,8 @@
 //! A[y - 1, x - 1] }; P[y, 65] = 0 }`; the last row
 //! A padding that is computed where it is read then does not slow the interior. Loops are cut in
 //! the same way around the vectors in which an index `a // c` or `a % c` begins a new period:
-//! `A[(x + 1) % 64]` is `A[x + 1]` in all vectors but the last.
+//! `A[(x + 1) % 64]` is `A[x + 1]` in all vectors but the last. The same holds for clamped indices:
+//! `A[max(x - 1, 0)]` is `A[x - 1]` in all vectors but the first.
 //! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
 //! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has cut.
@@ -229,13 +230,25 @@ impl InteriorSearch<'_> {
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, period)
                 if a.ty == DType::Index.into() =>
             {
-                if let Some(period) = period.as_int().filter(|period| *period > 1) {
+                let period = period.as_int().filter(|period| *period > 1);
+                if let Some(period) = period.filter(|_| self.differs_in_lanes(a)) {
                     self.stay_in_period(a, period);
                 }
+            }
+            ExprKind::Binary(BinOp::Min | BinOp::Max, a, b)
+                if a.ty == DType::Index.into() && self.differs_in_lanes(expr) =>
+            {
+                self.decide(&Expr::sub(a.clone(), b.clone()));
             }
             _ => {}
         }
         for_each_child(expr, &mut |child| self.choices(child));
+    }
+
+    /// Whether an index depends on a vectorized loop.
+    fn differs_in_lanes(&self, index: &Expr) -> bool {
+        let in_lanes = |var: &Var| self.lane_vars.contains(var);
+        any_expr(index, &mut |e| e.as_var().is_some_and(in_lanes))
     }
 
     fn comparisons(&mut self, cond: &Expr) {
@@ -273,11 +286,6 @@ impl InteriorSearch<'_> {
 
     /// Keeps the iterations in which `a // period` has one value in all lanes, if they are enough.
     fn stay_in_period(&mut self, a: &Expr, period: i128) {
-        let in_lanes =
-            any_expr(a, &mut |e| e.as_var().is_some_and(|var| self.lane_vars.contains(var)));
-        if !in_lanes {
-            return;
-        }
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(a, &inner) else { return };
         let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };

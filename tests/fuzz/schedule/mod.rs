@@ -536,7 +536,7 @@ impl Model {
         if !self.named {
             return;
         }
-        let (stage, alias) = (self.stage(), self.fresh("S"));
+        let (stage, alias) = (self.stage(), self.fresh("T"));
         let name = self.stages[stage].name.clone();
         let line = format!("let {alias} = {name}");
         let form = match self.chance(50) {

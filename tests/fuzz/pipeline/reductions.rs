@@ -1,0 +1,207 @@
+//! Stages that reduce: windows, products, reductions of any kind.
+
+use super::{Pipeline, Tensor};
+use crate::generate::Ext;
+use crate::table::{Reducer, all_reducers};
+use crate::tree::Node;
+use tec::ir::DType;
+
+impl Pipeline {
+    /// What may reduce elements of a type.
+    pub(super) fn reducer(&mut self, ty: DType) -> Reducer {
+        let fits = |reducer: &&Reducer| {
+            let last = *reducer.types.last().expect("a component");
+            last == ty && reducer.types.len() <= 2 && reducer.name != "mean"
+        };
+        let all: Vec<Reducer> = all_reducers().iter().filter(fits).cloned().collect();
+        let usual = ["sum", "sum", "max", "min", "argmax", "prod"];
+        let wanted = self.pick(&usual);
+        match all.iter().find(|reducer| reducer.name == wanted) {
+            Some(reducer) if self.chance(75) => reducer.clone(),
+            _ => self.pick(&all),
+        }
+    }
+
+    /// Adds a reduction of `term` over `reduce`.
+    pub(super) fn push_reduction(
+        &mut self,
+        axes: &[(String, Ext)],
+        reduce: &[(String, Ext)],
+        reducer: &Reducer,
+        term: Node,
+        condition: Option<String>,
+    ) {
+        let callee = match reducer.item {
+            "" => reducer.name.to_string(),
+            item => {
+                let fresh = self.fresh(reducer.name);
+                let name = format!("{}_{fresh}", self.name);
+                self.items.push(Node::stmt(item.replace('@', &name), vec![]));
+                name
+            }
+        };
+        let mut kids = Vec::new();
+        for (at, ty) in reducer.types.iter().enumerate() {
+            kids.push(match at + 1 == reducer.types.len() {
+                true => term.clone(),
+                false if reducer.name.starts_with("arg") => {
+                    let axis = &reduce[reduce.len() - 1].0;
+                    Node::leaf(*ty, format!("({axis} as {ty})"))
+                }
+                false => term.clone(),
+            });
+        }
+        let places = match kids.len() {
+            1 => "$".to_string(),
+            count => format!("({})", vec!["$"; count].join(", ")),
+        };
+        let names: Vec<&str> = reduce.iter().map(|(name, _)| &name[..]).collect();
+        let axis = match names[..] {
+            [one] => one.to_string(),
+            _ => format!("[{}]", names.join(", ")),
+        };
+        let mut form = format!("{callee}({places}, axis={axis}");
+        if let Some(condition) = condition {
+            form.push_str(&format!(", where={condition}"));
+        }
+        if self.chance(4) {
+            form.push_str(", reassociate");
+        }
+        form.push(')');
+        // Of equals the first one counts.
+        let commutes = !["first", "affine", "argmin", "argmax"].contains(&reducer.name);
+        let exact = commutes && reducer.types.iter().all(|ty| !ty.is_float());
+        self.stage(axes, reduce, &form, kids, &reducer.types, (exact, commutes));
+    }
+
+    /// A convolution along one or two dimensions.
+    pub(super) fn window(&mut self, tensor: &Tensor) {
+        if tensor.dtype.is_half() {
+            return;
+        }
+        self.tag("window");
+        let mut shape = tensor.shape.clone();
+        let names: Vec<String> = self.axes(&shape).into_iter().map(|(name, _)| name).collect();
+        let mut indices = names.clone();
+        let mut reduce: Vec<(String, Ext)> = Vec::new();
+        for at in 0..shape.len() {
+            if reduce.len() == 2 || (at + 1 < shape.len() && self.chance(40)) {
+                continue;
+            }
+            let taps = self.int(2, 3);
+            let Some((ext, stride, dilation)) = self.positions(&shape[at], taps) else { return };
+            shape[at] = ext;
+            let k = self.fresh("k");
+            let place =
+                if stride == 1 { names[at].clone() } else { format!("{}*{stride}", names[at]) };
+            indices[at] = match dilation {
+                1 => format!("{place} + {k}"),
+                _ => format!("{place} + {k}*{dilation}"),
+            };
+            reduce.push((k, Ext::literal(taps)));
+        }
+        if reduce.is_empty() {
+            return;
+        }
+        let axes = self.axes(&shape);
+        let mut term = self.load(tensor, &indices);
+        let reducer = match self.chance(70) {
+            true => {
+                let shape: Vec<Ext> = reduce.iter().map(|(_, ext)| ext.clone()).collect();
+                let weights = self.companion(tensor.dtype, &shape);
+                let load = self.load_plain(&weights, &reduce);
+                term = Node::new(tensor.dtype, "($ * $)", vec![term, load]);
+                let sum =
+                    |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == tensor.dtype;
+                all_reducers().into_iter().find(sum).expect("all numbers are added")
+            }
+            false => self.reducer(tensor.dtype),
+        };
+        self.push_reduction(&axes, &reduce, &reducer, term, None);
+    }
+
+    pub(super) fn reduce(&mut self, tensor: &Tensor) {
+        self.tag("reduction");
+        let rank = tensor.shape.len();
+        let first = self.int(0, rank as i64 - 1) as usize;
+        let mut gone = vec![first];
+        if rank > 1 && self.chance(35) {
+            gone.push((first + 1) % rank);
+        }
+        // An empty constant range is an error.
+        if gone.iter().any(|at| tensor.shape[*at].constant && tensor.shape[*at].value < 1) {
+            return;
+        }
+        let mut shape = tensor.shape.clone();
+        let mut kept = 0;
+        shape.retain(|_| {
+            kept += 1;
+            !gone.contains(&(kept - 1))
+        });
+        let axes = self.axes(&shape);
+        let reduce: Vec<(String, Ext)> =
+            gone.iter().map(|at| (self.fresh("k"), tensor.shape[*at].clone())).collect();
+        let mut names = axes.iter();
+        let indices: Vec<String> = (0..rank)
+            .map(|at| match gone.iter().position(|g| *g == at) {
+                Some(place) => reduce[place].0.clone(),
+                None => names.next().expect("an axis").0.clone(),
+            })
+            .collect();
+        let mut term = self.load(tensor, &indices);
+        if self.chance(40) {
+            term = self.unary(term);
+        }
+        let reducer = self.reducer(tensor.dtype);
+        let condition = match axes.first() {
+            Some((axis, _)) if self.chance(15) => {
+                self.tag("where");
+                Some(format!("{} <= {axis}", reduce[0].0))
+            }
+            _ => None,
+        };
+        self.push_reduction(&axes, &reduce, &reducer, term, condition);
+    }
+
+    pub(super) fn product(&mut self, tensor: &Tensor) {
+        if tensor.dtype.is_half() || (tensor.shape[1].constant && tensor.shape[1].value < 1) {
+            return;
+        }
+        self.tag("product");
+        let dims = self.dims.clone();
+        let mut columns = vec![self.pick(&dims)];
+        self.limit(&mut columns, 12);
+        let other = self.companion(tensor.dtype, &[tensor.shape[1].clone(), columns[0].clone()]);
+        let k = self.fresh("k");
+        let reduce = [(k.clone(), tensor.shape[1].clone())];
+        let axes = self.axes(&[tensor.shape[0].clone(), columns.remove(0)]);
+        let a = self.load(tensor, &[axes[0].0.clone(), k.clone()]);
+        let b = self.load(&other, &[k, axes[1].0.clone()]);
+        let term = Node::new(tensor.dtype, "($ * $)", vec![a, b]);
+        let sum = |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == tensor.dtype;
+        let sum = all_reducers().into_iter().find(sum).expect("all numbers are added");
+        self.push_reduction(&axes, &reduce, &sum, term, None);
+    }
+
+    /// What the intrinsic for tests computes.
+    pub(super) fn dot(&mut self) {
+        let terms = Ext::literal(4 * self.int(1, 3));
+        let dims = self.dims.clone();
+        let (n, m) = (self.pick(&dims), self.pick(&dims));
+        let a = self.input(DType::Int32, vec![n.clone(), terms.clone()]);
+        let b = self.input(DType::Int32, vec![m.clone(), terms.clone()]);
+        let axes = self.axes(&[n, m]);
+        let k = self.fresh("k");
+        let loads = [
+            self.load(&a, &["i".to_string(), k.clone()]),
+            self.load(&b, &["j".to_string(), k.clone()]),
+        ];
+        let kids = vec![Node::new(DType::Int32, "($ * $)", loads.to_vec())];
+        let form = format!("sum($, axis={k})");
+        let count = self.stages.len();
+        self.stage(&axes, &[(k, terms)], &form, kids, &[DType::Int32], (true, true));
+        if let Some(stage) = self.stages.get_mut(count) {
+            stage.dot = true;
+        }
+    }
+}
