@@ -30,7 +30,9 @@ impl Pipeline {
         let mut indices = names.clone();
         let mut conds = Vec::new();
         for at in 0..shape.len() {
-            let pad = self.int(0, 2);
+            // Padded, an empty extent would not be empty.
+            let kept = self.empty && shape[at].text.contains('v');
+            let pad = if kept { 0 } else { self.int(0, 2) };
             if pad > 0 {
                 let ext = grouped(&shape[at].text);
                 conds.push(format!("{} >= {pad} and {} < {ext} + {pad}", names[at], names[at]));
