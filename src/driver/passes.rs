@@ -70,6 +70,7 @@ passes! {
     InjectDoubleBuffer, "inject_double_buffer", 0, All, inject_double_buffer::inject_double_buffer;
     FlattenStorage, "flatten_storage", 0, All, flatten_storage::flatten_storage;
     Simplify, "simplify", 1, All, |kernel, _| Ok(simplify_kernel(kernel));
+    TrimNoOps, "trim_no_ops", 1, Cpus, trim_no_ops::trim_no_ops;
     PartitionLoops, "partition_loops", 1, All, partition_loops::partition_loops;
     CutBorders, "cut_borders", 1, Cpus, cut_borders::cut_borders;
     VectorizeLoops, "vectorize_loops", 0, All, vectorize_loops::vectorize_loops;

@@ -13,7 +13,9 @@ pub mod inject_double_buffer;
 
 pub mod cut_borders;
 pub mod flatten_storage;
+mod loop_range;
 pub mod partition_loops;
+pub mod trim_no_ops;
 pub mod unroll_loops;
 pub mod vectorize_loops;
 

@@ -11,12 +11,13 @@
 //! threads of a block, which must all run the same parts; loops over GPU indices; everything after
 //! `MAX_COPIES` copies in a kernel.
 
+use super::loop_range::{Affine, extremum, iterations_where};
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::launch::Varying;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{map_stmts, mentions, rewrite_expr, rewrite_exprs, substitute};
+use crate::ir::visit::{map_stmts, mentions, rewrite_expr, rewrite_exprs};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -348,50 +349,16 @@ impl Partitioner {
 
     /// The range `first .. end` of iterations in which all margins are at least 0; `None` if one of
     /// them is not affine in the variable.
-    fn affine_range(&mut self, head: &Head, margins: &[&Expr]) -> Option<(Expr, Expr)> {
-        let last = Expr::add(head.min.clone(), head.extent.clone());
-        let (mut first, mut end) = (head.min.clone(), last);
-        for margin in margins.iter().copied() {
-            let at =
-                |value: Expr| substitute(margin, &mut |v| (*v == head.var).then(|| value.clone()));
-            let next = at(Expr::add(Expr::var(&head.var), Expr::index(1)));
-            let slope = self.simple(&Expr::sub(next, margin.clone()));
-            let slope = i64::try_from(slope.as_int()?).ok()?;
-            let start = self.simple(&at(Expr::index(0)));
-            match slope {
-                0 => return None,
-                ..0 => {
-                    // start + slope*v >= 0 up to v = start // -slope
-                    let high = Expr::binary(BinOp::FloorDiv, start, Expr::index(-slope));
-                    let high = Expr::add(high, Expr::index(1));
-                    end = self.pick(BinOp::Min, end, high);
-                }
-                _ => {
-                    // from v = ceil(-start / slope) on
-                    let up = Expr::sub(Expr::index(slope - 1), start);
-                    let low = Expr::binary(BinOp::FloorDiv, up, Expr::index(slope));
-                    first = self.pick(BinOp::Max, first, low);
-                }
-            }
-        }
-        let last = Expr::add(head.min.clone(), head.extent.clone());
-        first = self.pick(BinOp::Min, first, last);
-        end = self.pick(BinOp::Max, end, first.clone());
-        Some((first, end))
+    fn affine_range(&self, head: &Head, margins: &[&Expr]) -> Option<(Expr, Expr)> {
+        let affine = |margin: &&Expr| Affine::new(margin, &head.var, &self.facts);
+        let margins: Vec<Affine> = margins.iter().map(affine).collect::<Option<_>>()?;
+        let end = Expr::add(head.min.clone(), head.extent.clone());
+        let margins: Vec<&Affine> = margins.iter().collect();
+        Some(iterations_where(&margins, (&head.min, &end), &self.facts))
     }
 
-    /// The minimum or maximum of two values, as one of them if a proof decides.
     fn pick(&self, op: BinOp, a: Expr, b: Expr) -> Expr {
-        let (a, b) = (self.simple(&a), self.simple(&b));
-        let first_is_less = Expr::le(a.clone(), b.clone());
-        let second_is_less = Expr::le(b.clone(), a.clone());
-        match (self.facts.prove(&first_is_less), self.facts.prove(&second_is_less)) {
-            (true, _) if op == BinOp::Min => a,
-            (true, _) => b,
-            (_, true) if op == BinOp::Min => b,
-            (_, true) => a,
-            _ => self.simple(&Expr::binary(op, a, b)),
-        }
+        extremum(op, a, b, &self.facts)
     }
 
     fn simple(&self, expr: &Expr) -> Expr {

@@ -14,7 +14,7 @@ use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, elements_at_once, read_in}
 use crate::ir::limits::{
     MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, NEST_FRAME_BYTES, max_promoted_lanes,
 };
-use crate::ir::visit::{for_each_stmt, walk_stmt};
+use crate::ir::visit::{any_expr, for_each_stmt, rewrite_expr, walk_stmt};
 use crate::ir::{
     BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex, UnOp, Var,
 };
@@ -581,9 +581,27 @@ impl Walker<'_> {
                     let open = &self.enclosing[*self.places.get(var)?];
                     Some(open.min + (open.count / 2.0).floor())
                 };
-                self.evaluate(expr, &value, 0).unwrap_or(UNKNOWN)
+                self.evaluate(&self.middles_of_parts(expr), &value, 0).unwrap_or(UNKNOWN)
             }
         }
+    }
+
+    /// Replaces `v % c` by `c // 2` if `v` is a loop of several periods: its midpoint is mostly the
+    /// beginning of one of them.
+    fn middles_of_parts(&self, expr: &Expr) -> Expr {
+        let is_part = |e: &Expr| match &e.kind {
+            ExprKind::Binary(BinOp::FloorMod, a, b) => {
+                let open = a.as_var().and_then(|var| self.places.get(var));
+                let period = b.as_int().filter(|period| *period > 0)?;
+                open.filter(|place| self.enclosing[**place].count > period as f64)?;
+                i64::try_from(period).ok()
+            }
+            _ => None,
+        };
+        if !any_expr(expr, &mut |e| is_part(e).is_some()) {
+            return expr.clone();
+        }
+        rewrite_expr(expr, &mut |e| is_part(&e).map_or(e, |period| Expr::index(period / 2)))
     }
 
     /// Returns the fraction of cases in which a condition holds.

@@ -74,6 +74,36 @@ impl Pipeline {
         self.stage(axes, reduce, &form, kids, &reducer.types, (exact, commutes));
     }
 
+    /// Comparisons of a reduction axis with an axis, with data or with the other reduction axis, as
+    /// `where=` has them.
+    fn condition(&mut self, axes: &[(String, Ext)], reduce: &[(String, Ext)]) -> Option<String> {
+        let k = self.pick(reduce).0;
+        let (axis, ext) = if axes.is_empty() { return None } else { self.pick(axes) };
+        let by = self.int(0, 4);
+        let mut terms = Vec::new();
+        for _ in 0..self.int(1, 2) {
+            terms.push(match self.int(0, 11) {
+                0 | 1 => format!("{k} <= {axis}"),
+                2 => format!("{k} > {axis} - {by}"),
+                3 => format!("{axis} + {by} >= {k}"),
+                4 => format!("2 * {k} < {axis} + {by}"),
+                5 => format!("{k} == {axis}"),
+                6 => format!("{k} - {axis} <= {by} and {axis} - {k} <= {by}"),
+                7 if reduce.len() == 2 => format!("{} <= {}", reduce[0].0, reduce[1].0),
+                8 | 9 => {
+                    let dtype = self.pick(&[DType::Int32, DType::Uint8, DType::Int64]);
+                    let ends = self.companion(dtype, std::slice::from_ref(&ext));
+                    let sign = self.pick(&["<", ">=", "<=", ">"]);
+                    format!("({k} as int64) {sign} ({}[{axis}] as int64)", ends.name)
+                }
+                10 => format!("{k} % 2 == {axis} % 2"),
+                _ => format!("{k} >= {axis}"),
+            });
+        }
+        self.tag("where");
+        Some(terms.join(" and "))
+    }
+
     /// A convolution along one or two dimensions.
     pub(super) fn window(&mut self, tensor: &Tensor) {
         if tensor.dtype.is_half() {
@@ -153,13 +183,7 @@ impl Pipeline {
             term = self.unary(term);
         }
         let reducer = self.reducer(tensor.dtype);
-        let condition = match axes.first() {
-            Some((axis, _)) if self.chance(15) => {
-                self.tag("where");
-                Some(format!("{} <= {axis}", reduce[0].0))
-            }
-            _ => None,
-        };
+        let condition = if self.chance(25) { self.condition(&axes, &reduce) } else { None };
         self.push_reduction(&axes, &reduce, &reducer, term, condition);
     }
 
@@ -180,7 +204,8 @@ impl Pipeline {
         let term = Node::new(tensor.dtype, "($ * $)", vec![a, b]);
         let sum = |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == tensor.dtype;
         let sum = all_reducers().into_iter().find(sum).expect("all numbers are added");
-        self.push_reduction(&axes, &reduce, &sum, term, None);
+        let condition = if self.chance(25) { self.condition(&axes, &reduce) } else { None };
+        self.push_reduction(&axes, &reduce, &sum, term, condition);
     }
 
     /// What the intrinsic for tests computes.

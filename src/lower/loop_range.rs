@@ -1,0 +1,71 @@
+//! The iterations of a loop in which affine expressions are not negative.
+
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::substitute;
+use crate::ir::{BinOp, Expr, Var};
+
+/// An index that is `start + slope*v` for the variable `v` of a loop.
+#[derive(Clone)]
+pub(super) struct Affine {
+    slope: i64,
+    pub start: Expr,
+}
+
+impl Affine {
+    /// An expression as an affine one of `var`; `None` if it is not, or does not depend on it.
+    pub fn new(expr: &Expr, var: &Var, facts: &Facts) -> Option<Affine> {
+        let at = |value: Expr| substitute(expr, &mut |v| (v == var).then(|| value.clone()));
+        let next = at(Expr::add(Expr::var(var), Expr::index(1)));
+        let slope = simplify_expr(&Expr::sub(next, expr.clone()), facts);
+        let slope = i64::try_from(slope.as_int()?).ok()?;
+        let start = simplify_expr(&at(Expr::index(0)), facts);
+        (slope != 0).then_some(Affine { slope, start })
+    }
+}
+
+/// The part `first .. end` of a range in which all `margins` are at least 0; `first .. first` if
+/// there is none.
+pub(super) fn iterations_where(
+    margins: &[&Affine],
+    range: (&Expr, &Expr),
+    facts: &Facts,
+) -> (Expr, Expr) {
+    let (mut first, mut end) = (range.0.clone(), range.1.clone());
+    for Affine { slope, start } in margins.iter().copied() {
+        if *slope < 0 {
+            // start + slope*v >= 0 up to v = start // -slope
+            let high = Expr::binary(BinOp::FloorDiv, start.clone(), Expr::index(-slope));
+            let high = Expr::add(high, Expr::index(1));
+            end = extremum(BinOp::Min, end, high, facts);
+        } else {
+            // from v = ceil(-start / slope) on
+            let up = Expr::sub(Expr::index(slope - 1), start.clone());
+            let low = Expr::binary(BinOp::FloorDiv, up, Expr::index(*slope));
+            first = extremum(BinOp::Max, first, low, facts);
+        }
+    }
+    ordered(first, end, range.1, facts)
+}
+
+/// `first .. end`, which may be outside of a range that ends at `last` or in the wrong order, as a
+/// part of that range.
+pub(super) fn ordered(first: Expr, end: Expr, last: &Expr, facts: &Facts) -> (Expr, Expr) {
+    let first = extremum(BinOp::Min, first, last.clone(), facts);
+    let end = extremum(BinOp::Max, end, first.clone(), facts);
+    (first, end)
+}
+
+/// The minimum or maximum of two values, as one of them if a proof decides.
+pub(super) fn extremum(op: BinOp, a: Expr, b: Expr, facts: &Facts) -> Expr {
+    let (a, b) = (simplify_expr(&a, facts), simplify_expr(&b, facts));
+    let first_is_less = facts.prove(&Expr::le(a.clone(), b.clone()));
+    let second_is_less = facts.prove(&Expr::le(b.clone(), a.clone()));
+    match (first_is_less, second_is_less) {
+        (true, _) if op == BinOp::Min => a,
+        (true, _) => b,
+        (_, true) if op == BinOp::Min => b,
+        (_, true) => a,
+        _ => simplify_expr(&Expr::binary(op, a, b), facts),
+    }
+}

@@ -1,0 +1,589 @@
+//! Trim no-ops: shortens the serial loops of a reduction to the iterations in which its condition
+//! can hold, as Halide's pass of that name does.
+//!
+//! Before: `for (k, 0, n) { if (k <= i) { C[i] = C[i] + A[k] } }`
+//! After:  `for (k, 0, i + 1) { C[i] = C[i] + A[k] }`
+//! The bounds may be loaded: `P[i] <= p and p < P[i + 1]` gives the loop over a row of a sparse
+//! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. If
+//! a condition depends on the lanes or rows of a tile, the loop is cut: where it holds for the whole
+//! tile there is no condition.
+//! Needs: simplified conditions. Stands before `partition_loops`, while the conditions of tails are
+//! still marked `likely`: they are that pass's matter.
+//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has changed.
+//! Declines: loops over data axes, whose tails are the schedule's matter; loops with a store outside
+//! of the condition; loops of fewer than `MIN_ITERATIONS`; conditions that are not comparisons of
+//! integers with the loop's variable on one side, or whose arithmetic might need more than 64 bits;
+//! bounds that the loop stores; loads that might lie outside of their tensor if the condition were
+//! not tested; GPUs, where threads would run different iterations.
+
+use super::loop_range::{Affine, extremum, iterations_where, ordered};
+use crate::diag::Result;
+use crate::ir::arith::Facts;
+use crate::ir::copy::fresh_copy;
+use crate::ir::simplify::{simplify_expr, simplify_kernel};
+use crate::ir::visit::{
+    map_stmts, mentions, mentions_any, reads_buffer, reads_memory, walk_expr, walk_stmt,
+};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
+use crate::target::Target;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Shorter loops of constant extent are left to be unrolled.
+const MIN_ITERATIONS: i128 = 8;
+
+/// The iterations in which a condition holds in part of a tile are at most one in this many of a
+/// loop that is cut around them.
+const MIN_INTERIOR: i128 = 2;
+
+/// Pieces of loops that the pass makes in one kernel.
+const MAX_PIECES: usize = 48;
+
+/// Index arithmetic below this magnitude cannot need more than 64 bits.
+const SMALL: i128 = 1 << 61;
+
+/// Trims the loops of a kernel.
+pub fn trim_no_ops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
+    let mut trimmer = Trimmer { facts, pieces: 0, changed: false };
+    let body = trimmer.stmt(kernel.body);
+    let kernel = Kernel { body, ..kernel };
+    Ok(if trimmer.changed { simplify_kernel(kernel) } else { kernel })
+}
+
+struct Trimmer {
+    facts: Facts,
+    pieces: usize,
+    changed: bool,
+}
+
+/// A loop without its body; it ends before `end`.
+struct Head {
+    var: Var,
+    min: Expr,
+    extent: Expr,
+    end: Expr,
+}
+
+/// The effect of a statement outside of the loop that is trimmed.
+enum Effect {
+    None,
+    /// It has one only where all these conditions hold.
+    If(Vec<Guard>),
+    Always,
+}
+
+/// A condition that holds in every iteration with an effect.
+struct Guard {
+    cond: Expr,
+    limits: Vec<Limit>,
+    /// Whether the limits imply the condition in all inner loops.
+    exact: bool,
+    /// Whether it is the conjunction of its limits.
+    complete: bool,
+    /// Whether the condition is evaluated in the first iteration, whatever it is.
+    certain: bool,
+}
+
+/// What a condition says of the loop's variable.
+enum Limit {
+    /// If `reach` is negative, the condition fails. If `margin` is not, it holds in all inner loops.
+    /// `width` is the difference if it is constant, 0 without inner loops.
+    Affine { reach: Affine, margin: Affine, width: Option<i128> },
+    /// The variable is at least the value, which lies in the range of the loop.
+    First(Expr),
+    /// The variable is less than the value, which lies in the range of the loop.
+    End(Expr),
+}
+
+/// What lies between the loop that is trimmed and a statement in it.
+struct Path {
+    /// The loops.
+    inner: Vec<Var>,
+    /// The variables of the loops and of `let`s.
+    bound: FxHashSet<Var>,
+    /// The `let`s among them.
+    lets: FxHashSet<Var>,
+    allocated: Vec<Buffer>,
+    /// Whether the statement runs whenever the loop has an iteration.
+    certain: bool,
+    /// Whether all stores so far update an element, as reductions do.
+    updates: bool,
+    /// Whether the element is the same in all iterations of the loop that is trimmed.
+    reduces: bool,
+}
+
+impl Path {
+    fn new() -> Path {
+        Path {
+            inner: Vec::new(),
+            bound: FxHashSet::default(),
+            lets: FxHashSet::default(),
+            allocated: Vec::new(),
+            certain: true,
+            updates: true,
+            reduces: true,
+        }
+    }
+}
+
+impl Trimmer {
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::For { var, min, extent, kind: ForKind::Serial, body } => {
+                let end = self.simple(&Expr::add(min.clone(), extent.clone()));
+                self.serial_loop(Head { var, min, extent, end }, *body)
+            }
+            Stmt::For { var, min, extent, kind, body } => {
+                self.facts.push();
+                self.facts.bind(&var, &min, &extent);
+                let body = Box::new(self.stmt(*body));
+                self.facts.pop();
+                Stmt::For { var, min, extent, kind, body }
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.facts.push();
+                self.facts.assume(&cond);
+                let then = Box::new(self.stmt(*then));
+                self.facts.pop();
+                let otherwise = otherwise.map(|stmt| Box::new(self.stmt(*stmt)));
+                Stmt::If { cond, then, otherwise }
+            }
+            Stmt::Let { var, value, body } => {
+                self.facts.push();
+                self.facts.define(&var, &value);
+                let body = Box::new(self.stmt(*body));
+                self.facts.pop();
+                Stmt::Let { var, value, body }
+            }
+            other => map_stmts(other, &mut |inner| self.stmt(inner)),
+        }
+    }
+
+    fn serial_loop(&mut self, head: Head, body: Stmt) -> Stmt {
+        let guards = self.guards(&head, &body);
+        if guards.is_empty() {
+            return self.inside(head, body);
+        }
+        let (first, end) = self.trimmed(&head, &guards);
+        let exact: Vec<Expr> =
+            guards.iter().filter(|guard| guard.exact).map(|guard| guard.cond.clone()).collect();
+        let body = if exact.is_empty() { body } else { without(body, &exact) };
+        if !reads_memory(&first) && !reads_memory(&end) {
+            let (first, end) = ordered(first, end, &head.end, &self.facts);
+            return self.cut(head, first, end, &guards, body);
+        }
+        // Without iterations, the element may lie outside of its tensor.
+        let runs = Expr::lt(Expr::index(0), head.extent.clone());
+        let proved = self.facts.prove(&runs);
+        let named = |suffix: &str| Var::index(format!("{}.{suffix}", head.var.name()));
+        let (begin_var, end_var) = (named("begin"), named("end"));
+        let (begin, last) = (Expr::var(&begin_var), Expr::var(&end_var));
+        self.facts.push();
+        self.facts.assume(&runs);
+        let first = extremum(BinOp::Min, first, head.end.clone(), &self.facts);
+        for (low, high) in [(&head.min, &begin), (&begin, &head.end)] {
+            self.facts.assume(&Expr::le(low.clone(), high.clone()));
+        }
+        let end = extremum(BinOp::Max, end, begin.clone(), &self.facts);
+        for (low, high) in [(&begin, &last), (&last, &head.end)] {
+            self.facts.assume(&Expr::le(low.clone(), high.clone()));
+        }
+        let nest = self.cut(head, begin, last, &guards, body);
+        self.facts.pop();
+        let nest = Stmt::Let { var: end_var, value: end, body: Box::new(nest) };
+        let nest = Stmt::Let { var: begin_var, value: first, body: Box::new(nest) };
+        match proved {
+            true => nest,
+            false => Stmt::If { cond: runs, then: Box::new(nest), otherwise: None },
+        }
+    }
+
+    /// The loop as it is, with its body trimmed.
+    fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
+        let Head { var, min, extent, .. } = head;
+        self.facts.push();
+        self.facts.bind(&var, &min, &extent);
+        let body = Box::new(self.stmt(body));
+        self.facts.pop();
+        Stmt::For { var, min, extent, kind: ForKind::Serial, body }
+    }
+
+    /// The conditions without which the loop has no effect, as far as they limit its variable.
+    fn guards(&mut self, head: &Head, body: &Stmt) -> Vec<Guard> {
+        if head.extent.as_int().is_some_and(|extent| extent < MIN_ITERATIONS) {
+            return Vec::new();
+        }
+        let mut path = Path::new();
+        self.facts.push();
+        self.facts.bind(&head.var, &head.min, &head.extent);
+        let mut guards = match self.effect(head, body, &mut path) {
+            Effect::If(guards) if path.updates && path.reduces => guards,
+            _ => Vec::new(),
+        };
+        if !guards.is_empty() {
+            let stored = stored_in(body);
+            guards.retain(|guard| self.is_invariant(guard, &stored));
+        }
+        self.facts.pop();
+        guards
+    }
+
+    /// Whether the limits may be loaded in front of the loop, if it has an iteration.
+    fn is_invariant(&self, guard: &Guard, stored: &FxHashSet<Buffer>) -> bool {
+        let mut fits = true;
+        for limit in &guard.limits {
+            let (Limit::First(value) | Limit::End(value)) = limit else { continue };
+            walk_expr(value, &mut |e| {
+                let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
+                let zero = Expr::index(0);
+                let inside = || {
+                    indices.iter().all(|index| {
+                        self.facts.prove(&Expr::le(zero.clone(), index.clone()))
+                            && self.facts.prove(&Expr::lt(index.clone(), buffer.len()))
+                    })
+                };
+                fits = fits && !stored.contains(buffer) && (guard.certain || inside());
+            });
+        }
+        fits
+    }
+
+    fn effect(&mut self, head: &Head, stmt: &Stmt, path: &mut Path) -> Effect {
+        match stmt {
+            Stmt::Store { buffer, .. } if path.allocated.contains(buffer) => Effect::None,
+            Stmt::Store { buffer, indices, value, .. } => {
+                path.updates &= reads_buffer(value, buffer);
+                path.reduces &= !indices.iter().any(|index| mentions(index, &head.var));
+                Effect::Always
+            }
+            Stmt::Prefetch { .. } => Effect::None,
+            Stmt::For { kind: ForKind::Thread(_), .. } => Effect::Always,
+            Stmt::For { var, min, extent, body, .. } => {
+                let certain = path.certain;
+                path.certain &= extent.as_int().is_some_and(|extent| extent > 0);
+                path.inner.push(var.clone());
+                path.bound.insert(var.clone());
+                self.facts.push();
+                self.facts.bind(var, min, extent);
+                let effect = self.effect(head, body, path);
+                self.facts.pop();
+                path.inner.pop();
+                path.certain = certain;
+                effect
+            }
+            Stmt::Let { var, value, body } => {
+                path.bound.insert(var.clone());
+                path.lets.insert(var.clone());
+                self.facts.push();
+                self.facts.define(var, value);
+                let effect = self.effect(head, body, path);
+                self.facts.pop();
+                effect
+            }
+            Stmt::Allocate { buffer, body } => {
+                path.allocated.push(buffer.clone());
+                let effect = self.effect(head, body, path);
+                path.allocated.pop();
+                effect
+            }
+            Stmt::Produce { body, .. } => self.effect(head, body, path),
+            Stmt::Block(stmts) => {
+                let mut only = Effect::None;
+                for stmt in stmts {
+                    only = match (only, self.effect(head, stmt, path)) {
+                        (Effect::None, effect) | (effect, Effect::None) => effect,
+                        _ => return Effect::Always,
+                    };
+                }
+                only
+            }
+            Stmt::If { cond, then, otherwise: None } => {
+                let mut guards = Vec::new();
+                let certain = path.certain;
+                self.conjuncts(head, cond, path, &mut guards);
+                path.certain = false;
+                self.facts.push();
+                self.facts.assume(cond);
+                let effect = self.effect(head, then, path);
+                self.facts.pop();
+                path.certain = certain;
+                match effect {
+                    Effect::None => Effect::None,
+                    Effect::Always => Effect::If(guards),
+                    Effect::If(more) => {
+                        guards.extend(more);
+                        Effect::If(guards)
+                    }
+                }
+            }
+            _ => Effect::Always,
+        }
+    }
+
+    /// Adds the conditions that `cond` is the conjunction of.
+    fn conjuncts(&self, head: &Head, cond: &Expr, path: &mut Path, guards: &mut Vec<Guard>) {
+        if let ExprKind::Binary(BinOp::And, a, b) = &cond.kind {
+            self.conjuncts(head, a, path, guards);
+            path.certain = false;
+            self.conjuncts(head, b, path, guards);
+            return;
+        }
+        let ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le | BinOp::Eq), a, b) = &cond.kind else {
+            return;
+        };
+        if !mentions(cond, &head.var) {
+            return;
+        }
+        let (Some(a), Some(b)) = (self.as_index(a), self.as_index(b)) else { return };
+        // Each pair is at most a number apart: `first + apart <= second`.
+        let pairs = match op {
+            BinOp::Lt => vec![(&a, &b, 1)],
+            BinOp::Le => vec![(&a, &b, 0)],
+            _ => vec![(&a, &b, 0), (&b, &a, 0)],
+        };
+        let count = pairs.len();
+        let limits = pairs.into_iter().filter_map(|(a, b, apart)| {
+            self.affine(head, a, b, apart, path).or_else(|| clamped(head, a, b, apart, path))
+        });
+        let limits: Vec<Limit> = limits.collect();
+        if limits.is_empty() {
+            return;
+        }
+        let whole = |limit: &Limit| match limit {
+            Limit::Affine { width, .. } => *width == Some(0),
+            Limit::First(_) | Limit::End(_) => true,
+        };
+        let complete = limits.len() == count;
+        let exact = complete && limits.iter().all(whole);
+        let (cond, certain) = (cond.clone(), path.certain);
+        guards.push(Guard { cond, limits, exact, complete, certain });
+    }
+
+    /// An integer operand of a comparison as an `index` of the same value.
+    fn as_index(&self, operand: &Expr) -> Option<Expr> {
+        let dtype = operand.ty.dtype;
+        if !operand.ty.is_scalar() || !dtype.is_int() || dtype == DType::Uint64 {
+            return None;
+        }
+        match &operand.kind {
+            ExprKind::Cast(inner) if inner.ty == DType::Index.into() => {
+                let (least, greatest) = dtype.int_range();
+                match self.facts.const_bounds(inner) {
+                    _ if dtype == DType::Int64 => Some(inner.clone()),
+                    (Some(low), Some(high)) if low >= least && high <= greatest => {
+                        Some(inner.clone())
+                    }
+                    _ => None,
+                }
+            }
+            _ => Some(Expr::cast(DType::Index, operand.clone())),
+        }
+    }
+
+    /// The limit of `a + apart <= b`, if both are affine in the loop's variable.
+    fn affine(&self, head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<Limit> {
+        let slack = Expr::sub(Expr::sub(b.clone(), a.clone()), Expr::index(apart));
+        let small = |expr: &Expr| match self.facts.const_bounds(expr) {
+            (Some(low), Some(high)) => -SMALL < low && high < SMALL,
+            _ => false,
+        };
+        let fits = !reads_memory(&slack) && !mentions_any(&slack, &path.lets);
+        if !fits || ![a, b, &slack].into_iter().all(small) {
+            return None;
+        }
+        let moving: Vec<Var> =
+            path.inner.iter().filter(|var| mentions(&slack, var)).cloned().collect();
+        let (margin, reach) = match moving.is_empty() {
+            true => {
+                let slack = self.simple(&slack);
+                (slack.clone(), slack)
+            }
+            false => {
+                let (low, high) = self.facts.bounds(&slack, &moving)?;
+                (self.simple(&low), self.simple(&high))
+            }
+        };
+        let affine = |expr: &Expr| {
+            let affine = Affine::new(expr, &head.var, &self.facts)?;
+            let free = !mentions_any(expr, &path.bound) && !mentions(&affine.start, &head.var);
+            (free && small(&affine.start)).then_some(affine)
+        };
+        let width = self.simple(&Expr::sub(reach.clone(), margin.clone())).as_int();
+        Some(Limit::Affine { reach: affine(&reach)?, margin: affine(&margin)?, width })
+    }
+
+    /// The range of iterations in which all conditions can hold. It may end before it begins, or
+    /// begin after the loop's end.
+    fn trimmed(&self, head: &Head, guards: &[Guard]) -> (Expr, Expr) {
+        let limits = || guards.iter().flat_map(|guard| &guard.limits);
+        let reaches: Vec<&Affine> = limits()
+            .filter_map(|limit| match limit {
+                Limit::Affine { reach, .. } => Some(reach),
+                _ => None,
+            })
+            .collect();
+        let range = (&head.min, &head.end);
+        let (mut first, mut end) = iterations_where(&reaches, range, &self.facts);
+        for limit in limits() {
+            match limit {
+                Limit::Affine { .. } => {}
+                Limit::First(value) => {
+                    first = extremum(BinOp::Max, first, value.clone(), &self.facts);
+                }
+                Limit::End(value) => {
+                    end = extremum(BinOp::Min, end, value.clone(), &self.facts);
+                }
+            }
+        }
+        (first, end)
+    }
+
+    /// The iterations `first .. end`, in up to three loops: in the second one the conditions hold
+    /// for whole tiles.
+    fn cut(&mut self, head: Head, first: Expr, end: Expr, guards: &[Guard], body: Stmt) -> Stmt {
+        let (margins, conds) = interior_conditions(&head, guards);
+        let (from, to) = match margins.is_empty() || self.pieces + 3 > MAX_PIECES {
+            true => (first.clone(), first.clone()),
+            false => {
+                let (from, to) = iterations_where(&margins, (&head.min, &head.end), &self.facts);
+                let from = extremum(BinOp::Max, from, first.clone(), &self.facts);
+                let from = extremum(BinOp::Min, from, end.clone(), &self.facts);
+                let to = extremum(BinOp::Min, to, end.clone(), &self.facts);
+                let to = extremum(BinOp::Max, to, from.clone(), &self.facts);
+                (from, to)
+            }
+        };
+        let nothing =
+            |from: &Expr, to: &Expr| self.facts.prove(&Expr::le(to.clone(), from.clone()));
+        if nothing(&from, &to) {
+            let exact = guards.iter().any(|guard| guard.exact);
+            let whole = nothing(&head.min, &first) && nothing(&end, &head.end);
+            self.changed |= exact || !whole;
+            return match whole {
+                true => self.inside(head, body),
+                false => self.piece(&head, first, end, body),
+            };
+        }
+        let parts = [(&first, &from, false), (&from, &to, true), (&to, &end, false)];
+        let parts: Vec<_> = parts.into_iter().filter(|(from, to, _)| !nothing(from, to)).collect();
+        self.pieces += parts.len();
+        self.changed = true;
+        let parts = parts.into_iter().map(|(from, to, holds)| {
+            let body = body.clone();
+            let body = if holds { without(body, &conds) } else { body };
+            self.piece(&head, from.clone(), to.clone(), body)
+        });
+        Stmt::Block(parts.collect())
+    }
+
+    fn piece(&mut self, head: &Head, from: Expr, to: Expr, body: Stmt) -> Stmt {
+        let extent = self.simple(&Expr::sub(to.clone(), from.clone()));
+        if extent.as_int().is_some_and(|extent| extent <= 0) {
+            return Stmt::nothing();
+        }
+        let var = Var::index(head.var.name());
+        let body = fresh_copy(&body, &FxHashMap::from_iter([(head.var.clone(), Expr::var(&var))]));
+        self.inside(Head { var, min: from, extent, end: to }, body)
+    }
+
+    fn simple(&self, expr: &Expr) -> Expr {
+        simplify_expr(expr, &self.facts)
+    }
+}
+
+/// The conditions that depend on a tile and hold for all of it in most iterations, with what is not
+/// negative there.
+fn interior_conditions<'g>(head: &Head, guards: &'g [Guard]) -> (Vec<&'g Affine>, Vec<Expr>) {
+    let room = head.extent.as_int().map_or(i128::MAX, |extent| extent / MIN_INTERIOR);
+    let (mut margins, mut conds) = (Vec::new(), Vec::new());
+    for guard in guards.iter().filter(|guard| guard.complete && !guard.exact) {
+        let of_guard: Option<Vec<&Affine>> = guard
+            .limits
+            .iter()
+            .map(|limit| match limit {
+                Limit::Affine { margin, width: Some(width), .. } if *width <= room => Some(margin),
+                _ => None,
+            })
+            .collect();
+        if let Some(of_guard) = of_guard {
+            margins.extend(of_guard);
+            conds.push(guard.cond.clone());
+        }
+    }
+    (margins, conds)
+}
+
+/// The limit of `a + apart <= b`, if one side is the loop's variable plus a constant and the other
+/// does not change in the loop. It may have any value, so it is clamped before arithmetic.
+fn clamped(head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<Limit> {
+    let fixed = |expr: &Expr| !mentions(expr, &head.var) && !mentions_any(expr, &path.bound);
+    // The value between the ends of the range, moved by `offset`, and back.
+    let clamp = |value: &Expr, offset: i64| {
+        let moved = |end: &Expr| Expr::add(end.clone(), Expr::index(offset));
+        let value = Expr::binary(BinOp::Max, value.clone(), moved(&head.min));
+        let value = Expr::binary(BinOp::Min, value, moved(&head.end));
+        Expr::sub(value, Expr::index(offset))
+    };
+    if let Some(offset) = offset_of(a, &head.var).filter(|_| fixed(b)) {
+        // v + offset + apart <= b: v < b - offset - apart + 1
+        return Some(Limit::End(clamp(b, offset + apart - 1)));
+    }
+    let offset = offset_of(b, &head.var).filter(|_| fixed(a))?;
+    // a + apart <= v + offset: v >= a - offset + apart
+    Some(Limit::First(clamp(a, offset - apart)))
+}
+
+/// The small constant `c` of `var + c`.
+fn offset_of(expr: &Expr, var: &Var) -> Option<i64> {
+    if expr.as_var() == Some(var) {
+        return Some(0);
+    }
+    let (sign, a, b) = match &expr.kind {
+        ExprKind::Binary(BinOp::Add, a, b) => (1, a, b),
+        ExprKind::Binary(BinOp::Sub, a, b) => (-1, a, b),
+        _ => return None,
+    };
+    let offset = b.as_int().filter(|offset| offset.abs() < i128::from(i32::MAX))?;
+    (a.as_var() == Some(var)).then_some(sign * offset as i64)
+}
+
+fn stored_in(body: &Stmt) -> FxHashSet<Buffer> {
+    let mut stored = FxHashSet::default();
+    walk_stmt(
+        body,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, .. } | Stmt::Allocate { buffer, .. } = stmt {
+                stored.insert(buffer.clone());
+            }
+        },
+        &mut |_| {},
+    );
+    stored
+}
+
+/// The statement without conditions that hold.
+fn without(stmt: Stmt, conds: &[Expr]) -> Stmt {
+    match stmt {
+        Stmt::If { cond, then, otherwise: None } => {
+            let then = without(*then, conds);
+            match rest_of(&cond, conds) {
+                Some(cond) => Stmt::If { cond, then: Box::new(then), otherwise: None },
+                None => then,
+            }
+        }
+        other => map_stmts(other, &mut |inner| without(inner, conds)),
+    }
+}
+
+/// The conjunction without the parts that hold; `None` if nothing is left.
+fn rest_of(cond: &Expr, conds: &[Expr]) -> Option<Expr> {
+    if conds.iter().any(|known| known.same(cond)) {
+        return None;
+    }
+    let ExprKind::Binary(BinOp::And, a, b) = &cond.kind else { return Some(cond.clone()) };
+    match (rest_of(a, conds), rest_of(b, conds)) {
+        (Some(a), Some(b)) => Some(Expr::and(a, b)),
+        (a, b) => a.or(b),
+    }
+}
