@@ -114,12 +114,12 @@ fn default_output(file: &str) -> PathBuf {
 fn beside(
     args: &Args,
     explicit: &Option<PathBuf>,
-    ending: &str,
+    extension: &str,
     kind: ModuleKind,
     output: &Path,
 ) -> Option<PathBuf> {
     let usual = kind == ModuleKind::SharedObject && !args.no_sidecars;
-    explicit.clone().or_else(|| usual.then(|| output.with_extension(ending)))
+    explicit.clone().or_else(|| usual.then(|| output.with_extension(extension)))
 }
 
 fn output_files(

@@ -149,15 +149,15 @@ pub fn build_gpu_module(
     Ok(BuiltModule { bytes, manifest, header })
 }
 
-fn wrong_form(ending: &str, target: &Target, help: &str) -> Box<Diag> {
-    let text = format!("code for {target} cannot be a `.{ending}` file");
+fn wrong_form(extension: &str, target: &Target, help: &str) -> Box<Diag> {
+    let text = format!("code for {target} cannot be a `.{extension}` file");
     Box::new(Diag::global("E0528", text).help(help))
 }
 
 impl ModuleKind {
-    /// The form that a path's ending selects.
+    /// The form that a path's extension selects.
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
-        match path.extension().and_then(|ending| ending.to_str()) {
+        match path.extension().and_then(|extension| extension.to_str()) {
             Some("so") => Ok(ModuleKind::SharedObject),
             Some("tar") => Ok(ModuleKind::Archive),
             Some("o") => Ok(ModuleKind::Object),
@@ -166,7 +166,7 @@ impl ModuleKind {
             _ => Err(Box::new(
                 Diag::global(
                     "E0526",
-                    format!("`{}` does not have the ending of a module", path.display()),
+                    format!("`{}` does not have the extension of a module", path.display()),
                 )
                 .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),

@@ -154,7 +154,7 @@ pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
 fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
     let Some(path) = &args.plot else { return Ok(None) };
     let refuse = |text: String| Err(Error::Usage(text));
-    if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
+    if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
         return refuse(format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`"));
     }
     let Some(sweep) = sweep else {

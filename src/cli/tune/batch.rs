@@ -1,6 +1,6 @@
 //! `tec tune-batch IN OUT`: the job of a runner. It measures the candidates of one file and writes
-//! another one atomically; until then, `OUT` with the ending `.jsonl` has a line for each finished
-//! candidate.
+//! another one atomically; until then, `OUT` with the extension `.jsonl` has a line for each
+//! finished candidate.
 
 use super::super::paths::Files;
 use super::super::recorded::machine;

@@ -350,7 +350,7 @@ fn check_paths(args: &TuneArgs) -> Result<(), Error> {
         return Err(Error::Usage(format!("`tec tune` takes a `.te` file, not {}", args.file)));
     }
     let Some(path) = &args.plot else { return Ok(()) };
-    if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
+    if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
         let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
         return Err(Error::Usage(text));
     }

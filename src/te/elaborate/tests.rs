@@ -144,7 +144,7 @@ fn elaborates_matmul() {
 fn every_sample_has_a_graph() {
     for entry in std::fs::read_dir("samples").unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_none_or(|ending| ending != "te") {
+        if path.extension().is_none_or(|ext| ext != "te") {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
