@@ -157,13 +157,13 @@ pub fn schedule(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Vec<BoundedSchedule>, Failure> {
-    let chosen = options.schedule.as_ref();
+    let selector = options.schedule.as_ref();
     let (target, defines) = (&options.target, &options.defines);
     let kernels = graphs.iter().map(|graph| &graph.name[..]);
-    let mut notes = schedule::without_chosen(program, kernels, target, chosen);
+    let mut notes = schedule::note_ignored_selector(program, kernels, target, selector);
     let schedules = trace
         .phase("schedule", &String::new, || {
-            let choice = (chosen, options.fallback);
+            let choice = (selector, options.fallback);
             let auto = |graph: &Graph, notes: &mut Vec<String>| {
                 auto::automatic_schedule(graph, options, notes)
             };

@@ -19,8 +19,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The name of the schedules that `tec tune` and `tec best` write.
 pub const TUNED: &str = "tuned";
 
-/// `--schedule [KERNEL.]NAME`.
-pub type Chosen = (Option<String>, String);
+/// The schedule that `--schedule [KERNEL.]NAME` names, with its kernel if one is given.
+pub type ScheduleSelector = (Option<String>, String);
 
 /// Makes a schedule for a kernel, and adds notes for the user.
 pub type Maker<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
@@ -40,15 +40,15 @@ pub fn schedule_kernels(
     graphs: Vec<Graph>,
     target: &Target,
     defines: &Defines,
-    ((chosen, fallback), auto): ((Option<&Chosen>, Fallback), &Maker<'_>),
+    ((selector, fallback), auto): ((Option<&ScheduleSelector>, Fallback), &Maker<'_>),
     notes: &mut Vec<String>,
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
-    check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
+    check_selector(program, &graphs, target, selector).map_err(|diag| vec![*diag])?;
     let mut diags = Vec::new();
     let mut schedules = Vec::new();
     for graph in graphs {
-        let wanted = chosen
+        let wanted = selector
             .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name))
             .map(|(_, name)| &name[..]);
         if wanted == Some("default") {
@@ -123,15 +123,15 @@ fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -
     refused
 }
 
-/// Notes about the kernels that ignore `--schedule`, because they have no schedule of this name for
-/// the target.
-pub fn without_chosen<'a>(
+/// Returns a note for each kernel that ignores `--schedule`, because it has no schedule of this name
+/// for the target.
+pub fn note_ignored_selector<'a>(
     program: &Program,
     kernels: impl Iterator<Item = &'a str>,
     target: &Target,
-    chosen: Option<&Chosen>,
+    selector: Option<&ScheduleSelector>,
 ) -> Vec<String> {
-    let Some((only, name)) = chosen else { return Vec::new() };
+    let Some((only, name)) = selector else { return Vec::new() };
     if name == "default" || name == "auto" {
         return Vec::new();
     }
@@ -323,13 +323,13 @@ fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
 }
 
 /// Checks that the kernel and the schedule of `--schedule` exist (E0303).
-pub fn check_chosen(
+pub fn check_selector(
     program: &Program,
     graphs: &[Graph],
     target: &Target,
-    chosen: Option<&Chosen>,
+    selector: Option<&ScheduleSelector>,
 ) -> Result<()> {
-    let Some((kernel, name)) = chosen else { return Ok(()) };
+    let Some((kernel, name)) = selector else { return Ok(()) };
     if let Some(kernel) = kernel
         && !graphs.iter().any(|graph| graph.name == *kernel)
     {

@@ -26,7 +26,7 @@ use crate::ir::Kernel;
 use crate::lang::{Program, ast};
 use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
-use crate::schedule::{Chosen, Free};
+use crate::schedule::{Free, ScheduleSelector};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{CostModel, Search, budget};
@@ -380,7 +380,7 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
 }
 
 /// Returns the schedule whose knobs are searched, if any, and options that ignore all schedules.
-fn options_of(args: &TuneArgs) -> Result<(Option<Chosen>, Options), Error> {
+fn options_of(args: &TuneArgs) -> Result<(Option<ScheduleSelector>, Options), Error> {
     let mut options = args.compile.options()?;
     // The worker packs inputs before it measures.
     options.free = Free::All;
@@ -407,12 +407,12 @@ fn dags(graphs: &[Graph]) -> String {
 fn spaces(
     program: &Program,
     graphs: &[Graph],
-    template: Option<&Chosen>,
+    template: Option<&ScheduleSelector>,
     options: &Options,
     (threads, reassociate): (usize, bool),
 ) -> diag::Result<Vec<(Box<dyn Space>, bool)>> {
     let target = &options.target;
-    crate::schedule::check_chosen(program, graphs, target, template)?;
+    crate::schedule::check_selector(program, graphs, target, template)?;
     let mut spaces: Vec<(Box<dyn Space>, bool)> = Vec::new();
     for graph in graphs {
         let wanted = template
