@@ -42,7 +42,7 @@ pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{Free, Request, prepack_free, prepack_kernels};
 pub use recomputed::note_recomputed;
 pub use select::{
-    Fallback, Maker, ScheduleSelector, TUNED, check_selector, find, note_ignored_selector,
+    AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, note_ignored_selector,
     schedule_all, schedule_kernels,
 };
 pub use state::{

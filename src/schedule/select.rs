@@ -22,8 +22,8 @@ pub const TUNED: &str = "tuned";
 /// The schedule that `--schedule [KERNEL.]NAME` names, with its kernel if one is given.
 pub type ScheduleSelector = (Option<String>, String);
 
-/// Makes a schedule for a kernel, and adds notes for the user.
-pub type Maker<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
+/// Writes the automatic schedule of a kernel, and adds notes for the user.
+pub type AutoScheduler<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
 
 /// The schedule of a kernel that has none for the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ pub fn schedule_kernels(
     graphs: Vec<Graph>,
     target: &Target,
     defines: &Defines,
-    ((selector, fallback), auto): ((Option<&ScheduleSelector>, Fallback), &Maker<'_>),
+    ((selector, fallback), auto): ((Option<&ScheduleSelector>, Fallback), &AutoScheduler<'_>),
     notes: &mut Vec<String>,
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
