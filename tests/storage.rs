@@ -50,7 +50,7 @@ fn apply(schedule: &mut Schedule, line: &str) -> tec::diag::Result<()> {
             ArgKind::Int => Value::Int(word.parse().unwrap()),
             ArgKind::Word => Value::Word(word.to_string()),
             ArgKind::Bool => Value::Bool(*word == "true"),
-            ArgKind::Setting => match word.parse() {
+            ArgKind::IntOrBool => match word.parse() {
                 Ok(value) => Value::Int(value),
                 Err(_) => Value::Bool(*word == "true"),
             },

@@ -158,7 +158,7 @@ impl Resolver<'_, '_> {
                 value @ Value::Bool(_) => value,
                 other => return self.wrong(expr, "`true` or `false`", &other),
             },
-            ArgKind::Setting => match self.evaluator.eval(expr)? {
+            ArgKind::IntOrBool => match self.evaluator.eval(expr)? {
                 value @ (Value::Bool(_) | Value::Int(_)) => value,
                 other => return self.wrong(expr, "an integer or a condition", &other),
             },

@@ -195,7 +195,7 @@ pub enum ArgKind {
     /// One word, dots included: `peel`, `auto_unroll_max_step`, `dot4`.
     Word,
     /// An integer, `true` or `false`.
-    Setting,
+    IntOrBool,
     /// A list of expressions that the directive itself evaluates.
     Exprs,
 }

@@ -33,7 +33,7 @@ pub(super) static PRAGMA: Directive = Directive {
     params: &[
         required("i", ArgKind::Axis),
         required("name", ArgKind::Word),
-        required("value", ArgKind::Setting),
+        required("value", ArgKind::IntOrBool),
     ],
     usage: "pragma(i, auto_unroll_max_step, 16) or pragma(i, unroll_explicit, true)",
     run: pragma,
