@@ -7,7 +7,7 @@ use super::report::{Error, Reporter, show_trace};
 use crate::driver::{self, Options};
 use crate::module::write::OutputFile;
 use crate::module::{BuiltModule, ModuleKind, module_name};
-use crate::schedule::{Free, Request};
+use crate::schedule::{Free, InputSelector};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -59,9 +59,9 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
-    let requests: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
+    let selectors: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
     // The cost of packing ahead does not count in an automatic schedule.
-    let free = Free::Named(requests.clone());
+    let free = Free::Named(selectors.clone());
     let options = Options { free, ..args.compile.options_to_run()? };
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
@@ -72,21 +72,21 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     for one in &placed {
         let kernel = &one.schedule.graph.name;
         let packed = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
-        let asked = |name: &String| {
-            let is_for = |(only, input): &Request| {
+        let is_selected = |name: &String| {
+            let is_for = |(only, input): &InputSelector| {
                 input == name && only.as_ref().is_none_or(|only| only == kernel)
             };
-            requests.iter().any(is_for)
+            selectors.iter().any(is_for)
         };
-        for name in packed.into_iter().filter(|name| !asked(name)) {
+        for name in packed.into_iter().filter(|name| !is_selected(name)) {
             trace.notes.push(format!(
                 "`{kernel}` packs the `layout_free` input `{name}` in each call; \
                  `--prepack {name}` packs it once"
             ));
         }
     }
-    if !requests.is_empty() {
-        placed = driver::prepack(placed, &requests, &mut trace).map_err(failed)?;
+    if !selectors.is_empty() {
+        placed = driver::prepack(placed, &selectors, &mut trace).map_err(failed)?;
     }
     let (manifest, header) = (
         beside(args, &args.manifest, "json", kind, &output),

@@ -253,11 +253,11 @@ fn infer_all_bounds(
 /// Adds the kernels that pack inputs ahead, and those that take packed inputs.
 pub fn prepack(
     placed: Vec<BoundedSchedule>,
-    requests: &[schedule::Request],
+    selectors: &[schedule::InputSelector],
     trace: &mut Trace,
 ) -> Result<Vec<BoundedSchedule>, Failure> {
     trace
-        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, requests))?
+        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, selectors))?
         .map_err(Failure::User)
 }
 

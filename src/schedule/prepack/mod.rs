@@ -19,25 +19,25 @@ use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An input to prepack (`--prepack`): of one kernel, or of all kernels that have an input of this
-/// name.
-pub type Request = (Option<String>, String);
+/// The input that `--prepack [KERNEL.]INPUT` names; without a kernel, the inputs of this name of all
+/// kernels.
+pub type InputSelector = (Option<String>, String);
 
-/// Adds, after each kernel that has a requested input, the kernels that pack its inputs and the one
+/// Adds, after each kernel that has a selected input, the kernels that pack its inputs and the one
 /// that reads them packed.
 pub fn prepack_kernels(
     bounded: Vec<BoundedSchedule>,
-    requests: &[Request],
+    selectors: &[InputSelector],
 ) -> std::result::Result<Vec<BoundedSchedule>, Vec<Diag>> {
     let mut diags: Vec<Diag> =
-        requests.iter().filter_map(|request| check_request(&bounded, request)).collect();
+        selectors.iter().filter_map(|selector| check_selector(&bounded, selector)).collect();
     let mut all = Vec::new();
     for one in bounded {
         let graph = &one.schedule.graph;
-        let asked: Vec<usize> = (0..graph.inputs.len())
-            .filter(|at| requests.iter().any(|request| asks_for(request, graph, *at)))
+        let selected: Vec<usize> = (0..graph.inputs.len())
+            .filter(|at| selectors.iter().any(|selector| selects(selector, graph, *at)))
             .collect();
-        let made = if asked.is_empty() { Ok(Vec::new()) } else { prepack(&one, &asked) };
+        let made = if selected.is_empty() { Ok(Vec::new()) } else { prepack(&one, &selected) };
         all.push(one);
         match made {
             Ok(made) => all.extend(made),
@@ -55,7 +55,7 @@ pub enum Free {
     #[default]
     None,
     /// Those that are prepacked.
-    Named(Vec<Request>),
+    Named(Vec<InputSelector>),
     /// All.
     All,
 }
@@ -67,8 +67,8 @@ pub fn prepack_free(bounded: &BoundedSchedule, free: &Free) -> Option<Vec<Bounde
     let graph = &schedule.graph;
     let is_free = |at: &usize| match (&graph.inputs[*at], free) {
         (Input::Tensor { layout_free: true, .. }, Free::All) => true,
-        (Input::Tensor { layout_free: true, .. }, Free::Named(requests)) => {
-            requests.iter().any(|request| asks_for(request, graph, *at))
+        (Input::Tensor { layout_free: true, .. }, Free::Named(selectors)) => {
+            selectors.iter().any(|selector| selects(selector, graph, *at))
         }
         _ => false,
     };
@@ -96,15 +96,15 @@ pub fn prepack_free(bounded: &BoundedSchedule, free: &Free) -> Option<Vec<Bounde
     Some(made)
 }
 
-/// Whether a request is for an input of a kernel.
-fn asks_for((kernel, name): &Request, graph: &Graph, input: usize) -> bool {
+/// Whether a selector names an input of a kernel.
+fn selects((kernel, name): &InputSelector, graph: &Graph, input: usize) -> bool {
     let ours = kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
     ours && matches!(&graph.inputs[input], Input::Tensor { buffer, .. } if buffer.name == *name)
 }
 
-/// The error of a request for an unknown kernel or input (E0553).
-fn check_request(bounded: &[BoundedSchedule], request: &Request) -> Option<Diag> {
-    let (kernel, name) = request;
+/// The error for a selector of an unknown kernel or input (E0553).
+fn check_selector(bounded: &[BoundedSchedule], selector: &InputSelector) -> Option<Diag> {
+    let (kernel, name) = selector;
     let graphs: Vec<&Graph> = bounded.iter().map(|one| &one.schedule.graph).collect();
     if let Some(kernel) = kernel
         && !graphs.iter().any(|graph| graph.name == *kernel)
@@ -113,7 +113,7 @@ fn check_request(bounded: &[BoundedSchedule], request: &Request) -> Option<Diag>
         return Some(suggest(text, kernel, graphs.iter().map(|graph| &graph.name[..]).collect()));
     }
     let ours = graphs.iter().filter(|graph| kernel.as_ref().is_none_or(|k| *k == graph.name));
-    if ours.clone().any(|graph| (0..graph.inputs.len()).any(|at| asks_for(request, graph, at))) {
+    if ours.clone().any(|graph| (0..graph.inputs.len()).any(|at| selects(selector, graph, at))) {
         return None;
     }
     let whose = match (kernel, &graphs[..]) {
