@@ -10,7 +10,7 @@ use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
 use tec::ir::{Kernel, Param, Part, Var};
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::{BoundedSchedule, Free};
+use tec::schedule::{BoundedSchedule, PrepackedInputs};
 use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::model::MachineModel;
@@ -71,29 +71,30 @@ fn graph_of(text: &str, options: &Options) -> Graph {
 }
 
 #[test]
-fn packing_is_free_where_the_layout_is() {
+fn layout_free_inputs_are_packed_at_no_cost() {
     let target = Target::parse("x86-avx2").expect("a target");
     let machine = MachineModel::typical(&target);
-    let seconds = |text: &str, schedule: &str, free: Free| {
-        let options = Options { free, ..Options::new(target.clone()) };
+    let seconds = |text: &str, schedule: &str, prepacked: PrepackedInputs| {
+        let options = Options { prepacked, ..Options::new(target.clone()) };
         let graph = graph_of(text, &options);
         let estimate = driver::estimate_text(&graph, schedule, &options, &machine, 1);
         estimate.expect("it is legal").seconds
     };
-    let named = |name: &str| Free::Named(vec![(Some("rows".to_string()), name.to_string())]);
-    let charged = seconds(FEW_ROWS, PACKING, Free::None);
-    let free = seconds(FEW_ROWS, PACKING, Free::All);
-    assert!(free < 0.8 * charged, "{free} of {charged}");
-    assert_eq!(seconds(FEW_ROWS, PACKING, named("B")), free);
+    let named =
+        |name: &str| PrepackedInputs::Named(vec![(Some("rows".to_string()), name.to_string())]);
+    let charged = seconds(FEW_ROWS, PACKING, PrepackedInputs::None);
+    let prepacked = seconds(FEW_ROWS, PACKING, PrepackedInputs::All);
+    assert!(prepacked < 0.8 * charged, "{prepacked} of {charged}");
+    assert_eq!(seconds(FEW_ROWS, PACKING, named("B")), prepacked);
     assert_eq!(seconds(FEW_ROWS, PACKING, named("A")), charged);
     // Without the permission, without a copy at the root, or on a GPU all is charged.
     let fixed = FEW_ROWS.replace(" layout_free", "");
-    assert_eq!(seconds(&fixed, PACKING, Free::All), charged);
+    assert_eq!(seconds(&fixed, PACKING, PrepackedInputs::All), charged);
     let inside = PACKING.replace("C.vectorize(l)", "C.vectorize(l)\n    Packed.compute_at(C, o)");
-    let inside = |free: Free| seconds(FEW_ROWS, &inside, free);
-    assert_eq!(inside(Free::All), inside(Free::None));
+    let inside = |prepacked: PrepackedInputs| seconds(FEW_ROWS, &inside, prepacked);
+    assert_eq!(inside(PrepackedInputs::All), inside(PrepackedInputs::None));
     let gpu = Target::parse("nvptx-sm_80").expect("a target");
-    let options = Options { free: Free::All, ..Options::new(gpu) };
+    let options = Options { prepacked: PrepackedInputs::All, ..Options::new(gpu) };
     let text = "schedule rows { C.bind(y, threadIdx.x) }";
     let packed = driver::packed_ahead(&graph_of(FEW_ROWS, &options), text, &options);
     assert_eq!(packed.expect("it is legal"), Vec::<String>::new());

@@ -7,7 +7,7 @@ use super::report::{Error, Reporter, show_trace};
 use crate::driver::{self, Options};
 use crate::module::write::OutputFile;
 use crate::module::{BuiltModule, ModuleKind, module_name};
-use crate::schedule::{Free, InputSelector};
+use crate::schedule::{InputSelector, PrepackedInputs};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -61,8 +61,8 @@ pub struct Args {
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let selectors: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
     // The cost of packing ahead does not count in an automatic schedule.
-    let free = Free::Named(selectors.clone());
-    let options = Options { free, ..args.compile.options_to_run()? };
+    let prepacked = PrepackedInputs::Named(selectors.clone());
+    let options = Options { prepacked, ..args.compile.options_to_run()? };
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;

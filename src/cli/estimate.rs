@@ -7,7 +7,7 @@ use super::report::{Error, print, show_trace};
 use super::text::duration;
 use super::threads::{self, MAX_THREADS};
 use crate::driver::{self, Options};
-use crate::schedule::Free;
+use crate::schedule::PrepackedInputs;
 use crate::target::Target;
 use crate::tune::model::{Estimate, MachineModel, estimate};
 use serde_json::json;
@@ -65,7 +65,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let mut all = Vec::new();
     for one in &placed {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).map_err(failed)?;
-        let ahead = driver::free_layouts(one, &Free::All, &mut trace).map_err(failed)?;
+        let ahead =
+            driver::prepacked_kernel(one, &PrepackedInputs::All, &mut trace).map_err(failed)?;
         let ahead = match ahead {
             None => None,
             Some(ahead) => {

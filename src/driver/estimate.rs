@@ -31,13 +31,15 @@ pub fn lower_to_estimate(
     Ok(kernel)
 }
 
-/// Returns the kernel that takes its `free` inputs packed, if its schedule packs any of them.
-pub fn free_layouts(
+/// Returns the kernel that takes these `layout_free` inputs packed, if its schedule packs any of
+/// them.
+pub fn prepacked_kernel(
     placed: &BoundedSchedule,
-    free: &schedule::Free,
+    inputs: &schedule::PrepackedInputs,
     trace: &mut Trace,
 ) -> Result<Option<BoundedSchedule>, Failure> {
-    let kernels = trace.phase("prepack", &String::new, || schedule::prepack_free(placed, free))?;
+    let kernels =
+        trace.phase("prepack", &String::new, || schedule::prepack_layout_free(placed, inputs))?;
     Ok(kernels.and_then(|mut kernels| kernels.pop()))
 }
 
@@ -46,7 +48,7 @@ pub fn packed_in_calls(
     placed: &BoundedSchedule,
     trace: &mut Trace,
 ) -> Result<Vec<String>, Failure> {
-    let prepacked = free_layouts(placed, &schedule::Free::All, trace)?;
+    let prepacked = prepacked_kernel(placed, &schedule::PrepackedInputs::All, trace)?;
     Ok(match prepacked.and_then(|kernel| kernel.part) {
         Some(Part::Prepacked { inputs, .. }) => inputs,
         _ => Vec::new(),
@@ -75,7 +77,7 @@ pub fn estimate_text(
         infer_bounds(schedule)
     };
     let placed = trace.phase("schedule", &String::new, apply)??;
-    let placed = free_layouts(&placed, &options.free, trace)?.unwrap_or(placed);
+    let placed = prepacked_kernel(&placed, &options.prepacked, trace)?.unwrap_or(placed);
     let kernel = lower_to_estimate(&placed, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))

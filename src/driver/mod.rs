@@ -9,7 +9,8 @@ mod run_pass;
 mod trace;
 
 pub use estimate::{
-    estimate_text, estimate_texts, free_layouts, lower_to_estimate, packed_ahead, packed_in_calls,
+    estimate_text, estimate_texts, lower_to_estimate, packed_ahead, packed_in_calls,
+    prepacked_kernel,
 };
 pub use passes::{PASSES, Pass, PassId};
 pub use trace::{Dump, Failure, Trace, panic_text};
@@ -70,8 +71,8 @@ pub struct Options {
     /// What a kernel without a schedule of its own gets: the default schedule, or an automatic one
     /// for commands that make machine code.
     pub fallback: schedule::Fallback,
-    /// The inputs that the cost model takes to be packed ahead.
-    pub free: schedule::Free,
+    /// The inputs that the cost model assumes to be packed before the call.
+    pub prepacked: schedule::PrepackedInputs,
     /// `--fp-contract`.
     pub fp_contract: FpContract,
     /// `--opt`.
@@ -89,7 +90,7 @@ impl Options {
             schedule: None,
             candidates: auto::DEFAULT_CANDIDATES,
             fallback: schedule::Fallback::Plain,
-            free: schedule::Free::None,
+            prepacked: schedule::PrepackedInputs::None,
             opt: 3,
         }
     }

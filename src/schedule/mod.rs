@@ -39,7 +39,7 @@ pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};
 pub(crate) use inline::inline_stages;
 pub use phases::{BoundedSchedule, infer_bounds};
-pub use prepack::{Free, InputSelector, prepack_free, prepack_kernels};
+pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};
 pub use recomputed::note_recomputed;
 pub use select::{
     AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, note_ignored_selector,

@@ -26,7 +26,7 @@ use crate::ir::Kernel;
 use crate::lang::{Program, ast};
 use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
-use crate::schedule::{Free, ScheduleSelector};
+use crate::schedule::{PrepackedInputs, ScheduleSelector};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{CostModel, Search, budget};
@@ -383,7 +383,7 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
 fn options_of(args: &TuneArgs) -> Result<(Option<ScheduleSelector>, Options), Error> {
     let mut options = args.compile.options()?;
     // The worker packs inputs before it measures.
-    options.free = Free::All;
+    options.prepacked = PrepackedInputs::All;
     Ok((options.schedule.take(), options))
 }
 

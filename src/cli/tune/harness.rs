@@ -14,7 +14,7 @@ use crate::module::gpu::Gpu;
 use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
-use crate::schedule::{self, BoundedSchedule, Free, Schedule};
+use crate::schedule::{self, BoundedSchedule, PrepackedInputs, Schedule};
 use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::TrialFailure;
@@ -45,7 +45,7 @@ pub struct Harness {
 /// A compiled candidate, loaded into this process.
 pub struct Compiled {
     kernel: LoadedKernel,
-    /// The call with packed inputs, if the schedule packs inputs with free layouts.
+    /// The call with packed inputs, if the schedule packs `layout_free` inputs.
     pub packed: Option<PackedCall>,
     /// Whether the schedule changes the order of reduction terms.
     pub reassociated: bool,
@@ -75,7 +75,7 @@ impl Harness {
         let (compile, arguments) = (setup.compile(), setup.arguments());
         let mut trace = Trace::default();
         let options = compile.options().map_err(text_of)?;
-        let options = Options { free: Free::All, ..options };
+        let options = Options { prepacked: PrepackedInputs::All, ..options };
         let elaborated = compile::elaborate_file(&setup.file, &options, &mut trace);
         let (program, mut graphs) = elaborated.map_err(text_of)?;
         if graphs.len() != 1 {
@@ -154,8 +154,8 @@ impl Harness {
         let infer = || schedule::infer_bounds(schedule);
         let placed = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
         let placed = placed.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
-        let free = || schedule::prepack_free(&placed, &self.options.free);
-        let made = trace.phase("prepack", &String::new, free).map_err(failure_of)?;
+        let pack = || schedule::prepack_layout_free(&placed, &self.options.prepacked);
+        let made = trace.phase("prepack", &String::new, pack).map_err(failure_of)?;
         match made {
             Some(made) => self.compile_packed(&made, &mut trace),
             None => self.compile_placed(&placed, &self.options, &mut trace),

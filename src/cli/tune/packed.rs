@@ -1,4 +1,4 @@
-//! Candidates that pack inputs with free layouts: the inputs are packed once, before the first
+//! Candidates that pack `layout_free` inputs: the inputs are packed once, before the first
 //! call, and the measured calls read them packed.
 
 use super::super::bench::measure::AlignedArgs;

@@ -8,7 +8,7 @@ use crate::cli::estimate::prepack_options;
 use crate::cli::report::Reporter;
 use crate::cli::text::{duration, plural};
 use crate::driver::{self, Options};
-use crate::schedule::Free;
+use crate::schedule::PrepackedInputs;
 use crate::target::Target;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -72,7 +72,7 @@ impl Report {
     }
 }
 
-/// Inputs with free layouts that a schedule packs; the measured time does not include packing.
+/// The `layout_free` inputs that a schedule packs; the measured time does not include packing.
 pub struct Packed {
     /// Their names.
     pub inputs: Vec<String>,
@@ -87,13 +87,13 @@ impl Packed {
         if inputs.is_empty() {
             return None;
         }
-        let seconds = |free: Free| {
-            let options = Options { free, ..evaluator.options.clone() };
+        let seconds = |prepacked: PrepackedInputs| {
+            let options = Options { prepacked, ..evaluator.options.clone() };
             let (graph, machine) = (evaluator.graph, evaluator.machine);
             let estimate = driver::estimate_text(graph, text, &options, machine, evaluator.threads);
             estimate.map(|estimate| estimate.seconds).ok()
         };
-        let adds = seconds(Free::None)? - seconds(Free::All)?;
+        let adds = seconds(PrepackedInputs::None)? - seconds(PrepackedInputs::All)?;
         Some(Packed { inputs, adds: adds.max(0.0) })
     }
 

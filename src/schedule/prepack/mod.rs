@@ -50,7 +50,7 @@ pub fn prepack_kernels(
 
 /// The `layout_free` inputs that are packed before the call, at no cost for it.
 #[derive(Clone, Default, Debug)]
-pub enum Free {
+pub enum PrepackedInputs {
     /// None: each call packs the inputs that its schedule packs.
     #[default]
     None,
@@ -60,19 +60,22 @@ pub enum Free {
     All,
 }
 
-/// The kernels that pack the free inputs that the schedule allows to prepack, and then the kernel
-/// that reads them packed; `None` if there is nothing to pack.
-pub fn prepack_free(bounded: &BoundedSchedule, free: &Free) -> Option<Vec<BoundedSchedule>> {
+/// Returns the kernels that pack those of the inputs that the schedule allows to prepack, and then
+/// the kernel that reads them packed; `None` if there is nothing to pack.
+pub fn prepack_layout_free(
+    bounded: &BoundedSchedule,
+    prepacked: &PrepackedInputs,
+) -> Option<Vec<BoundedSchedule>> {
     let schedule = &bounded.schedule;
     let graph = &schedule.graph;
-    let is_free = |at: &usize| match (&graph.inputs[*at], free) {
-        (Input::Tensor { layout_free: true, .. }, Free::All) => true,
-        (Input::Tensor { layout_free: true, .. }, Free::Named(selectors)) => {
+    let is_prepacked = |at: &usize| match (&graph.inputs[*at], prepacked) {
+        (Input::Tensor { layout_free: true, .. }, PrepackedInputs::All) => true,
+        (Input::Tensor { layout_free: true, .. }, PrepackedInputs::Named(selectors)) => {
             selectors.iter().any(|selector| selects(selector, graph, *at))
         }
         _ => false,
     };
-    let inputs: Vec<usize> = (0..graph.inputs.len()).filter(is_free).collect();
+    let inputs: Vec<usize> = (0..graph.inputs.len()).filter(is_prepacked).collect();
     if inputs.is_empty() || schedule.target.is_gpu() {
         return None;
     }
