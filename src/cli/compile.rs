@@ -142,7 +142,7 @@ pub fn build_module(
             parameters: graph.params.clone(),
             schedule: schedule.text.clone(),
             work: driver::count_work(graph, &options.target).map_err(failed)?,
-            part: one.part.clone(),
+            prepack_role: one.prepack_role.clone(),
         });
     }
     // A module must not depend on the directory that it is built in.

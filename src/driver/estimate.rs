@@ -6,7 +6,7 @@ use super::{Failure, Options, STACK_BYTES, Trace, lower};
 use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
-use crate::ir::{Kernel, Part};
+use crate::ir::{Kernel, PrepackRole};
 use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
 use crate::tune::model::{self, Estimate, MachineModel};
@@ -49,8 +49,8 @@ pub fn packed_in_calls(
     trace: &mut Trace,
 ) -> Result<Vec<String>, Failure> {
     let prepacked = prepacked_kernel(placed, &schedule::PrepackedInputs::All, trace)?;
-    Ok(match prepacked.and_then(|kernel| kernel.part) {
-        Some(Part::Prepacked { inputs, .. }) => inputs,
+    Ok(match prepacked.and_then(|kernel| kernel.prepack_role) {
+        Some(PrepackRole::Prepacked { inputs, .. }) => inputs,
         _ => Vec::new(),
     })
 }

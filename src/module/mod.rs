@@ -19,7 +19,7 @@ use crate::codegen::ptx::PtxModule;
 use crate::codegen::{ObjectOptions, compile_launchers, compile_object};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
-use crate::ir::{Kernel, Part};
+use crate::ir::{Kernel, PrepackRole};
 use crate::target::Target;
 use manifest::Manifest;
 use std::path::Path;
@@ -50,8 +50,8 @@ pub struct KernelInfo {
     pub schedule: String,
     /// The operations and bytes of a call, counted before `expand_math`.
     pub work: Work,
-    /// Its part in a prepacked kernel, if it is one.
-    pub part: Option<Part>,
+    /// Its role, if prepacking made it.
+    pub prepack_role: Option<PrepackRole>,
 }
 
 /// The form of a module.
@@ -112,7 +112,8 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
 /// The names of the kernels that pack an input.
 fn packs(kernels: &[Kernel], info: &BuildInfo) -> Vec<String> {
     let packs = kernels.iter().zip(&info.kernels);
-    let packs = packs.filter(|(_, info)| matches!(info.part, Some(Part::Pack { .. })));
+    let packs =
+        packs.filter(|(_, info)| matches!(info.prepack_role, Some(PrepackRole::Pack { .. })));
     packs.map(|(kernel, _)| kernel.name.clone()).collect()
 }
 

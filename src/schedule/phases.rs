@@ -11,7 +11,7 @@ use super::reads::Reads;
 use super::state::{Schedule, StageId};
 use super::{fused, inline, legality, threads};
 use crate::diag::Result;
-use crate::ir::Part;
+use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
 
 /// A schedule with the bounds of every stage.
@@ -23,8 +23,8 @@ pub struct BoundedSchedule {
     pub bounds: Vec<Option<StageBounds>>,
     /// The regions to prefetch.
     pub prefetches: Vec<PrefetchRegion>,
-    /// The kernel's role if it was made of another kernel by prepacking.
-    pub part: Option<Part>,
+    /// The role of a kernel that prepacking made from another one.
+    pub prepack_role: Option<PrepackRole>,
 }
 
 impl BoundedSchedule {
@@ -69,7 +69,7 @@ pub fn infer_bounds(schedule: Schedule) -> Result<BoundedSchedule> {
     let mut facts = Facts::new();
     schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
     let bounds = vec![None; schedule.stages.len()];
-    let bounded = BoundedSchedule { schedule, bounds, prefetches: Vec::new(), part: None };
+    let bounded = BoundedSchedule { schedule, bounds, prefetches: Vec::new(), prepack_role: None };
     let mut inference = Inference { bounded, facts, reads: Reads::default() };
     for phase in PHASES {
         phase(&mut inference)?;

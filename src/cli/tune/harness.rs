@@ -187,8 +187,9 @@ impl Harness {
         let mut packs = Vec::new();
         for (one, pack) in made.iter().zip(lowered) {
             let code = module.kernel(&pack.name).map_err(broken)?;
-            let part = one.part.clone().unwrap_or_else(|| crate::bug!("it packs something"));
-            packs.push((part, pack, code));
+            let role =
+                one.prepack_role.clone().unwrap_or_else(|| crate::bug!("it packs something"));
+            packs.push((role, pack, code));
         }
         let (kernel, reassociated) =
             (module.kernel(&last.name).map_err(broken)?, last.reassociated);
@@ -210,7 +211,7 @@ impl Harness {
             parameters: self.graph.params.clone(),
             schedule: one.schedule.text.clone(),
             work: self.work.clone(),
-            part: one.part.clone(),
+            prepack_role: one.prepack_role.clone(),
         };
         let info = BuildInfo {
             module: "candidate".to_string(),

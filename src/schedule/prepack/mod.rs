@@ -14,7 +14,7 @@ use super::phases::{BoundedSchedule, infer_bounds};
 use super::state::{Schedule, StageId};
 use crate::diag::{Diag, Result, closest};
 use crate::ir::visit::{NodeSet, walk_nodes, walk_stmt};
-use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
+use crate::ir::{Buffer, Expr, ExprKind, PrepackRole, Scope, Var};
 use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -146,7 +146,7 @@ fn check_names(bounded: &[BoundedSchedule]) -> Result<()> {
     for one in bounded {
         let name = &one.schedule.graph.name;
         let mut names = vec![name.clone(), format!("{name}_dl")];
-        if let Some(Part::Pack { .. }) = one.part {
+        if let Some(PrepackRole::Pack { .. }) = one.prepack_role {
             names.push(format!("{name}_bytes"));
         }
         if let Some(twice) = names.into_iter().find(|name| !taken.insert(name.clone())) {
@@ -267,7 +267,7 @@ fn pack_kernel(
     }
     let (of, input) = (graph.name.clone(), source.name.clone());
     let mut bounded = infer_bounds(new).map_err(|diag| vec![*diag])?;
-    bounded.part = Some(Part::Pack { of, input });
+    bounded.prepack_role = Some(PrepackRole::Pack { of, input });
     Ok(bounded)
 }
 
@@ -307,7 +307,7 @@ fn prepacked_kernel(bounded: &BoundedSchedule, packings: &[(usize, Packing)]) ->
             ask.buffer = copy.clone();
         }
     }
-    new.part = Some(Part::Prepacked { of: old.name.clone(), inputs: names });
+    new.prepack_role = Some(PrepackRole::Prepacked { of: old.name.clone(), inputs: names });
     new
 }
 
