@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
-use tec::ir::{Kernel, Param, Part, Var};
+use tec::ir::{Kernel, Param, PrepackRole, Var};
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::{BoundedSchedule, PrepackedInputs};
@@ -203,7 +203,7 @@ fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
 
 /// Runs the kernels that pack, then the one that reads what is packed: its output.
 fn run_packed(
-    parts: &[(Kernel, Option<Part>)],
+    parts: &[(Kernel, Option<PrepackRole>)],
     known: &[(String, Value)],
     run: &mut dyn FnMut(&Kernel, &mut [Value]),
 ) -> Value {
@@ -212,13 +212,13 @@ fn run_packed(
         let mut args = values(kernel, &known);
         match part {
             None => {}
-            Some(Part::Pack { of, input }) => {
+            Some(PrepackRole::Pack { of, input }) => {
                 assert_eq!((&of[..], &kernel.name), ("k", &format!("k_pack_{input}")));
                 run(kernel, &mut args);
                 // What is packed has its place from now on: packing others does not read it.
                 known.insert(0, (format!("packed {input}"), args[1].clone()));
             }
-            Some(Part::Prepacked { inputs, .. }) => {
+            Some(PrepackRole::Prepacked { inputs, .. }) => {
                 for input in inputs {
                     let at = kernel.params.iter().position(|param| param.name() == input);
                     let packed = known.iter().find(|(name, _)| *name == format!("packed {input}"));
@@ -238,7 +238,7 @@ fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> Lo
         parameters: Vec::new(),
         schedule: one.schedule.text.clone(),
         work: driver::count_work(&one.schedule.graph, &options.target).expect("it is counted"),
-        part: one.part.clone(),
+        prepack_role: one.prepack_role.clone(),
     };
     let info = BuildInfo {
         module: "k".to_string(),
@@ -300,8 +300,8 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     let lower = |one: &BoundedSchedule| driver::lower(one, &options, None, &mut Trace::default());
     let kernels: Vec<Kernel> =
         placed.iter().map(|one| lower(one).expect("it is lowered")).collect();
-    let parts: Vec<(Kernel, Option<Part>)> =
-        kernels.iter().cloned().zip(placed.iter().map(|one| one.part.clone())).collect();
+    let parts: Vec<(Kernel, Option<PrepackRole>)> =
+        kernels.iter().cloned().zip(placed.iter().map(|one| one.prepack_role.clone())).collect();
     assert_eq!(parts.len(), inputs.len() + 2, "{directives}");
     let interpreted = run_packed(&parts, &known, &mut |kernel, args| {
         let result = driver::interpret(kernel, args, &mut Trace::default()).expect("no bug");

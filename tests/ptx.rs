@@ -404,7 +404,7 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
             parameters: vec![],
             schedule: "default".into(),
             work,
-            part: None,
+            prepack_role: None,
         }],
     };
     let kernels = std::slice::from_ref(&compiled.kernel);

@@ -62,7 +62,7 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
         parameters: graph.params.clone(),
         schedule: schedule.to_string(),
         work: shown(driver::count_work(graph, target)),
-        part: None,
+        prepack_role: None,
     });
     let info = BuildInfo {
         module: "math".to_string(),

@@ -21,7 +21,7 @@ pub fn info(module: &str, kernels: &[Kernel], target: Target) -> BuildInfo {
         parameters: vec![("n".into(), "100".into()), ("T".into(), "float32".into())],
         schedule: "default".into(),
         work,
-        part: None,
+        prepack_role: None,
     };
     BuildInfo {
         module: module.into(),

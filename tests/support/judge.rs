@@ -319,7 +319,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
             parameters: one.graph.params.clone(),
             schedule: "default".to_string(),
             work: driver::count_work(&one.graph, &options.target)?,
-            part: None,
+            prepack_role: None,
         });
     }
     Ok(BuildInfo {

@@ -50,7 +50,7 @@ const MIN_ROUNDS: usize = 3;
 const SHORT_CALL_SECONDS: f64 = 0.02;
 
 /// Measures for `min_time` seconds per kernel; each round includes the limit's loop, if any.
-pub fn in_turns(
+pub fn measure_interleaved(
     calls: &mut [Timed<'_>],
     mut limit: Option<&mut LimitLoop>,
     min_time: f64,

@@ -21,7 +21,7 @@ use crate::module::write::OutputFile;
 use crate::target::Target;
 use indicatif::ProgressBar;
 use machine::{Isa, LimitLoop, Machine};
-use measure::{AlignedArgs, Timed, in_turns};
+use measure::{AlignedArgs, Timed, measure_interleaved};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
@@ -295,7 +295,7 @@ impl Point<'_> {
         let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
         self.progress.set_message(format!("timing {name}{of}"));
-        let rounds = in_turns(&mut calls, limit.as_mut(), self.args.min_time)?;
+        let rounds = measure_interleaved(&mut calls, limit.as_mut(), self.args.min_time)?;
         for (at, (one, roof)) in loaded_variants.iter().zip(roofs).enumerate() {
             let times = &rounds.times[at];
             let measured =

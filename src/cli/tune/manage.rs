@@ -185,13 +185,13 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
             (_, None, Some(failure)) => pool::describe(failure),
             (_, None, None) => "no times".to_string(),
         };
-        let turns = if record.in_turns { ", in turns" } else { "" };
+        let how = if record.in_turns { ", interleaved" } else { "" };
         let mark = if best == Some(record as *const Record) { "  best" } else { "" };
         let vars: String =
             record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         text.push_str(&format!(
             "{:>5}  {}  {kernel}{vars} for {target}, {threads} thread{}, tec {tec}: \
-             {what}{turns}{mark}\n",
+             {what}{how}{mark}\n",
             at + 1,
             workload.get(..8).unwrap_or(workload),
             plural(*threads),

@@ -4,7 +4,7 @@
 //! the search. If a candidate crashes the worker, the search starts another one; a candidate that
 //! exceeds its memory limit fails alone.
 
-use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
+use super::super::bench::measure::{AlignedArgs, Timed, measure_interleaved};
 use super::super::report::Error;
 use super::comparison::Lead;
 use super::harness::{Compiled, Harness, call_failure, timed};
@@ -246,7 +246,7 @@ fn until_sure(
     let share = seconds / 2.0 / calls.len().max(1) as f64;
     for _ in 0..if calls.is_empty() { 0 } else { 3 } {
         let before = begin.elapsed();
-        let rounds = in_turns(calls, None, share)?;
+        let rounds = measure_interleaved(calls, None, share)?;
         times.iter_mut().zip(rounds.times).for_each(|(all, new)| all.extend(new));
         let lists: Vec<&[f64]> = times.iter().map(|list| &list[..]).collect();
         let certain = Lead::new(&lists).is_none_or(|lead| lead.is_certain());
