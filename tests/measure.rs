@@ -408,7 +408,7 @@ fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
     assert_eq!(measured, wanted, "each once");
     assert!(records.iter().all(|record| record["tec"] == env!("CARGO_PKG_VERSION")));
     let text = place.succeeds(&replay);
-    assert!(text.contains("nothing of `product` is left to measure"), "{text}");
+    assert!(text.contains("every record of `product` has been measured"), "{text}");
 }
 
 #[test]
@@ -487,10 +487,11 @@ fn records_are_merged_and_pruned() {
     place.fails(&["records", "prune", "b.jsonl"], "a search adds to it");
     drop(searching);
     place.succeeds(&["records", "prune", "b.jsonl"]);
-    // Nothing is added to what is no file of records.
-    place.fails(&["best", "p.te"], "p.te is no file of records: line");
+    // Nothing is added to another kind of file.
+    place.fails(&["best", "p.te"], "p.te is not a file of records: line");
     place.write("text", PROGRAM);
-    place.fails(&["tune", "p.te", "--trials", "1", "--records", "text"], "is no file of records");
+    place
+        .fails(&["tune", "p.te", "--trials", "1", "--records", "text"], "is not a file of records");
     assert_eq!(place.read("text"), PROGRAM);
     place.fails(&["tune", "p.te", "--trials", "1", "--records", "p.te"], "overwrite the source");
     assert_eq!(place.read("p.te"), PROGRAM);

@@ -127,9 +127,9 @@ schedule several.packs {
     let packs = ["--schedule", "packs", "--trials", "3"];
     let (text, _) =
         place.succeeds(&[&["tune", "p.te", "--kernel", "product"], &packs[..]].concat());
-    let line = "# that is with `B` packed ahead: tec build --prepack B\n";
+    let line = "# this time is with `B` packed ahead: tec build --prepack B\n";
     assert!(text.contains(line), "{text}");
-    assert!(text.contains("\n# without it each call packs, about "), "{text}");
+    assert!(text.contains("\n# otherwise each call packs, which takes about "), "{text}");
     assert!(!text.contains(" failed") && !text.contains("defect"), "{text}");
     let tune = ["tune", "s.te", "--var", "n=17", "--json"];
     let (text, _) = place.succeeds(&[&tune[..], &packs[..]].concat());
@@ -315,7 +315,7 @@ fn what_cannot_be_tuned_is_refused() {
         (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
         (&["tune", "p.te", "--plot", "c.png"], 2, "the picture is an SVG"),
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
-        (&["tune", "p.te", "--schedule", "auto"], 1, "`auto` is no schedule of the file"),
+        (&["tune", "p.te", "--schedule", "auto"], 1, "the file has no schedule `auto`"),
         (&["tune", "p.te", "--schedule", "knobs", "-D", "product.knobs.rows=2"], 1, "E0217"),
         (&["tune", "p.te", "--budget", "-3s"], 2, "write it as 60s, 5m or 1h"),
         (&["tune", "p.te", "--trials", "-1"], 2, "invalid value '-1' for '--trials"),

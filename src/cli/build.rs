@@ -110,7 +110,7 @@ fn default_output(file: &str) -> PathBuf {
     Path::new(file).with_extension("so")
 }
 
-/// The path of a file beside the module, if it is written.
+/// Returns the path of a file beside the module, if it is written.
 fn beside(
     args: &Args,
     explicit: &Option<PathBuf>,

@@ -98,13 +98,13 @@ struct Explained {
     ahead: Option<(Vec<String>, f64)>,
 }
 
-/// The options of `tec build` that pack these inputs ahead.
+/// Returns the options of `tec build` that pack these inputs ahead.
 pub fn prepack_options(inputs: &[String]) -> String {
     let options: Vec<String> = inputs.iter().map(|name| format!("--prepack {name}")).collect();
     options.join(" ")
 }
 
-/// The machine to estimate for, and whether its limits were measured.
+/// Returns the machine to estimate for, and whether its limits were measured.
 fn machine_of(
     which: Option<Which>,
     target: &Target,
@@ -158,7 +158,7 @@ fn as_text(all: &[Explained], options: &Options, threads: usize, from: &str) -> 
     text
 }
 
-/// The terms of an estimate, a line for each, and the total.
+/// Returns the terms of an estimate, a line for each, and the total.
 pub fn table(estimate: &Estimate) -> String {
     let names = estimate.terms.iter().map(|term| term.name.len());
     let width = names.max().unwrap_or(0).max(5);

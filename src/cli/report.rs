@@ -85,7 +85,7 @@ impl Reporter {
         Ok(write_files(files)?)
     }
 
-    /// A spinner on a terminal; the caller clears it.
+    /// Returns a spinner on a terminal; the caller clears it.
     pub fn spinner(&self, text: String) -> indicatif::ProgressBar {
         if !std::io::stderr().is_terminal() {
             return indicatif::ProgressBar::hidden();
@@ -95,7 +95,7 @@ impl Reporter {
         spinner
     }
 
-    /// A progress bar over `steps` steps on a terminal; the caller clears it.
+    /// Returns a progress bar over `steps` steps on a terminal; the caller clears it.
     pub fn progress(&self, steps: usize) -> indicatif::ProgressBar {
         if steps < 2 {
             return self.spinner(String::new());

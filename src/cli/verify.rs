@@ -200,7 +200,7 @@ fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     }
 }
 
-/// The error for a kernel that the interpreter has no memory for.
+/// Returns the error for a kernel that the interpreter has no memory for.
 fn no_memory(kernel: &Kernel, what: &str) -> Box<Diag> {
     let text = format!("the interpreter cannot run `{}`: {what}", kernel.name);
     let help = "give smaller sizes, with `-D` or `--var`, or leave `--verify` out";

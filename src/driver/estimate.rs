@@ -43,7 +43,7 @@ pub fn prepacked_kernel(
     Ok(kernels.and_then(|mut kernels| kernels.pop()))
 }
 
-/// The `layout_free` inputs that each call of a kernel packs.
+/// Returns the `layout_free` inputs that each call of a kernel packs.
 pub fn packed_in_calls(
     placed: &BoundedSchedule,
     trace: &mut Trace,
@@ -55,7 +55,7 @@ pub fn packed_in_calls(
     })
 }
 
-/// The `layout_free` inputs that a schedule given as text packs.
+/// Returns the `layout_free` inputs that a schedule given as text packs.
 pub fn packed_ahead(graph: &Graph, text: &str, options: &Options) -> Result<Vec<String>, Failure> {
     let (target, defines) = (&options.target, &options.defines);
     let schedule = schedule::apply_text(graph, target, defines, text)?;

@@ -46,7 +46,7 @@ impl FpContract {
         if target.fma { FpContract::Fast } else { FpContract::Off }
     }
 
-    /// The name on the command line and in manifests.
+    /// Returns the name on the command line and in manifests.
     pub fn name(self) -> &'static str {
         match self {
             FpContract::Fast => "fast",
@@ -80,7 +80,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The default options for a target.
+    /// Returns the default options for a target.
     pub fn new(target: Target) -> Options {
         Options {
             fp_contract: FpContract::default_for(&target),
@@ -231,7 +231,7 @@ fn drop_errors_after_unknown_stages(program: &Program, diags: &mut Vec<Diag>) {
     });
 }
 
-/// The errors of a program, with hints.
+/// Returns the errors of a program, with hints.
 fn errors(program: &Program, mut diags: Vec<Diag>) -> Failure {
     hints::give(&mut diags, &program.sources);
     Failure::User(diags)
@@ -298,7 +298,7 @@ fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) 
     }
 }
 
-/// The notes about the hints that `drop_hints` drops.
+/// Returns the notes about the hints that `drop_hints` drops.
 fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
     let (name, has_simd) = (&kernel.name, target.simd().is_some());
     let mut notes = Vec::new();

@@ -46,7 +46,7 @@ extern "C" {
 #endif
 "#;
 
-/// The header of a module with these kernels.
+/// Returns the header of a module with these kernels.
 pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
     let module = &info.module;
     let guard = format!("TEC_{}_H", module.to_uppercase());
@@ -127,8 +127,8 @@ fn declare(out: &mut String, kernel: &Kernel, role: Option<&PrepackRole>, gpu: b
     }
 }
 
-/// The parameters of the raw entry. A packed tensor has no element type: the order of its elements
-/// is private to the module.
+/// Returns the parameters of the raw entry. A packed tensor has no element type: the order of its
+/// elements is private to the module.
 fn raw_params(kernel: &Kernel, role: Option<&PrepackRole>, gpu: bool) -> String {
     let packed = |name: &String, output: bool| match role {
         None => false,
@@ -166,7 +166,7 @@ fn join(params: impl Iterator<Item = String>) -> String {
     if params.is_empty() { "void".to_string() } else { params.join(", ") }
 }
 
-/// The C type of a scalar; halves are passed as their bits.
+/// Returns the C type of a scalar; halves are passed as their bits.
 fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Float64 => "double",
@@ -183,7 +183,7 @@ fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A parameter's name, with an underscore appended if C, C++ or this header reserves it.
+/// Returns a parameter's name, with an underscore appended if C, C++ or this header reserves it.
 fn c_name(name: &str) -> String {
     const WORDS: &str = " alignas alignof and and_eq asm atomic_cancel atomic_commit \
         atomic_noexcept auto bitand bitor bool break case catch char char16_t char32_t char8_t \

@@ -224,8 +224,8 @@ pub struct DimManifest {
 }
 
 impl Manifest {
-    /// The manifest of a module with these lowered kernels; `info.kernels` and, for GPUs, the
-    /// kernels of `ptx` are in the same order.
+    /// Returns the manifest of a module with these lowered kernels; `info.kernels` and, for GPUs,
+    /// the kernels of `ptx` are in the same order.
     pub fn new(kernels: &[Kernel], ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
         assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
         let target = &info.target;
@@ -353,7 +353,7 @@ impl ArgManifest {
         }
     }
 
-    /// The user's name.
+    /// Returns the user's name.
     pub fn name(&self) -> &str {
         match self {
             ArgManifest::Tensor { name, .. }
@@ -396,7 +396,8 @@ fn gpus(kernel: &PtxKernel, target: &Target) -> Vec<String> {
 }
 
 impl KernelManifest {
-    /// A kernel with these parameters and an empty body, for code that needs only the parameters.
+    /// Returns a kernel with these parameters and an empty body, for code that needs only the
+    /// parameters.
     pub fn to_kernel(&self) -> Result<Kernel> {
         let unreadable = |what: &str| {
             let text = format!("kernel `{}`: the manifest has no valid {what}", self.name);
@@ -430,7 +431,8 @@ impl KernelManifest {
     }
 }
 
-/// A parameter's value: integers and `bool`s as JSON values, others as the text of the source.
+/// Returns a parameter's value: integers and `bool`s as JSON values, others as the text of the
+/// source.
 fn parameter(name: &str, text: &str) -> (String, serde_json::Value) {
     let value = match (text.parse::<i64>(), text) {
         (Ok(number), _) => number.into(),

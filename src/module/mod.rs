@@ -109,7 +109,7 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
     Ok(BuiltModule { bytes, manifest, header })
 }
 
-/// The names of the kernels that pack an input.
+/// Returns the names of the kernels that pack an input.
 fn packs(kernels: &[Kernel], info: &BuildInfo) -> Vec<String> {
     let packs = kernels.iter().zip(&info.kernels);
     let packs =
@@ -156,7 +156,7 @@ fn wrong_form(extension: &str, target: &Target, help: &str) -> Box<Diag> {
 }
 
 impl ModuleKind {
-    /// The form that a path's extension selects.
+    /// Returns the form that a path's extension selects.
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("so") => Ok(ModuleKind::SharedObject),
@@ -175,7 +175,8 @@ impl ModuleKind {
     }
 }
 
-/// The default module name for an output: its stem, with `_` for characters that C does not allow.
+/// Returns the default module name for an output: its stem, with `_` for characters that C does not
+/// allow.
 pub fn module_name(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };

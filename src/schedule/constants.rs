@@ -120,7 +120,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The error that no stage has this name, and no input if `inputs`.
+    /// Returns the error for the name of no stage; if `inputs`, of no stage or input.
     pub(super) fn unknown_tensor(&self, name: &str, span: Span, inputs: bool) -> Box<Diag> {
         let stages = self.schedule.stages.iter().map(|stage| &stage.te.name[..]);
         let tensors = self.schedule.graph.inputs.iter().filter_map(|input| match input {

@@ -1,7 +1,7 @@
-//! Schedules: how a kernel is computed, never what.
+//! Schedules, which say how to compute a kernel and never change its result.
 //!
 //! [`schedule_kernels`] chooses the schedule of each kernel. [`apply`] runs its statements from top
-//! to bottom: each directive checks what names and arguments tell and changes the [`Schedule`].
+//! to bottom: each directive checks its names and arguments and changes the [`Schedule`].
 //! [`directives`] is the table of directives and says how to add one. [`infer_bounds`] then runs a
 //! list of phases that compute all regions and extents and check what depends on them; their errors
 //! point to the directive that is illegal.

@@ -28,7 +28,7 @@ pub struct BoundedSchedule {
 }
 
 impl BoundedSchedule {
-    /// The bounds of a stage that is in the order.
+    /// Returns the bounds of a stage that is in the order.
     pub fn of(&self, id: StageId) -> &StageBounds {
         self.bounds[id.0].as_ref().expect("the stage is in the order")
     }
@@ -95,7 +95,7 @@ fn share_thread_variables(inference: &mut Inference) -> Result<()> {
     Ok(())
 }
 
-/// Collects who reads whom.
+/// Collects the reads of each stage by other stages.
 ///
 /// Before: expressions. After: [`Inference::reads`]. No later phase changes an expression.
 fn find_reads(inference: &mut Inference) -> Result<()> {
@@ -192,7 +192,7 @@ fn check_loops(inference: &mut Inference) -> Result<()> {
     legality::check_loops(&inference.bounded, &inference.facts)
 }
 
-/// Notes whether a stage combines its terms in another order than the source.
+/// Records whether a stage combines its terms in another order than the source.
 ///
 /// Before: `reassociated` covers `merge`, `contract`, `rfactor` and `tensorize`.
 /// After: it covers reordered loops too.

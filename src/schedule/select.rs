@@ -106,8 +106,8 @@ pub fn schedule_all(
     (schedules, diags)
 }
 
-/// The error of a schedule that all targets of a group refuse: of all errors, the one that is last
-/// in the source.
+/// Returns the error of a schedule that all targets of a group refuse: of all errors, the one that
+/// is last in the source.
 fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -> Option<Diag> {
     let mut refused: Option<Diag> = None;
     let place = |diag: &Diag| diag.span.map(|span| (span.file, span.start));
@@ -151,7 +151,7 @@ pub fn note_ignored_selector<'a>(
     without.map(note).collect()
 }
 
-/// A note that `tec tune` wrote schedules for other targets only.
+/// Returns a note that `tec tune` wrote schedules for other targets only.
 fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<String> {
     let targets = targets_of(program, kernel, TUNED);
     (!targets.is_empty()).then(|| {
@@ -163,7 +163,7 @@ fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<S
     })
 }
 
-/// The targets for which a kernel has a schedule of this name.
+/// Returns the targets for which a kernel has a schedule of this name.
 fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
     let named = program.schedules_named(kernel, Some(name));
     let mut targets: Vec<String> = named
@@ -174,7 +174,7 @@ fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
     targets
 }
 
-/// All schedules of a program.
+/// Returns all schedules of a program.
 fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
     program.files.iter().flat_map(|file| &file.items).filter_map(|item| match item {
         Item::Schedule(schedule) => Some(schedule),
@@ -186,7 +186,7 @@ fn is_named(item: &ast::Schedule, name: Option<&str>) -> bool {
     item.name.as_ref().map(|name| &name.text[..]) == name
 }
 
-/// The schedules of a kernel, in source order, without those that a later one of `tec tune`
+/// Returns the schedules of a kernel, in source order, without those that a later one of `tec tune`
 /// replaces.
 fn effective_schedules<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
     let mut all: Vec<&ast::Schedule> = program.schedules_of(kernel).collect();
@@ -200,7 +200,7 @@ fn effective_schedules<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::S
     all
 }
 
-/// The schedules of a kernel that fit the target.
+/// Returns the schedules of a kernel that fit the target.
 pub(super) fn candidates<'a>(
     program: &'a Program,
     kernel: &str,
@@ -211,7 +211,7 @@ pub(super) fn candidates<'a>(
     effective_schedules(program, kernel).into_iter().filter(fits).collect()
 }
 
-/// The rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`.
+/// Returns the rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`.
 fn specificity(item: &ast::Schedule) -> usize {
     match item.target.as_ref().map(|name| &name.text[..]) {
         None => 0,
@@ -220,7 +220,7 @@ fn specificity(item: &ast::Schedule) -> usize {
     }
 }
 
-/// The schedule of this name for a kernel and a target.
+/// Returns the schedule of this name for a kernel and a target.
 pub fn find<'a>(
     program: &'a Program,
     kernel: &str,
@@ -251,7 +251,8 @@ pub(super) fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-/// The targets that a schedule can name: `cpu`, and one or more leading components of each name.
+/// Returns the targets that a schedule can name: `cpu`, and one or more leading components of each
+/// name.
 fn groups() -> Vec<&'static str> {
     let mut groups = vec!["cpu"];
     for Target { name, .. } in Target::all() {
@@ -265,7 +266,7 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-/// The error for an unknown target of a schedule (E0401).
+/// Returns the error for an unknown target of a schedule (E0401).
 fn check_target(name: &ast::Name) -> Option<Diag> {
     let groups = groups();
     if groups.contains(&&name.text[..]) {
@@ -279,7 +280,8 @@ fn check_target(name: &ast::Name) -> Option<Diag> {
     })
 }
 
-/// Checks what does not depend on the kernel in all statements, reached or not.
+/// Checks everything that does not depend on the kernel, in all statements, whether they run or
+/// not.
 fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
     for stmt in stmts {
         match &stmt.kind {

@@ -155,7 +155,7 @@ fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>
     let Some(path) = &args.plot else { return Ok(None) };
     let refuse = |text: String| Err(Error::Usage(text));
     if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
-        return refuse(format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`"));
+        return refuse(format!("`--plot {path}`: the plot is an SVG; name it `OUT.svg`"));
     }
     let Some(sweep) = sweep else {
         let help = "give the sizes as `-D n=64,128,256` or `-D n=64..2048*2`";

@@ -30,7 +30,7 @@ pub fn table(results: &Results) -> String {
         text.push_str(&machine_text(machine));
     }
     if results.rows.iter().any(faster_than_the_roof) {
-        text.push_str("faster than the limits that were kept: `--roofline=fresh` measures anew\n");
+        text.push_str("faster than the cached limits: `--roofline=fresh` measures them again\n");
     }
     text
 }

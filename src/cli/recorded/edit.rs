@@ -23,7 +23,7 @@ pub fn named(text: &str, kernel: &str) -> Result<String> {
     Ok(format!("{}{kernel}.{NAME}{body}\n", &text[item.span.start as usize..start]))
 }
 
-/// The same for a schedule of a search, which is always valid.
+/// Returns the same for a schedule of a search, which is always valid.
 pub fn found(text: &str, kernel: &str) -> String {
     named(text, kernel).unwrap_or_else(|diag| crate::bug!("{diag} in what was found:\n{text}"))
 }

@@ -72,7 +72,7 @@ pub fn read(path: &Path) -> Result<Parsed> {
 fn understood(path: &Path, parsed: Parsed) -> Result<Parsed> {
     match parsed.notes.first() {
         Some(note) if parsed.records.is_empty() && parsed.strange => {
-            let text = format!("{} is no file of records: {note}", path.display());
+            let text = format!("{} is not a file of records: {note}", path.display());
             Err(Box::new(Diag::global("E0604", text)))
         }
         _ => Ok(parsed),

@@ -351,7 +351,7 @@ fn check_paths(args: &TuneArgs) -> Result<(), Error> {
     }
     let Some(path) = &args.plot else { return Ok(()) };
     if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
-        let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
+        let text = format!("`--plot {path}`: the plot is an SVG; name it `OUT.svg`");
         return Err(Error::Usage(text));
     }
     // Check now, not after the search.
@@ -431,14 +431,16 @@ fn spaces(
         spaces.push((space, item.is_some()));
     }
     if let (true, Some((_, name))) = (spaces.iter().all(|(_, own)| !own), template) {
-        let text = format!("`{name}` is no schedule of the file");
+        let text = format!("the file has no schedule `{name}`");
         let help = "leave out `--schedule`: the rules write schedules";
         return Err(Box::new(Diag::global("E0303", text).help(help)));
     }
     for (graph, (_, is_template)) in graphs.iter().zip(&spaces) {
         if let (false, Some((_, name))) = (is_template, template) {
             let kernel = &graph.name;
-            eprintln!("note: {kernel}: the rules are searched, `{name}` is no schedule of it");
+            eprintln!(
+                "note: {kernel}: searching the space of the rules: the kernel has no schedule `{name}`"
+            );
         }
     }
     Ok(spaces)
@@ -452,7 +454,8 @@ fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag:
         own && of.as_ref().is_none_or(|of| of == kernel)
     };
     let Some((_, text, value)) = defines.iter().find(is_own) else { return Ok(()) };
-    let message = format!("`{text}` cannot be {value} here: the schedule is searched as it stands");
+    let message =
+        format!("`{text}` cannot be {value} here: the schedule is searched as it is in the file");
     let diag = Diag::new("E0217", name.span, message);
     Err(Box::new(diag.help("write the value into the file, or a `knob` to search for it")))
 }

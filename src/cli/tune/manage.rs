@@ -279,7 +279,7 @@ fn replay_kernel(
     let jobs: Vec<Job> =
         wanted.into_iter().filter(|record| seen.insert(record.schedule.clone())).map(job).collect();
     if jobs.is_empty() {
-        eprintln!("note: nothing of `{}` is left to measure", graph.name);
+        eprintln!("note: every record of `{}` has been measured", graph.name);
         return Ok(());
     }
     let measure = match opened {

@@ -103,10 +103,10 @@ impl Packed {
         let (names, adds) = (names.join(" and "), duration(self.adds));
         [
             format!(
-                "that is with {names} packed ahead: tec build {}",
+                "this time is with {names} packed ahead: tec build {}",
                 prepack_options(&self.inputs)
             ),
-            format!("without it each call packs, about {adds} more by the cost model"),
+            format!("otherwise each call packs, which takes about {adds} more by the cost model"),
         ]
     }
 }
@@ -260,7 +260,7 @@ impl ProgressLine {
         let elapsed = self.begin.elapsed();
         let mut text = format!("{}: ", view.name);
         text.push_str(&match view.best {
-            None => "nothing right yet".to_string(),
+            None => "no correct candidate yet".to_string(),
             Some(best) if view.work.flops >= view.work.bytes => {
                 format!("best {:.1} GFLOP/s ({})", view.work.gflops(best), duration(best))
             }

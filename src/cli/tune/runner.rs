@@ -38,15 +38,15 @@ impl Runner {
         owner: Owner,
     ) -> Result<(Runner, Option<Machine>), Box<Diag>> {
         if !command.contains("{}") {
-            let text = format!("`--runner {command}` does not say where the script goes");
-            let help = "write `{}` there: `--runner 'srun sh {}'`";
+            let text = format!("`--runner {command}` has no `{{}}` for the script");
+            let help = "write `{}` where the script's path goes: `--runner 'srun sh {}'`";
             return Err(Box::new(Diag::global("E0603", text).help(help)));
         }
         let (setup, owner) = everywhere(setup, owner)?;
         let (command, notes) = (command.to_string(), Vec::new());
         let runner = Runner { setup, owner, command, best: None, notes };
         let first = runner.run(&[], None).map_err(|why| {
-            let help = "`--runner 'sh {}'` measures here; docs/TUNING.md says what a runner does";
+            let help = "`--runner 'sh {}'` measures on this machine; docs/TUNING.md says what a runner must do";
             Box::new(Diag::global("E0603", why).help(help))
         })?;
         // The first candidates repeat its notes.
@@ -99,14 +99,14 @@ impl Runner {
             Ok(text) => text,
             Err(_) if output.status.success() => {
                 let text = format!("the runner ended without an out.json: {said}");
-                return Err(text + "; it has to wait for the script's end");
+                return Err(text + "; it must wait until the script has ended");
             }
             Err(_) => return Err(format!("the runner failed ({}): {said}", output.status)),
         };
         let out: BatchOut = serde_json::from_slice(&text)
             .map_err(|error| format!("the runner's out.json is damaged: {error}"))?;
         if out.format != BATCH_FORMAT || out.outcomes.len() != jobs.len() {
-            return Err("the runner's out.json is not about this batch".to_string());
+            return Err("the runner's out.json belongs to another batch".to_string());
         }
         Ok(out)
     }

@@ -455,7 +455,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The word that is printed.
+    /// Returns the word that is printed.
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Bug => "bug",
@@ -470,7 +470,7 @@ impl FailureKind {
     }
 }
 
-/// The kind of a failure, with its message.
+/// Returns the kind of a failure, with its message.
 pub fn failure_of(outcome: &Outcome) -> Option<(FailureKind, String)> {
     Some(match outcome {
         Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {

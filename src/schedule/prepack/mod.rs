@@ -105,14 +105,14 @@ fn selects((kernel, name): &InputSelector, graph: &Graph, input: usize) -> bool 
     ours && matches!(&graph.inputs[input], Input::Tensor { buffer, .. } if buffer.name == *name)
 }
 
-/// The error for a selector of an unknown kernel or input (E0553).
+/// Returns the error for a selector of an unknown kernel or input (E0553).
 fn check_selector(bounded: &[BoundedSchedule], selector: &InputSelector) -> Option<Diag> {
     let (kernel, name) = selector;
     let graphs: Vec<&Graph> = bounded.iter().map(|one| &one.schedule.graph).collect();
     if let Some(kernel) = kernel
         && !graphs.iter().any(|graph| graph.name == *kernel)
     {
-        let text = format!("no kernel `{kernel}` is built whose `{name}` could be packed");
+        let text = format!("`--prepack {kernel}.{name}`: no kernel `{kernel}` is built");
         return Some(suggest(text, kernel, graphs.iter().map(|graph| &graph.name[..]).collect()));
     }
     let ours = graphs.iter().filter(|graph| kernel.as_ref().is_none_or(|k| *k == graph.name));
@@ -161,7 +161,7 @@ fn check_names(bounded: &[BoundedSchedule]) -> Result<()> {
     Ok(())
 }
 
-/// The kernels that pack these inputs, and the kernel that reads them packed.
+/// Returns the kernels that pack these inputs, and the kernel that reads them packed.
 fn prepack(
     bounded: &BoundedSchedule,
     inputs: &[usize],
@@ -169,7 +169,8 @@ fn prepack(
     let schedule = &bounded.schedule;
     let name = &schedule.graph.name;
     if schedule.target.is_gpu() {
-        let text = format!("`{name}` is for {}, and inputs are packed on CPUs", schedule.target);
+        let text =
+            format!("`{name}` is for {}, but inputs are packed only on CPUs", schedule.target);
         let note = "a schedule for GPUs copies inputs to shared memory in the kernel";
         return Err(vec![Diag::global("E0555", text).note(note)]);
     }
@@ -205,7 +206,8 @@ fn check_packing(bounded: &BoundedSchedule, input: usize, packing: Packing) -> R
         return Err(Box::new(refuse(text).note("a packed input is one argument")));
     }
     if strides(stage, &bounded.of(packing.last).shape).is_some() {
-        let text = format!("the rows of `{packed}` have padding, and an argument is contiguous");
+        let text =
+            format!("the rows of `{packed}` have padding, but an argument must be contiguous");
         return Err(Box::new(refuse(text).help("leave out its `storage_align`")));
     }
     let mut read = false;
@@ -318,7 +320,7 @@ fn tensor(graph: &Graph, input: usize) -> &Buffer {
     }
 }
 
-/// The variables in a tensor's shape and in stages: run-time integers and axes.
+/// Returns the variables in a tensor's shape and in stages: run-time integers and axes.
 fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> FxHashSet<Var> {
     let mut exprs: Vec<Expr> = source.shape.clone();
     for stage in stages {
@@ -338,7 +340,7 @@ fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> FxHashSet<Var>
     vars
 }
 
-/// The buffer that an expression loads from, if it is a load.
+/// Returns the buffer that an expression loads from, if it is a load.
 fn loads(expr: &Expr) -> Option<&Buffer> {
     match &expr.kind {
         ExprKind::Load { buffer, .. } => Some(buffer),

@@ -34,7 +34,7 @@ fn errors(text: &str) -> Vec<String> {
     errors.iter().map(|diag| diag.to_string()).collect()
 }
 
-/// The checks of indices, one per line; those of extents, sizes and `assume`s left out.
+/// Returns the checks of indices, one per line; those of extents, sizes and `assume`s left out.
 fn index_checks(text: &str) -> Vec<String> {
     let graph = graph(text).unwrap_or_else(|errors| panic!("{errors:#?}"));
     let mut lines = Vec::new();

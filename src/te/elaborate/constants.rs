@@ -96,7 +96,7 @@ pub fn floor_mod(a: &BigInt, b: &BigInt) -> BigInt {
     if b.is_zero() { BigInt::zero() } else { a.mod_floor(b) }
 }
 
-/// A shift amount, taken modulo the 64 bits of `index`.
+/// Returns a shift amount, taken modulo the 64 bits of `index`.
 pub fn shift_amount(b: &BigInt) -> usize {
     b.mod_floor(&BigInt::from(64)).to_usize().expect("below 64")
 }

@@ -87,17 +87,17 @@ const BUILTINS: [(&str, Builtin); 33] = [
 ];
 
 impl Builtin {
-    /// The function of this name.
+    /// Returns the function of this name.
     pub fn from_name(name: &str) -> Option<Builtin> {
         BUILTINS.iter().find(|(known, _)| *known == name).map(|(_, builtin)| *builtin)
     }
 
-    /// The names of all functions.
+    /// Returns the names of all functions.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILTINS.iter().map(|(name, _)| *name)
     }
 
-    /// The number of arguments; `None` for any number from 1.
+    /// Returns the number of arguments; `None` for any number from 1.
     fn arity(self) -> Option<usize> {
         match self {
             Builtin::Min | Builtin::Max => Some(2),
@@ -164,7 +164,7 @@ impl<'a> Elaborator<'a> {
             Builtin::Unary(UnOp::IsNan, _) => SourceType::Data(DType::Bool),
             _ => ty,
         };
-        self.grown(Typed::new(ty, result, size.saturating_add(1)), expr.span)
+        self.limit_size(Typed::new(ty, result, size.saturating_add(1)), expr.span)
     }
 
     fn check_arguments(
@@ -254,7 +254,7 @@ impl<'a> Elaborator<'a> {
             _ if poison => Value::Poison,
             _ if decided => Value::Bool(decides),
             None => Value::Bool(!decides),
-            Some(typed) => self.grown(typed, span),
+            Some(typed) => self.limit_size(typed, span),
         }
     }
 
@@ -286,7 +286,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// The smallest, the largest finite or the infinite value of a type, if it has one.
+/// Returns the smallest, the largest finite or the infinite value of a type, if it has one.
 pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
     let compute = dtype.compute_type();
     let largest = match dtype {
@@ -308,7 +308,7 @@ pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
     Some(Typed::new(SourceType::Data(dtype), expr, 0))
 }
 
-/// The exact value of a function of constants, if it has one.
+/// Returns the exact value of a function of constants, if it has one.
 fn fold(builtin: Builtin, values: &[Value]) -> Option<Value> {
     let exact: Vec<_> = values.iter().map(Value::as_real).collect::<Option<_>>()?;
     let real = values.iter().any(|value| matches!(value, Value::Real(_)));

@@ -16,7 +16,7 @@ static NAMES: LazyLock<FxHashMap<&str, &str>> = LazyLock::new(|| {
     names
 });
 
-/// The heading of a name that a kernel cannot have.
+/// Returns the heading of a name that a kernel cannot have.
 pub fn reserved_name(name: &str) -> Option<&'static str> {
     NAMES.get(name).copied()
 }

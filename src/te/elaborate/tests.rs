@@ -38,7 +38,7 @@ fn define(name: &str, value: &str) -> (Option<String>, String, String) {
     (None, name.to_string(), value.to_string())
 }
 
-/// The stages of a file of one kernel, as text.
+/// Returns the stages of a file of one kernel, as text.
 fn shown(text: &str) -> String {
     match graphs(text, &[]) {
         Ok(graphs) => graphs.iter().map(show_graph).collect(),
@@ -157,7 +157,7 @@ fn every_sample_has_a_graph() {
     }
 }
 
-/// The right side of the one stage `C[i: 4]` of a kernel with these inputs.
+/// Returns the right side of the one stage `C[i: 4]` of a kernel with these inputs.
 fn element(expr: &str) -> String {
     let text = format!(
         "kernel k(n: var, eps: real = 0.1, T: dtype = float16) {{
@@ -478,7 +478,7 @@ fn resolves_names_of_several_files() {
              as other`, and write `other.f(…)`]",
             "E0202:3: `own` is declared in two files [import the file under a name, `import \"x.te\" \
              as other`, and write `other.own(…)`]",
-            "E0201:4: unknown function `hidden` [it is in another file: `import \"sub/z.te\"`]",
+            "E0201:4: unknown function `hidden` [another file declares it: `import \"sub/z.te\"`]",
         ]
     );
     let files = [

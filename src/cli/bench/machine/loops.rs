@@ -262,7 +262,7 @@ mod x86 {
         ""
     );
 
-    /// A line of equal `f32` or of equal `f64`.
+    /// Returns a line of equal `f32` or of equal `f64`.
     fn line_of(double: bool, value: f64) -> Line {
         if !double {
             return Line([value as f32; 16]);
