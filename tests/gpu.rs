@@ -143,7 +143,7 @@ fn run(kernel: &Kernel, form: &str, order: Order) -> Result<Vec<Vec<u8>>, String
 /// The interpreter runs the schedule before and after every pass.
 fn check(case: &Case) -> Result<(), String> {
     let mut options = Options::new(Target::parse("nvptx-sm_80").expect("a target"));
-    options.fallback = Fallback::Plain;
+    options.fallback = Fallback::Default;
     let placed = place(case, &mut options)?;
     let graph = &placed.schedule.graph;
     let naive = driver::lower_naively(graph, &options.target).map_err(failure_text)?;

@@ -25,7 +25,7 @@ Examples:
 /// The extension of the output selects its kind: `.so` (a shared library for Python, C and Rust),
 /// `.tar` (object files, run-time library, header, manifest), `.o` (an object file to link with
 /// tec_runtime.o of the `.tar`), `.s` (an assembly listing) or `.ptx` (for GPUs). The manifest and
-/// the C header are written beside a `.so`. Files appear complete or not at all.
+/// the C header are written beside a `.so`. All files are written completely, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

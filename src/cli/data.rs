@@ -40,8 +40,8 @@ fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Refuses arguments, `copies` times, that need more memory than is free: the system would end the
-/// process later.
+/// Refuses arguments of which `copies` copies need more memory than is free: the system would kill
+/// the process later.
 pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
     let bytes = tensor_bytes(kernel, &find_vars(kernel, given)?)?.saturating_mul(copies);
     let Some(free) = available_memory().filter(|free| *free < bytes) else { return Ok(()) };
@@ -141,7 +141,7 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     Ok(vars)
 }
 
-/// The largest extent, and the largest size of a tensor in bytes, that is run.
+/// The largest extent, and the largest size of a tensor in bytes, that a command accepts.
 const MAX_SIZE: i128 = 1 << 40;
 
 /// Returns the extents of a tensor for these values of the run-time integers.

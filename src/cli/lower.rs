@@ -71,13 +71,13 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     }
     show_trace(&trace, args.compile.time);
     match &trace.nests {
-        Some(nests) => print(&explained(nests, &options)),
+        Some(nests) => print(&describe_nests(nests, &options)),
         None => print(&text),
     }
 }
 
 /// Returns a line for each vectorized nest, and the share of those that the SIMD back end compiles.
-fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
+fn describe_nests(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     let target = &options.target;
     if target.simd().is_none() {
         return format!(

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The largest number of errors shown: each costs a pass over the text of its file.
+/// The largest number of errors shown. Showing one takes a pass over the text of its file.
 const MAX_SHOWN: usize = 100;
 
 /// When messages are coloured.

@@ -142,7 +142,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
 
 impl Source {
     /// Returns a kernel under its schedule.
-    pub fn placed_as(&self, kernel: &str) -> Option<&BoundedSchedule> {
+    pub fn bounded_schedule(&self, kernel: &str) -> Option<&BoundedSchedule> {
         self.placed.iter().find(|placed| placed.schedule.graph.name == kernel)
     }
 }

@@ -86,7 +86,7 @@ pub fn verify(
 ) -> Result<(String, bool), Error> {
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
     let placed =
-        source.placed_as(&kernel.name).expect("every kernel of the manifest was scheduled");
+        source.bounded_schedule(&kernel.name).expect("every kernel of the manifest was scheduled");
     let (graph, options) = (&placed.schedule.graph, &source.options);
     let trace = &mut Trace::default();
     let naive = driver::lower_naively(graph, &options.target).map_err(failed)?;
@@ -147,7 +147,7 @@ pub fn verify(
 /// Bytes that the interpreter needs for an element: its value and whether it was written.
 const ELEMENT_BYTES: u64 = 9;
 
-/// Refuses a kernel for which the interpreter needs more memory than is free: the system would end
+/// Refuses a kernel for which the interpreter needs more memory than is free: the system would kill
 /// the process. The temporaries of the default schedule may be larger than those of the schedule.
 fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     let value_of = |var: &Var| {

@@ -89,7 +89,7 @@ impl Options {
             defines: Vec::new(),
             schedule: None,
             candidates: auto::DEFAULT_CANDIDATES,
-            fallback: schedule::Fallback::Plain,
+            fallback: schedule::Fallback::Default,
             prepacked: schedule::PrepackedInputs::None,
             opt: 3,
         }

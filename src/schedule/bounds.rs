@@ -416,11 +416,11 @@ fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Opt
 
 /// The largest number of idle iterations for which a constant extent is better than a smaller
 /// variable one.
-const FEW_STEPS: i128 = 65_536;
+const MAX_IDLE_ITERATIONS: i128 = 65_536;
 
 /// Returns the extent of every axis, given the shape of the region. Parts of a split that are split
 /// again or fused can have constant extents far beyond the axis. If that costs at least
-/// [`FEW_STEPS`] idle iterations, such parts get only the iterations that they need.
+/// [`MAX_IDLE_ITERATIONS`] idle iterations, such parts get only the iterations that they need.
 pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
     let mut capped = vec![false; stage.axes.len()];
     let extents = extents_with(stage, shape, facts, &capped);
@@ -436,7 +436,7 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
             |axis: &&AxisId| needed_iterations(&stage.relations, &extents, **axis).is_some();
         let beyond: Vec<&AxisId> = together.iter().filter(beyond).collect();
         let steps = beyond.iter().filter_map(|axis| extents[axis.0].as_int());
-        if steps.fold(1i128, i128::saturating_mul) >= FEW_STEPS {
+        if steps.fold(1i128, i128::saturating_mul) >= MAX_IDLE_ITERATIONS {
             beyond.iter().for_each(|axis| capped[axis.0] = true);
         }
         if let Relation::Fuse { fused, .. } = relation {
@@ -497,7 +497,7 @@ pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
     let Some((needed, factor)) = needed else { return extent };
     let needed = simplify_expr(&needed, &Facts::new());
-    let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);
+    let few = extent.as_int().is_none_or(|extent| extent < MAX_IDLE_ITERATIONS);
     match factor {
         Factor::Inner(_) if few && needed.as_int().is_none() => extent,
         _ => needed,

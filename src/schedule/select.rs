@@ -29,7 +29,7 @@ pub type AutoScheduler<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
     /// The default schedule.
-    Plain,
+    Default,
     /// The automatic schedule.
     Auto,
 }
@@ -68,7 +68,7 @@ pub fn schedule_kernels(
         }
         match named.or_else(tuned).or_else(unnamed) {
             None => schedules.push(match fallback {
-                Fallback::Plain => Schedule::new(graph, target),
+                Fallback::Default => Schedule::new(graph, target),
                 Fallback::Auto => auto(&graph, notes),
             }),
             Some(item) => match apply(program, graph, target, defines, item) {

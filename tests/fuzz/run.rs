@@ -182,7 +182,7 @@ impl Setup {
         let kernel = Some(self.program.name.clone());
         let defines = defines.map(|(name, value)| (kernel.clone(), name.clone(), value.clone()));
         let name = match (self.program.schedules.is_empty(), self.options.fallback) {
-            (true, Fallback::Plain) => "default",
+            (true, Fallback::Default) => "default",
             (true, Fallback::Auto) => "auto",
             (false, _) => "s",
         };

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_is_refused() {
+    fn malformed_lists_and_ranges_are_refused() {
         for text in ["32,,64", "64..128", "64..a*2", "0..8*2", "4..8*1", "4..8+0", "9..8+1"] {
             assert!(list(text).is_err(), "{text}");
         }

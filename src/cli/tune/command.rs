@@ -7,7 +7,7 @@
 use super::log::{Log, context, owner};
 use super::protocol::Setup;
 use super::report::{self, Report};
-use super::task::{CostEvaluator, Recalled, Task, TaskView, Winner, machine_of};
+use super::task::{CostEvaluator, ResumedTrials, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
@@ -325,7 +325,7 @@ impl Run<'_> {
             recorded::files::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roof), log, self.begin);
-        let Recalled { count, refused } = task.recall(&parsed.records, evaluator, own);
+        let ResumedTrials { count, refused } = task.resume(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
             eprintln!("note: {}: {count} trial{plural} resumed from {path}", graph.name);

@@ -114,7 +114,9 @@ impl Harness {
     pub fn place_reference(&self, reference: Reference) -> Result<BoundedSchedule, String> {
         let target = &self.reference_options.target;
         let schedule = match reference {
-            Reference::Default | Reference::Patient => Schedule::new(self.graph.clone(), target),
+            Reference::Default | Reference::DefaultUnlimited => {
+                Schedule::new(self.graph.clone(), target)
+            }
             Reference::Auto => {
                 // The reference adds the terms in the declared order.
                 let mut graph = self.graph.clone();
@@ -130,7 +132,7 @@ impl Harness {
     /// Calls the reference and returns its outputs.
     pub fn run_reference(&mut self, compiled: &Compiled) -> Result<Vec<Tensor>, String> {
         let Harness { default_loops, args, values, .. } = self;
-        args.spoil(default_loops);
+        args.poison_outputs(default_loops);
         compiled.kernel.call(args.of(default_loops)).map_err(|diag| diag.message.clone())?;
         let outputs = values.iter().zip(&default_loops.params).filter_map(|(value, param)| {
             let is_output = matches!(param, Param::Tensor { output: true, .. });

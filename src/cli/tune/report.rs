@@ -131,7 +131,7 @@ pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
         lines_of(head, report).iter().for_each(|line| text.push_str(&format!("# {line}\n")));
         if let Some(winner) = &report.winner {
             text.push('\n');
-            text.push_str(&edit::found(&winner.trial.proposal.text, &report.name));
+            text.push_str(&edit::rename_found(&winner.trial.proposal.text, &report.name));
         }
     }
     text
@@ -223,8 +223,8 @@ pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }
 
-/// Shows the progress of a search: a status line on a terminal, else a line of text from time to
-/// time.
+/// Shows the progress of a search: a status line on a terminal, else a line of text in each
+/// [`LINE_INTERVAL`].
 pub struct ProgressLine {
     bar: ProgressBar,
     begin: Instant,

@@ -42,7 +42,7 @@ impl Runner {
             let help = "write `{}` where the script's path goes: `--runner 'srun sh {}'`";
             return Err(Box::new(Diag::global("E0603", text).help(help)));
         }
-        let (setup, owner) = everywhere(setup, owner)?;
+        let (setup, owner) = with_absolute_paths(setup, owner)?;
         let (command, notes) = (command.to_string(), Vec::new());
         let runner = Runner { setup, owner, command, best: None, notes };
         let first = runner.run(&[], None).map_err(|why| {
@@ -57,7 +57,7 @@ impl Runner {
         let io = |error: std::io::Error| crate::module::input::io_text(&error);
         let directory = tempfile::Builder::new()
             .prefix(PREFIX)
-            .tempdir_in(place(&self.owner))
+            .tempdir_in(batch_parent(&self.owner))
             .map_err(|error| format!("cannot make a directory for the batch: {}", io(error)))?;
         let path = |name: &str| directory.path().join(name);
         let batch = BatchIn {
@@ -156,10 +156,10 @@ impl Measure for Runner {
 /// Returns the outcomes of jobs whose search ended before them: batches of the same owner and setup
 /// that no process has locked. Removes their directories.
 pub fn leftovers(setup: Setup, owner: Owner) -> Result<Vec<(Job, Outcome)>, Box<Diag>> {
-    let (setup, owner) = everywhere(setup, owner)?;
+    let (setup, owner) = with_absolute_paths(setup, owner)?;
     let mut found = Vec::new();
     // Without a readable directory, nothing is left.
-    let Ok(entries) = std::fs::read_dir(place(&owner)) else { return Ok(found) };
+    let Ok(entries) = std::fs::read_dir(batch_parent(&owner)) else { return Ok(found) };
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX)))
@@ -197,7 +197,7 @@ fn finished(directory: &Path, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
 }
 
 /// Makes paths absolute.
-fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
+fn with_absolute_paths(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|error| {
             let why = crate::module::input::io_text(&error);
@@ -210,7 +210,7 @@ fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag
 }
 
 /// Returns the parent of the directories of batches.
-fn place(owner: &Owner) -> &Path {
+fn batch_parent(owner: &Owner) -> &Path {
     owner.records.parent().unwrap_or(Path::new("/"))
 }
 
