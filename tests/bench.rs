@@ -121,7 +121,7 @@ fn every_schedule_has_its_label() {
 
 /// A kernel is rated by the peak of what it multiplies, whatever its results are.
 #[test]
-fn the_peak_is_that_of_the_numbers() {
+fn the_peak_matches_the_element_type() {
     let dir = scratch();
     let file = dir.path().join("k.te");
     let text = "kernel product(n = 64) {\n    input A: int8[n, n]\n    input B: uint8[n, n]\n    \
@@ -144,7 +144,7 @@ fn the_peak_is_that_of_the_numbers() {
 
 /// One default for every command: that of a module.
 #[test]
-fn without_threads_there_are_as_many_as_a_module_has() {
+fn the_default_number_of_threads_is_that_of_a_module() {
     let dir = scratch();
     let threads = |line: &[&str], named: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
@@ -201,7 +201,7 @@ fn a_kernel_without_the_schedules_is_measured_once() {
 }
 
 #[test]
-fn lists_and_ranges_are_points() {
+fn every_value_of_a_list_or_range_is_measured() {
     let points = |args: &[&str]| -> Vec<String> {
         let all = json(&quick(&[args, &["--json"]].concat()));
         let rows = all["results"].as_array().expect("rows").iter();
@@ -237,7 +237,7 @@ fn texts_of(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_picture_has_a_curve_for_each_schedule() {
+fn a_plot_has_a_curve_for_each_schedule() {
     let dir = scratch();
     let path = dir.path().join("curve.svg");
     let out = format!("--plot={}", path.display());
@@ -264,7 +264,7 @@ fn a_picture_has_a_curve_for_each_schedule() {
 }
 
 #[test]
-fn pictures_that_cannot_be_are_refused_before_anything_runs() {
+fn impossible_plots_are_refused_before_anything_runs() {
     let dir = scratch();
     let path = dir.path().join("curve.svg").to_str().expect("UTF-8").to_string();
     fails(&[MATMUL, "--plot", &path], 2, "-D n=64..2048*2");
@@ -275,7 +275,7 @@ fn pictures_that_cannot_be_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn sweeps_that_cannot_be_are_refused() {
+fn malformed_sweeps_are_refused() {
     fails(&[MATMUL, "-D", "n=8,,16"], 2, "between the commas");
     fails(&[MATMUL, "-D", "n=8..16"], 2, "64..512+64");
     fails(&[MATMUL, "-D", "n=8..4*2"], 2, "8 is greater than 4");
@@ -294,7 +294,7 @@ fn sweeps_that_cannot_be_are_refused() {
 
 /// The limits are measured once; a damaged file is as good as none, and is replaced.
 #[test]
-fn limits_are_kept_and_measured_beside_the_kernel() {
+fn limits_are_cached_and_measured_interleaved() {
     let dir = scratch();
     let args = ["bench", MATMUL, "-D", "n=32", "--min-time=0.01", "--threads=1", "--json"];
     let first = json(&succeeds(dir.path(), &args));

@@ -228,7 +228,7 @@ fn entries_check_and_launch() {
 }
 
 #[test]
-fn without_a_gpu_calls_say_so() {
+fn calls_without_a_gpu_return_an_error() {
     let dir = directory(TARGET);
     let program = compile(&dir, "cuda_without.c", "without", &["./m.so", "-Wl,-rpath,."]);
     let message = |args: &[&str], driver: &str| {
@@ -270,7 +270,7 @@ fn threads_may_call_while_the_process_exits() {
 }
 
 #[test]
-fn libraries_that_are_of_no_use_are_closed_and_looked_for_again() {
+fn unusable_driver_libraries_are_closed_and_searched_again() {
     let dir = directory(TARGET);
     compile(
         &dir,
@@ -289,7 +289,7 @@ fn libraries_that_are_of_no_use_are_closed_and_looked_for_again() {
 }
 
 #[test]
-fn modules_for_one_capability_run_on_no_other() {
+fn modules_for_one_capability_run_only_on_it() {
     let dir = directory("nvptx-sm_90a");
     let program = compile(&dir, "cuda_without.c", "without", &["./m.so", "-Wl,-rpath,."]);
     let output = run(&dir, &program, &["dl", "", "100"], "./libfake_cuda.so");
@@ -317,7 +317,7 @@ fn only_the_interface_is_visible() {
 }
 
 #[test]
-fn two_builds_are_the_same_bytes() {
+fn builds_are_reproducible() {
     for kind in [ModuleKind::SharedObject, ModuleKind::Archive, ModuleKind::Ptx] {
         assert_eq!(build(kind, TARGET).bytes, build(kind, TARGET).bytes);
     }
@@ -371,7 +371,7 @@ fn manifests_describe_launches() {
 }
 
 #[test]
-fn archives_hold_the_text() {
+fn archives_contain_the_ptx() {
     let bytes = build(ModuleKind::Archive, TARGET).bytes;
     let mut archive = tar::Archive::new(&bytes[..]);
     let names: Vec<String> = archive
@@ -399,7 +399,7 @@ fn archives_are_linked_into_programs() {
 }
 
 #[test]
-fn forms_that_a_target_does_not_have() {
+fn outputs_that_a_target_does_not_have_are_refused() {
     let (kernels, ptx) = standard();
     let info = kernels::info("m", &kernels, Target::parse(TARGET).unwrap());
     for (kind, help) in [
@@ -423,7 +423,7 @@ fn tec(dir: &TempDir, args: &[&str], driver: &str, failing: &str) -> (bool, Stri
 }
 
 #[test]
-fn modules_are_timed_by_events() {
+fn modules_are_timed_by_gpu_events() {
     let dir = directory(TARGET);
     let driver = "./libfake_cuda.so";
     let args = ["bench", "m.so", "--kernel", "add", "--var", "n=5", "--min-time", "0", "--json"];
@@ -577,7 +577,7 @@ fn wrong_results_of_a_gpu_are_found() {
 }
 
 #[test]
-fn without_a_gpu_the_model_decides_and_says_so() {
+fn without_a_gpu_the_cost_model_decides_with_a_note() {
     let dir = tuning();
     let missing = [("TEC_CUDA_LIBRARY", "./nothing.so")];
     let (success, text) = tune(&dir, &["--records", "p.records.jsonl"], &missing);

@@ -84,7 +84,7 @@ fn error_code(page: &Path) -> Option<String> {
 }
 
 #[test]
-fn examples_do_what_the_text_says() {
+fn examples_compile_or_are_refused_as_marked() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for page in documents() {
@@ -147,7 +147,7 @@ fn lower(program: &Example, options: &[&str]) -> String {
 }
 
 #[test]
-fn printed_programs_are_what_is_printed() {
+fn ir_blocks_match_the_output_of_lower() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for page in documents() {
@@ -173,7 +173,7 @@ fn printed_programs_are_what_is_printed() {
 
 /// Relative links of the documents lead to files, and to headings where they name one.
 #[test]
-fn links_lead_somewhere() {
+fn links_and_headings_exist() {
     let mut dead = Vec::new();
     for page in documents() {
         let text = std::fs::read_to_string(&page).expect("a document in UTF-8");

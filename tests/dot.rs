@@ -120,7 +120,7 @@ fn all_ways(a: &str, b: &str, sum: &str, head: &str, targets: &[&str]) {
 }
 
 #[test]
-fn sums_of_bytes_are_those_of_the_interpreter() {
+fn byte_sums_match_the_interpreter() {
     let targets = ["x86-avx512+vnni", "x86-avx512", "x86-avx2", "aarch64"];
     all_ways("uint8", "int8", "int32", "", &targets);
     all_ways("int8", "uint8", "int32", "", &targets[..2]);
@@ -134,7 +134,7 @@ fn sums_of_bytes_are_those_of_the_interpreter() {
 }
 
 #[test]
-fn sums_of_bfloat16_are_those_in_the_order_of_the_instruction() {
+fn bfloat16_sums_use_the_order_of_the_instruction() {
     let targets = ["x86-avx512+bf16", "x86-avx512", "riscv64"];
     all_ways("bfloat16", "bfloat16", "float32", "reassociate ", &targets);
     with_stack(|| {
@@ -208,7 +208,7 @@ fn is_within_bound(a: &[u16], b: &[u16], x: usize, y: usize, difference: f64) ->
 }
 
 #[test]
-fn bfloat16_is_within_the_stated_bound() {
+fn bfloat16_sums_stay_within_the_documented_bound() {
     with_stack(|| {
         let options = options("x86-avx512+bf16", "s");
         let here = runs_here(&options);

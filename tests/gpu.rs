@@ -169,7 +169,7 @@ fn check(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn scheduled_samples_are_the_plain_loops() {
+fn gpu_schedules_match_the_default_schedule() {
     let only = std::env::var("TEC_CASE").unwrap_or_default();
     let wrong: Vec<String> = with_stack(|| {
         let picked = CASES.iter().filter(|case| case.kernel.contains(&only));

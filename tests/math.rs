@@ -144,7 +144,7 @@ fn sweep_f32() -> Vec<u64> {
 }
 
 #[test]
-fn float32_functions_keep_their_bounds() {
+fn float32_functions_stay_within_their_bounds() {
     let sweep = sweep_f32();
     for (function, bound) in UNARY {
         let program = program(function, DType::Float32);
@@ -234,7 +234,7 @@ fn points() -> usize {
 }
 
 #[test]
-fn float64_functions_keep_their_bounds() {
+fn float64_functions_stay_within_their_bounds() {
     let sweep = sweep_f64(points());
     for (function, bound) in UNARY {
         let program = program(function, DType::Float64);
@@ -263,7 +263,7 @@ fn sweep_pow(dtype: DType, count: usize) -> Vec<[u64; 2]> {
 }
 
 #[test]
-fn powers_keep_their_bounds() {
+fn powers_stay_within_their_bounds() {
     for (dtype, count) in [(DType::Float32, 100_000), (DType::Float64, points())] {
         let program = program(Pow, dtype);
         let found = worst_of_two(Pow, dtype, &program, sweep_pow(dtype, count).into_iter());
@@ -331,7 +331,7 @@ fn special_values_are_exact() {
 }
 
 #[test]
-fn special_powers_are_those_of_annex_f() {
+fn special_powers_follow_annex_f() {
     let inf = f64::INFINITY;
     let nan = f64::NAN;
     let bases = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, inf, -inf, nan, 1e-40, -3e38];
@@ -512,7 +512,7 @@ fn expr_var(expr: &Expr) -> Var {
 }
 
 #[test]
-fn tf32_is_the_nearest_and_ties_go_away() {
+fn tf32_rounds_to_nearest_with_ties_away_from_zero() {
     let program = program(Tf32, DType::Float32);
     let sweep = sweep_f32();
     let args: Vec<[u64; 2]> = sweep.iter().map(|bits| [*bits, 0]).collect();

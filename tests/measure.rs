@@ -296,7 +296,7 @@ fn compares_candidates_interleaved_and_leaves_out_those_that_fail() {
 }
 
 #[test]
-fn a_slow_kernel_is_compared_with_a_schedule_that_the_interpreter_judged() {
+fn a_slow_kernel_is_compared_with_a_verified_automatic_schedule() {
     let place = Place::new();
     place.write("big.te", &PROGRAM.replace("n = 48", "n = 1100"));
     let text = format!(
@@ -329,7 +329,7 @@ fn judged_by_samples(place: &Place, setup: Value) -> String {
 }
 
 #[test]
-fn elements_of_every_kind_of_kernel_are_computed_alone() {
+fn reference_elements_are_verified_for_every_kind_of_kernel() {
     let place = Place::new();
     let samples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples");
     let kernels = [
@@ -384,7 +384,7 @@ fn kill_after(place: &Place, lines: usize) -> usize {
 }
 
 #[test]
-fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
+fn a_killed_search_loses_only_the_current_trial_and_resumes() {
     let place = Place::new();
     let schedules: Vec<String> = (1..=24).map(|factor| schedule(factor, "right")).collect();
     place.write("old.jsonl", &unmeasured(&schedules));
@@ -412,7 +412,7 @@ fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
 }
 
 #[test]
-fn the_best_is_printed_written_back_and_built_alike() {
+fn the_best_schedule_is_printed_written_back_and_built() {
     let place = Place::new();
     let schedules: Vec<String> = [2, 3, 8].map(|factor| schedule(factor, "right")).into();
     place.write("r.jsonl", &unmeasured(&schedules));
@@ -585,7 +585,7 @@ fn a_runner_measures_by_any_command() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_before_the_first_candidate() {
+fn kernels_that_cannot_be_measured_are_refused_before_the_first_candidate() {
     let place = Place::new();
     let program = PROGRAM.replace("n = 48", "n: var");
     place.write("v.te", &program);

@@ -101,7 +101,7 @@ fn layout_free_inputs_are_packed_at_no_cost() {
 }
 
 #[test]
-fn a_schedule_made_for_packed_inputs_packs_them() {
+fn automatic_schedules_for_prepacked_inputs_pack_them() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     let text = FEW_ROWS.replace("m = 2, n = 512", "m = 200, n = 200");
@@ -341,7 +341,7 @@ fn refusal(directives: &str, inputs: &[&str], kernel: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_packed_is_refused() {
+fn inputs_that_cannot_be_packed_are_refused() {
     let none = "C.parallel(x)\n";
     let plain = "kernel k(n = 8) {
         input A: float32[n, n]
@@ -427,7 +427,7 @@ schedule rt.fast for cpu {
 ";
 
 #[test]
-fn c_packs_once_and_calls_often() {
+fn a_c_program_packs_once_and_calls_many_times() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     std::fs::write(at("rt.te"), RUN_TIME).expect("it is written");
@@ -450,7 +450,7 @@ fn c_packs_once_and_calls_often() {
 }
 
 #[test]
-fn the_command_line_tells_what_belongs_together() {
+fn commands_show_the_kernels_that_prepack_adds() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     let (sample, out) = ("samples/matmul_add.te", at("mm.so"));

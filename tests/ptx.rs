@@ -165,7 +165,7 @@ fn sizes(sample: &Sample) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_emulator_agrees_and_finds_nothing() {
+fn the_emulator_agrees_and_finds_no_defects() {
     driver::with_stack(|| {
         for sample in samples() {
             for size in sizes(&sample) {
@@ -224,7 +224,7 @@ fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<(u32, u32), String> 
 }
 
 #[test]
-fn ptxas_takes_every_sample() {
+fn ptxas_accepts_every_sample() {
     let Some(ptxas) = ptxas() else { return };
     driver::with_stack(|| {
         for sample in samples() {
@@ -250,7 +250,7 @@ fn ptxas_takes_every_sample() {
 
 /// Sizes at which tiles cross the border: conditions take registers.
 #[test]
-fn ptxas_spills_little_at_the_border() {
+fn tiles_at_the_border_spill_few_registers() {
     let Some(ptxas) = ptxas() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/matmul.te");
     let sample = Sample { file, kernel: "matmul".to_string(), schedule: "fast".to_string() };
@@ -588,7 +588,7 @@ fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
 }
 
 #[test]
-fn the_fast_product_is_multiply_adds() {
+fn the_inner_loop_of_matmul_is_multiply_adds() {
     let Some(ptxas) = ptxas() else { return };
     let named = std::env::var_os("TEC_NVDISASM").map(PathBuf::from);
     let disassembler = named.unwrap_or_else(|| ptxas.with_file_name("nvdisasm"));

@@ -577,14 +577,14 @@ fn compare_regions(programs: u64, seed: u64) {
 }
 
 #[test]
-fn a_tile_computes_hardly_more_than_it_reads() {
+fn a_tile_computes_few_elements_that_it_does_not_read() {
     let programs = std::env::var("TEC_REGIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let seed = std::env::var("TEC_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     driver::with_stack(move || compare_regions(programs, seed));
 }
 
 #[test]
-fn a_stage_that_is_computed_more_than_twice_over_is_noted() {
+fn a_stage_that_is_recomputed_more_than_twice_is_noted() {
     let notes = |read: &str, factor: i64, extent: &str| {
         let mut text = format!("kernel f(n{extent}) {{\n    input A: float32[n]\n");
         text += "    compute S[x: n] = A[x] * 3.0\n";

@@ -310,12 +310,12 @@ fn machine_code_agrees_with_the_interpreter() {
 }
 
 #[test]
-fn so_it_does_without_optimisation() {
+fn unoptimised_code_agrees_with_the_interpreter() {
     verify_all(&Options { opt: 0, ..native() });
 }
 
 #[test]
-fn so_it_does_without_fusing() {
+fn code_without_fused_operations_agrees_with_the_interpreter() {
     verify_all(&Options { fp_contract: FpContract::Off, ..native() });
 }
 
@@ -328,12 +328,12 @@ fn verify_all_on(target: &str) {
 }
 
 #[test]
-fn so_it_does_on_the_baseline_target() {
+fn code_for_the_baseline_target_agrees_with_the_interpreter() {
     verify_all_on("x86-64");
 }
 
 #[test]
-fn so_it_does_on_half_as_wide_vectors() {
+fn code_with_half_as_wide_vectors_agrees_with_the_interpreter() {
     verify_all_on("x86-avx2");
 }
 

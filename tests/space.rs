@@ -296,7 +296,7 @@ fn allocations(run: impl FnOnce()) -> u64 {
 /// A search writes thousands of candidates, so one is a matter of microseconds: of so many
 /// allocations, which do not grow with the kernel's sizes.
 #[test]
-fn writing_a_candidate_is_little_work() {
+fn writing_a_candidate_takes_few_operations() {
     const CANDIDATES: u64 = 200;
     let sample = picked().find(|sample| sample.kernel == "matmul_add").expect("a sample");
     let work = |defines: &str| {
@@ -494,7 +494,7 @@ fn nest(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_space_has_the_like_of_the_samples_schedules() {
+fn the_space_contains_schedules_like_those_of_the_samples() {
     let only = std::env::var("TEC_CASE").unwrap_or_default();
     driver::with_stack(|| {
         for like in LIKE.iter().filter(|like| like.kernel.contains(&only)) {
@@ -592,7 +592,7 @@ fn a_tile_of_a_product_may_have_a_third_axis() {
 }
 
 #[test]
-fn threads_may_take_the_rows_of_a_padding_that_they_read() {
+fn threads_may_compute_the_padded_rows_that_they_read() {
     driver::with_stack(|| {
         let conv = sample("conv", "conv", "oc=64 ic=64 nh=56", "", "");
         let by_rows = [("Y.order", "i c j"), ("PaddedX.outermost", "i1")];
@@ -605,7 +605,7 @@ fn threads_may_take_the_rows_of_a_padding_that_they_read() {
 }
 
 #[test]
-fn knobs_are_questions() {
+fn knobs_become_decisions() {
     driver::with_stack(|| {
         let sample = sample("matmul_add", "matmul_add", "", "", "");
         let options = options(&sample, "x86-avx512", "N=64");
@@ -677,7 +677,7 @@ fn candidates_for_gpus_run_in_the_emulator() {
 }
 
 #[test]
-fn threads_make_results_together_where_the_order_is_free() {
+fn threads_share_a_reduction_if_its_order_is_free() {
     let n = number("TEC_N", 40);
     driver::with_stack(|| {
         for (source, rule) in GPU_PROGRAMS {

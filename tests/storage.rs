@@ -200,7 +200,7 @@ fn the_next_iteration_is_computed_ahead() {
 }
 
 #[test]
-fn short_loops_are_written_out() {
+fn short_loops_are_unrolled() {
     let lines = &["C.split i 4", "C.pragma i_o auto_unroll_max_step 48"];
     let text = same(TWO, lines);
     assert!(text.contains("unrolled (i_i, 0, 4) {\n      unrolled (j, 0, 12)"), "{text}");
@@ -255,7 +255,7 @@ fn a_later_iteration_is_prefetched() {
 }
 
 #[test]
-fn stores_go_past_the_caches() {
+fn nontemporal_stores_keep_the_results() {
     let text = same(BLUR, &["C.store_nontemporal", "S.store_nontemporal", "C.parallel i"]);
     assert!(text.contains("S[i, j] = (A[i, j]*2f)  // nontemporal\n"), "{text}");
     assert!(text.contains("C[i, j] = (S[i, j] + S[(i + 2), j])  // nontemporal\n"), "{text}");

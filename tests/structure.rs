@@ -167,7 +167,7 @@ fn reachable<'g>(from: &'g str, graph: &'g Imports) -> BTreeSet<&'g str> {
 }
 
 #[test]
-fn imports_inside_a_folder_form_only_the_cycles_that_are_listed() {
+fn imports_inside_a_folder_form_only_the_listed_cycles() {
     let mut modules = BTreeMap::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut modules);
     let imports = modules.iter().flat_map(|(module, text)| {

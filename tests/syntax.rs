@@ -72,7 +72,7 @@ fn nesting_is_limited() {
 }
 
 #[test]
-fn what_is_not_nested_has_no_limit() {
+fn sequences_are_not_limited_as_nesting() {
     on_large_stack(|| {
         let chain = value(&format!("{}1", "if a then 1 else ".repeat(20_000)));
         assert_eq!(outcome(&chain), "ok");
@@ -301,7 +301,7 @@ fn check_time(text: String) -> f64 {
 
 /// Eight times as many parts take eight times as long, or up to twice that; not 64 times.
 #[test]
-fn the_front_end_takes_time_by_the_size_of_a_program() {
+fn front_end_time_is_linear_in_program_size() {
     on_large_stack(|| {
         const TIMES: usize = 8;
         let mut slow = Vec::new();

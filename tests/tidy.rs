@@ -356,7 +356,7 @@ fn without_comment<'a>(path: &str, line: &'a str) -> &'a str {
 }
 
 #[test]
-fn comments_test_nothing() {
+fn error_codes_in_comments_do_not_count_as_tests() {
     let left = |path: &str, line: &str| without_comment(path, line).contains("E0301");
     assert!(left("tests/cli.rs", "    fails(&[], 1, \"E0301\"); // As it should."));
     assert!(left("tests/python/test_abi.py", "    with pytest.raises(match=\"E0301\"):"));
@@ -399,7 +399,7 @@ fn every_code_is_tested() {
 
 /// Nothing that a build makes, and no file that only one person needs, is in the repository.
 #[test]
-fn the_top_of_the_tree_is_known() {
+fn the_repository_root_has_no_other_files() {
     let known = [
         ".ci",
         ".gitignore",

@@ -93,7 +93,7 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
 
 /// An input whose layout is free is packed before the calls that are timed, and the results say so.
 #[test]
-fn what_is_packed_ahead_is_said() {
+fn prepacked_inputs_are_reported() {
     let place = Place::new();
     let schedule = "schedule product.packs {
     knob rows = 2 in [1, 2, 4]
@@ -147,7 +147,7 @@ schedule several.packs {
 }
 
 #[test]
-fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
+fn a_search_resumes_recorded_trials_and_repeats_none() {
     let place = Place::new();
     let tune = ["tune", "p.te", "--kernel", "product", "--trials", "12"];
     place.succeeds(&tune);
@@ -168,7 +168,7 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
 }
 
 #[test]
-fn who_is_killed_keeps_what_was_measured() {
+fn a_killed_search_keeps_its_records() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "product", "--budget", "60s"];
     let mut search = place.command(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -191,7 +191,7 @@ fn who_is_killed_keeps_what_was_measured() {
 }
 
 #[test]
-fn what_a_runner_finds_after_its_search_was_killed_is_taken_up() {
+fn a_search_takes_over_the_batches_of_a_killed_search() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "product", "--runner", "sh {}", "--trials"];
     let mut search = place.command(&[&line[..], &["64"]].concat());
@@ -244,7 +244,7 @@ fn the_knobs_of_a_schedule_are_a_space() {
 
 /// What the rules found before is no answer where the knobs of a schedule are searched.
 #[test]
-fn only_what_a_schedule_can_be_is_found_where_its_knobs_are_searched() {
+fn a_knob_search_ignores_records_of_other_schedules() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "product", "--trials", "4"];
     place.succeeds(&line);
@@ -277,7 +277,7 @@ fn kernels_with_different_arguments_are_tuned_together() {
 }
 
 #[test]
-fn the_graph_is_printed() {
+fn the_stage_graph_is_printed() {
     let place = Place::new();
     let (text, _) = place.succeeds(&["tune", "p.te", "--dag"]);
     let expected = "# product
@@ -293,7 +293,7 @@ S(i) += A[i, k]
 }
 
 #[test]
-fn sums_change_their_order_only_where_that_is_allowed() {
+fn sums_are_reordered_only_with_permission() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "row_sums", "--trials", "8"];
     let (text, _) = place.succeeds(&line);
@@ -308,7 +308,7 @@ fn sums_change_their_order_only_where_that_is_allowed() {
 }
 
 #[test]
-fn what_cannot_be_tuned_is_refused() {
+fn kernels_that_cannot_be_tuned_are_refused() {
     let place = Place::new();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["tune", "p.so"], 2, "takes a `.te` file, not p.so"),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_apart_from_inputs_and_from_each_other() {
+    fn outputs_must_differ_from_inputs_and_each_other() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("a.te"), "").unwrap();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_kept_and_named() {
+    fn a_size_limit_is_enforced_and_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let file = File::create(&path).unwrap();

@@ -95,7 +95,7 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
-fn planted_bugs_of_the_wide_back_end_are_found() {
+fn planted_bugs_of_the_simd_back_end_are_found() {
     for target in ["x86-avx2", "x86-avx512"] {
         plant::find_in_code("a mask of one lane more", target, plant::widen_mask);
         plant::find_in_code("a minimum with its operands swapped", target, plant::swap_minimum);
@@ -112,26 +112,26 @@ fn feed_damaged(kind: &dyn damage::Kind, seconds: u64) {
 }
 
 #[test]
-fn damaged_programs_are_answered() {
+fn damaged_programs_never_panic() {
     feed_damaged(&damage::source::Sources::new(setting("TEC_FUZZ_SEED", 0)), 6);
 }
 
 #[test]
-fn damaged_modules_are_answered() {
+fn damaged_modules_never_panic() {
     feed_damaged(&damage::files::Modules::new(), 2);
 }
 
 #[test]
-fn damaged_records_are_answered() {
+fn damaged_records_never_panic() {
     feed_damaged(&damage::files::Records::new(), 2);
 }
 
 #[test]
-fn damaged_arrays_are_answered() {
+fn damaged_arrays_never_panic() {
     feed_damaged(&damage::files::Arrays::new(), 2);
 }
 
 #[test]
-fn damaged_ptx_is_answered() {
+fn damaged_ptx_never_panics() {
     feed_damaged(&damage::ptx::Texts::new(), 3);
 }

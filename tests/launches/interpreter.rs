@@ -63,7 +63,7 @@ fn a_missing_barrier_is_a_race() {
 }
 
 #[test]
-fn what_a_loop_writes_again_waits_for_its_readers() {
+fn overwriting_in_a_loop_needs_a_barrier_after_the_readers() {
     // for k { S[tx] = A[k*8 + tx]; barrier; C[tx] += S[7 - tx]; second }
     let make = |second: Vec<Stmt>| {
         let (a, c) = (global("A", &[32]), global("C", &[8]));
@@ -105,7 +105,7 @@ fn blocks_race_for_global_memory() {
 }
 
 #[test]
-fn threads_that_part_do_not_meet() {
+fn a_barrier_under_a_divergent_condition_is_refused() {
     let c = global("C", &[8]);
     let [tx] = vars(["threadIdx.x"]);
     let write = store(&c, &[get(&tx)], float(1.0));
@@ -148,7 +148,7 @@ fn serial_loops_around_blocks_run_in_every_thread() {
 }
 
 #[test]
-fn the_verifier_knows_launches() {
+fn the_verifier_checks_launches() {
     let error =
         |body: Stmt, c: &Buffer| verify_kernel(&kernel(&[], &[c], body)).expect_err("it is wrong");
     let c = global("C", &[8]);

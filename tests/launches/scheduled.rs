@@ -126,7 +126,7 @@ fn matmul(more: &str, defines: &str) -> usize {
 }
 
 #[test]
-fn a_double_buffer_needs_one_barrier_an_iteration() {
+fn a_double_buffer_needs_one_barrier_per_iteration() {
     let double = "AS.double_buffer()\n BS.double_buffer()";
     // One in the loop, one before what the last iteration became.
     assert_eq!(matmul(double, ""), 2);

@@ -134,7 +134,7 @@ fn call(kernel: &Kernel, module: &LoadedModule, dtype: DType, args: &[[u64; 2]])
 }
 
 #[test]
-fn functions_on_lanes_of_one_width_are_vector_code() {
+fn functions_of_equal_lane_widths_become_vector_code() {
     let target = Target::parse("aarch64").expect("a target");
     let kernels = with_stack(|| lower("lanes_8", &target).0);
     for (kernel, (function, dtype)) in kernels.iter().zip(functions()) {
@@ -148,7 +148,7 @@ fn functions_on_lanes_of_one_width_are_vector_code() {
 }
 
 #[test]
-fn vectorized_schedules_give_the_bits_of_scalars() {
+fn vectorized_functions_have_the_bits_of_scalar_ones() {
     let cases: Vec<_> = functions()
         .map(|(function, dtype)| {
             let args = arguments(dtype);

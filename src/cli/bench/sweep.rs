@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges() {
+    fn lists_and_ranges_are_parsed() {
         let some = |values: &[&str]| Ok(Some(values.iter().map(|v| v.to_string()).collect()));
         assert_eq!(list("64"), Ok(None));
         assert_eq!(list("float32"), Ok(None));

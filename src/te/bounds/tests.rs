@@ -221,7 +221,7 @@ fn index_arithmetic_fits_64_bits() {
 }
 
 #[test]
-fn words_shape_checks() {
+fn shape_checks_have_readable_texts() {
     let text = "kernel f(n: var, k: var, p = 1) { assume k % 2 == 1
         input A: float32[n] input K: float32[k]
         output C[i: n - k + 2*p] = 0.0 }";

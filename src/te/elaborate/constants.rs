@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn exactness_and_saturation() {
+    fn integers_are_exact_and_casts_saturate() {
         assert!(is_exact(&BigInt::from(16777216), DType::Float32));
         assert!(!is_exact(&BigInt::from(16777217), DType::Float32));
         assert!(is_exact(&BigInt::from(u64::MAX), DType::Uint64));

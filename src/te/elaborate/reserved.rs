@@ -26,7 +26,7 @@ mod tests {
     use super::reserved_name;
 
     #[test]
-    fn headings_and_words() {
+    fn reserved_names_have_the_heading_of_their_list() {
         assert_eq!(reserved_name("while"), Some("a keyword of C or C++"));
         assert_eq!(reserved_name("exp"), Some("a name of the C library"));
         assert_eq!(reserved_name("malloc"), Some("a name of the C library"));

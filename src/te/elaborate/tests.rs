@@ -331,7 +331,7 @@ fn elaborates_reductions() {
 }
 
 #[test]
-fn makes_combiners() {
+fn builds_combiners() {
     let text = "reducer product(a, b) = a * b identity 1
     kernel k(n = 4) {
         input A: float32[n]
@@ -430,7 +430,7 @@ fn decides_compile_time_choices_and_drops_unneeded_stages() {
 }
 
 #[test]
-fn applies_defines() {
+fn applies_command_line_defines() {
     let text = "kernel a(n, m = n * 2, p: var) { output C[i: n, j: m, k: p] = i }
     kernel b(T: dtype, n = 1) { output C[i: n] = 1 as T }";
     let program = load(&[("a.te", text)]);
@@ -489,7 +489,7 @@ fn resolves_names_of_several_files() {
 }
 
 #[test]
-fn loads_keep_their_place() {
+fn loads_have_source_locations() {
     let text = "kernel k(n = 4) { input A: float32[n] \
                 output C[i: n] = A[i] + (if i < 2 then A[0] else A[1]) }";
     let graph = graphs(text, &[]).unwrap().remove(0);
@@ -514,7 +514,7 @@ fn limits_large_programs() {
 }
 
 #[test]
-fn refuses_operators_that_double() {
+fn refuses_operators_that_grow_exponentially() {
     let mut text = String::from("kernel k0(n) { input X: float32[n] output Y[i: n] = X[i] }\n");
     for i in 1..40 {
         let inner = format!("k{}", i - 1);

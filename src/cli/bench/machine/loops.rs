@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_by_width() {
+    fn operations_scale_with_the_vector_width() {
         for isa in Isa::available() {
             let counts = Numbers::ALL.map(|numbers| multiply_add(isa, numbers, 100));
             match isa {

@@ -410,7 +410,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn arrays_are_larger_than_the_caches_before() {
+    fn arrays_exceed_the_nearer_caches() {
         for threads in [1, 2, 64] {
             let sizes = sizes(threads);
             for pair in sizes.windows(2) {
