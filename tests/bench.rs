@@ -1,5 +1,5 @@
-//! `tec bench` from outside: what the table, the JSON and the picture hold, and what is refused. No
-//! test looks at how fast anything is.
+//! `tec bench` as a user runs it: the contents of the table, the JSON and the plot, and what is
+//! refused. No test depends on times.
 
 use serde_json::Value;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 
 const MATMUL: &str = "samples/matmul.te";
 
-/// What every quick measurement has.
+/// The options of every quick measurement.
 const QUICK: [&str; 3] = ["--min-time=0.01", "--roofline=off", "bench"];
 
-/// Runs it with a cache directory of the test's own.
+/// Runs `tec bench` with a cache directory of the test's own.
 fn tec(cache: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
     command.env("XDG_CACHE_HOME", cache).args(args).output().expect("tec starts")
@@ -27,7 +27,7 @@ fn succeeds(cache: &Path, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A measurement without limits, as short as can be.
+/// The shortest measurement, without limits.
 #[track_caller]
 fn quick(args: &[&str]) -> String {
     let [min_time, roofline, bench] = QUICK;
@@ -119,7 +119,8 @@ fn every_schedule_has_its_label() {
     assert_eq!(labels(&[]), ["unnamed"]);
 }
 
-/// A kernel is rated by the peak of what it multiplies, whatever its results are.
+/// A kernel is compared with the peak of the type that it multiplies, whatever the type of its
+/// results.
 #[test]
 fn the_peak_matches_the_element_type() {
     let dir = scratch();
@@ -217,7 +218,7 @@ fn every_value_of_a_list_or_range_is_measured() {
     assert!(table.lines().next().is_some_and(|head| head.contains("  n  ")), "{table}");
 }
 
-/// The tags of an SVG, each closed in its turn, and its texts.
+/// The tags of an SVG, properly nested, and its texts.
 fn texts_of(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (Vec::new(), Vec::new());
     for part in svg.split('<').skip(1) {
@@ -292,7 +293,7 @@ fn malformed_sweeps_are_refused() {
     assert!(text(&output.stderr).contains("--schedule takes one schedule here"));
 }
 
-/// The limits are measured once; a damaged file is as good as none, and is replaced.
+/// The limits are measured once; a damaged file is measured again and replaced.
 #[test]
 fn limits_are_cached_and_measured_interleaved() {
     let dir = scratch();

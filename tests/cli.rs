@@ -1,4 +1,4 @@
-//! The command line from outside: exit statuses, messages, files that appear or do not.
+//! The command line as a user sees it: exit statuses, messages, and which files are written.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -82,7 +82,7 @@ fn wrong_names_exit_with_status_1_and_a_code() {
     fails(&["build", MATMUL, "--target", "x86-64", "-o", "m.ptx"], 1, "E0528");
 }
 
-/// What is wrong in a schedule that is not used is found all the same.
+/// Errors in schedules that are not used are reported too.
 #[test]
 fn schedules_that_are_not_used_are_checked() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -107,7 +107,7 @@ fn schedules_that_are_not_used_are_checked() {
         fails(&["lower", &file, "--target", "x86-64"], 1, code);
         fails(&["check", &file, "--target", "x86-64"], 1, code);
     }
-    // What an axis is called depends on the kernel's values: that is for `check`.
+    // Names of axes depend on the kernel's parameters, so `check` reports them.
     write("schedule scale for nvptx { C.bind(x, blockIdx.x) }");
     succeeds(&["lower", &file, "--target", "x86-64"]);
     fails(&["check", &file, "--target", "x86-64"], 1, "E0307");
@@ -129,14 +129,14 @@ fn kernels_for_gpus_are_emulated() {
     assert_eq!(lines[2], "no findings");
     assert!(lines[3].starts_with("blocks 25, thread instructions "), "{text}");
     assert!(lines[4].starts_with("global memory: "), "{text}");
-    // A thread takes a row: neighbours are far apart.
+    // Each thread reads a row, so accesses of neighbouring threads are not coalesced.
     let sectors = |text: &str| -> u64 {
         let line = text.lines().find(|line| line.starts_with("global memory")).expect("a line");
         line.split(' ').nth(2).and_then(|number| number.parse().ok()).expect("a number")
     };
     assert!(sectors(&run("batch_norm.bound")) > 2 * sectors(&text));
 
-    // Terms in another order than the source's: the judge adds in that order.
+    // The terms are in another order than in the source; the interpreter uses the same order.
     let args = ["run", "samples/conv.te", "--emulate", "--verify", "--schedule", "vthread"];
     let text = succeeds(&[&args[..], &gpu[..2]].concat());
     assert!(text.contains("Y: bit-identical to the interpreter, terms in the schedule's order\n"));
@@ -158,7 +158,7 @@ fn schedules_are_chosen_set_and_shown() {
     let message = fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "block.tz");
     assert!(message.contains("did you mean `block.tx`?"), "{message}");
 
-    // What the compiler makes is a schedule of the language, and the same every time.
+    // The automatic schedule is valid text of the language, and the same in every run.
     let args = ["lower", MATMUL, "--schedule", "auto", "--schedule-tree"];
     let text = succeeds(&args);
     assert!(text.starts_with("schedule matmul for ") && text.contains("\n# C: output"), "{text}");
@@ -183,7 +183,7 @@ fn schedules_are_chosen_set_and_shown() {
     assert!(stderr(&output).contains("note: kernel `two` has no schedule `fast`"));
 }
 
-/// Where a directive takes an input, inputs are among what may have been meant.
+/// If a directive accepts inputs, suggestions include inputs.
 #[test]
 fn similar_names_are_suggested() {
     let dir = scratch();
@@ -296,7 +296,7 @@ fn extents_that_overflow_are_refused() {
                 output B[i: n, j: m, l: k] = A[i, j, l]\n}\n";
     let file = write(dir.path(), "g.te", copy);
     let empty = ["--var", "n=1000000000000", "--var", "m=1000000000000", "--var", "k=0"];
-    // The entry of the module decides about an empty tensor.
+    // The entry of the module accepts or refuses empty tensors.
     fails(&[&["run", &file[..]][..], &empty].concat(), 1, "error[E0525]: 64-bit overflow");
 }
 
@@ -456,7 +456,7 @@ fn a_failed_build_leaves_no_file() {
     assert_eq!(names(dir.path()), ["bad.te", "folder.so"]);
 }
 
-/// The file size limit stands in for a full disk: writes fail half-way.
+/// A limit on file sizes simulates a full disk: writes fail half-way.
 #[test]
 fn a_full_disk_is_reported_and_leaves_no_files() {
     let dir = scratch();
@@ -468,7 +468,7 @@ fn a_full_disk_is_reported_and_leaves_no_files() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("cannot write"), "{message}");
     assert_eq!(names(dir.path()), Vec::<String>::new());
-    // A device that is always full; the link stays what it is.
+    // A device that is always full; the link to it is not replaced.
     let link = dir.path().join("full.so");
     std::os::unix::fs::symlink("/dev/full", &link).unwrap();
     let build = ["build", MATMUL, "--no-sidecars", "-o", link.to_str().unwrap()];
@@ -496,8 +496,8 @@ fn run_verifies_and_summarises() {
     assert!(text.contains("[7]"), "{text}");
 }
 
-/// Where a schedule changes the order of terms, the bits are those of its order, and how far that
-/// is from the source's is told.
+/// If a schedule changes the order of terms, the results are bit-exact in its order, and their
+/// distance from the results in the source's order is printed.
 #[test]
 fn both_orders_of_terms_are_compared() {
     for (args, other) in [
@@ -515,8 +515,8 @@ fn both_orders_of_terms_are_compared() {
     }
 }
 
-/// What a command writes is neither what it reads nor what it writes elsewhere, by whatever path;
-/// everything is as it was then.
+/// An output must not be an input or another output, by whatever path; a refused command changes no
+/// file.
 #[test]
 fn no_output_overwrites_an_input_or_another_output() {
     let dir = scratch();
@@ -579,12 +579,12 @@ fn no_output_overwrites_an_input_or_another_output() {
         assert_eq!(&std::fs::read(at(name)).ok(), bytes, "{name}");
     }
     assert_eq!(names(dir.path()).len(), before.len(), "{:?}", names(dir.path()));
-    // Devices take everything.
+    // Any number of outputs may be written to a device.
     succeeds(&["build", &main, "-o", &so, "--header", "/dev/null", "--manifest", "/dev/null"]);
 }
 
-/// A pipe that nobody writes to and a device without an end are refused, and so is what is too
-/// large: nothing is waited for.
+/// A pipe without a writer, an endless device and a file that is too large are refused; the command
+/// does not block.
 #[test]
 fn only_regular_files_of_limited_size_are_read() {
     let dir = scratch();
@@ -618,7 +618,7 @@ fn only_regular_files_of_limited_size_are_read() {
         (&["records", "merge", &fifo, "-o", &at("o.jsonl")], "E0604", "it is a pipe"),
         (&["tune-batch", &fifo, &at("out.json")], "E0602", "it is a pipe"),
     ] {
-        // Who waits is ended, with another status.
+        // A command that blocks is killed and has another status.
         let tec = ["60", env!("CARGO_BIN_EXE_tec")];
         let output = Command::new("timeout").args(tec).args(line).output().expect("timeout");
         let message = stderr(&output);

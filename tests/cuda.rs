@@ -1,6 +1,7 @@
-//! Modules for GPUs on a machine without one: `tests/c/fake_cuda.c` stands in for the driver. What
-//! the entries launch, with what, in which context and on which stream; every failure's message.
-//! The PTX is made by hand; what the compiler makes of programs is the matter of `tests/ptx.rs`.
+//! Modules for GPUs on a machine without one: `tests/c/fake_cuda.c` stands in for the driver. The
+//! tests check what the entries launch, with which arguments, in which context and on which stream,
+//! and the message of every failure. The PTX is written by hand; `tests/ptx.rs` tests the PTX that
+//! the compiler generates.
 
 use crate::module::kernels;
 use kernels::{input, kernel, output, tensor};
@@ -54,8 +55,8 @@ fn add() -> (Kernel, PtxKernel) {
     (kernel("add", params, Stmt::nothing()), ptx)
 }
 
-/// Two launches by way of two temporaries, with scalars of several types and a number that the
-/// host computes.
+/// Two launches with two temporaries, with scalars of several types and a number that the host
+/// computes.
 fn chain() -> (Kernel, PtxKernel) {
     let (n, k) = (Var::index("n"), Var::index("k"));
     let [a, c] = ["a", "c"].map(|name| tensor(name, DType::Float32, &[Expr::var(&n)]));
@@ -195,7 +196,7 @@ fn compile(dir: &TempDir, source: &str, program: &str, args: &[&str]) -> PathBuf
     dir.path().join(program)
 }
 
-/// Runs a program in a directory; `driver` is what modules take for the CUDA driver.
+/// Runs a program in a directory; `driver` is the library that modules load as the CUDA driver.
 fn run(dir: &TempDir, program: &Path, args: &[&str], driver: &str) -> Output {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir.path()).env("TEC_CUDA_LIBRARY", driver);
@@ -245,12 +246,12 @@ fn calls_without_a_gpu_return_an_error() {
                         (CUDA_ERROR_NO_DEVICE) (in ";
         assert!(text.starts_with(expected), "{text}");
     }
-    // A library that is no driver.
+    // A library that is not a driver.
     let text = message(&["dl"], "./m.so");
     assert!(text.starts_with("the CUDA driver ./m.so has no function cuInit"), "{text}");
 }
 
-/// The module is given back when it is unloaded, in a process that goes on.
+/// Unloading a module releases the driver's module in a process that continues.
 #[test]
 fn unloading_frees_what_was_loaded() {
     let dir = directory(TARGET);
@@ -468,7 +469,7 @@ fn modules_run_from_the_command_line() {
         let head = format!("error[E0548]: {expected}");
         assert!(!success && text.starts_with(&head), "{failing}: {text}");
     }
-    // What the module itself says.
+    // The module's own message.
     let (success, text) = tec(&dir, &args, driver, "cuLaunchKernel=700");
     assert!(!success && text.starts_with("error[E0525]: launching kernel `add`: "), "{text}");
     let (success, text) = tec(&dir, &args, "./nothing.so", "");
@@ -504,7 +505,7 @@ fn tuning() -> TempDir {
     dir
 }
 
-/// `tec tune` of the program's knobs: whether it succeeds, and what it says.
+/// `tec tune` of the program's knobs: whether it succeeds, and its messages.
 fn tune(dir: &TempDir, more: &[&str], set: &[(&str, &str)]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
     command.args(["tune", "p.te", "--target", TARGET, "--schedule", "plus.blocks"]);
@@ -590,7 +591,7 @@ fn without_a_gpu_the_cost_model_decides_with_a_note() {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
     assert!(!dir.path().join("p.records.jsonl").exists());
-    // What is printed is a part of the file.
+    // The printed schedule can be pasted into the file.
     let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
     command.args(["tune", "p.te", "--target", TARGET, "--trials", "40"]).current_dir(dir.path());
     let output = command.env("TEC_CUDA_LIBRARY", "./nothing.so").output().expect("it runs");

@@ -1,7 +1,6 @@
-//! Every example of the documents does what the text says of it: blocks marked `te` compile, blocks
-//! marked `te error` are refused. The first example of an error's own page gives that error. A
-//! block marked `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before
-//! it.
+//! The examples of the documents are tested: blocks marked `te` compile, blocks marked `te error`
+//! are refused. The first example of an error's own page gives that error. A block marked
+//! `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +62,7 @@ fn examples(page: &Path) -> Vec<Example> {
     found
 }
 
-/// Gives an example to a command: the exit status and what was said.
+/// Runs a command on an example: the exit status and the messages.
 fn run_on(example: &Example, command: &[&str]) -> (Option<i32>, String) {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let source = scratch.path().join("example.te");
@@ -130,7 +129,7 @@ fn examples_compile_or_are_refused_as_marked() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What `tec lower` prints of a program, or what it says instead.
+/// The output of `tec lower` for a program, or its error message.
 fn lower(program: &Example, options: &[&str]) -> String {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let source = scratch.path().join("example.te");

@@ -1,7 +1,7 @@
 //! Dot products by one instruction: the module against the interpreter, bit by bit, for bytes and
 //! for bfloat16 in the order of the instruction; what the instruction does to tiny numbers against
-//! a model of it; how far its sums are from those in the order of the source. Each test says so
-//! where this processor lacks the instruction, and then no more than compiles.
+//! a model of it; how far its sums are from those in the order of the source. If this processor
+//! lacks the instruction, a test only compiles, and prints that it does.
 
 use crate::support;
 use crate::support::judge;
@@ -12,7 +12,7 @@ use tec::driver::{self, Options, with_stack};
 use tec::ir::interp::{Tensor, Value};
 use tec::target::Target;
 
-/// Options for a target; `None`, and a word about it, where it does not run.
+/// Options for a target; `None`, with a note on standard error, if its code does not run here.
 fn options(target: &str, schedule: &str) -> Options {
     let target = Target::parse(target).expect("a target");
     let mut options = Options::new(target);
@@ -168,7 +168,7 @@ fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
     judged
 }
 
-/// What a plain loop nest gives for the arguments, in the order of the source.
+/// The results of the default schedule for the arguments.
 fn plain_sums(judged: &Judged, options: &Options) -> Vec<f32> {
     let naive = driver::lower_naively(&judged.graph, &options.target).expect("it lowers");
     let Ok(Ok(values)) = judge::run(&naive, &judged.args, "naive") else { panic!("it runs") };
@@ -214,7 +214,7 @@ fn bfloat16_sums_stay_within_the_documented_bound() {
         let here = runs_here(&options);
         let (n, m, l) = SHAPE;
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        // Ordinary numbers; small ones, whose products and sums are tiny; subnormal ones.
+        // Ordinary numbers; small ones, whose products and sums are tiny; subnormal numbers.
         for exponents in [120..130, 60..68, 0..4, 0..140] {
             let mut draw = |count: usize| -> Vec<u16> {
                 let mut one = || {

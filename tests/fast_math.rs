@@ -1,12 +1,12 @@
-//! `--fast-math`: every function of float32 by approximating instructions, in the emulator within
-//! the bound of `docs/MATH.md`, assembled by `ptxas` where there is one; refused where it is
-//! nothing.
+//! `--fast-math`: every function of float32 uses approximate instructions, stays within the bound
+//! of `docs/MATH.md` in the emulator, and is assembled by `ptxas` if it is installed. Targets
+//! without such instructions refuse the option.
 
 use crate::support::{answer, ptxas, tec};
 use std::path::Path;
 use std::process::Command;
 
-/// The functions with the instruction that each is made of.
+/// The functions with the instruction that each uses.
 const FUNCTIONS: [(&str, &str); 17] = [
     ("exp(x[i])", "ex2.approx.f32"),
     ("exp2(x[i])", "ex2.approx.f32"),

@@ -24,8 +24,8 @@
 //! `TEC_GOLDEN` selects files by a part of their path (`make golden T=name`). `TEC_BLESS=1`
 //! rewrites the `#=` lines (`make bless T=name`); it never writes `#~`.
 //!
-//! `lower/PASS` holds the tests of one pass of `driver::PASSES`: what it does, what it declines and
-//! what it leaves alone next to it.
+//! `lower/PASS` holds the tests of one pass of `driver::PASSES`: what it transforms, what it
+//! declines, and what it leaves unchanged.
 
 #[allow(dead_code)]
 mod support;
@@ -46,7 +46,8 @@ use tec::target::Target;
 /// The directory of the golden files.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
-/// What every pass needs: it transforms, it declines, it changes nothing next to it.
+/// The kinds of tests that every pass needs: it transforms, it declines, it leaves other code
+/// unchanged.
 const TESTS_PER_PASS: usize = 3;
 
 fn main() {
@@ -106,7 +107,7 @@ struct Head {
     options: Options,
     vars: Vec<(String, i64)>,
     seed: u64,
-    /// What is wrong with the targets.
+    /// The errors in the targets.
     targets: Vec<Diag>,
 }
 
@@ -383,7 +384,7 @@ fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     Err(show(&expected, &actual, '-') + &show(&actual, &expected, '+'))
 }
 
-/// What is wrong with each program of a file, with the lines.
+/// The differences from the marks in each program of a file, with the lines.
 fn diagnose(path: &str, text: &str, head: &Head) -> Result<Vec<(usize, Diag)>, String> {
     if !head.targets.is_empty() {
         return Ok(head.targets.iter().map(|diag| (0, diag.clone())).collect());
@@ -393,7 +394,7 @@ fn diagnose(path: &str, text: &str, head: &Head) -> Result<Vec<(usize, Diag)>, S
     let starts: Vec<usize> = [0].into_iter().chain(starts).collect();
     for (i, start) in starts.iter().enumerate() {
         let end = starts.get(i + 1).copied().unwrap_or(text.len());
-        // Empty lines in place of what stands before keep the numbers of lines.
+        // Empty lines replace the text before, so that line numbers stay.
         let part = "\n".repeat(text[..*start].matches('\n').count()) + &text[*start..end];
         let loader: &dyn Loader = match starts.len() {
             1 => &Disk,

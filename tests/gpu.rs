@@ -1,6 +1,6 @@
 //! Every schedule of `samples/` for GPUs in the reference interpreter, before and after every pass:
-//! the results are those of the plain loops, bit by bit, whatever the order of threads; no thread
-//! sees what another one may not have written yet.
+//! the results are those of the default schedule, bit for bit, in every order of threads, and there
+//! are no races.
 
 use crate::support::Disk;
 use std::path::PathBuf;
@@ -107,7 +107,7 @@ fn place(case: &Case, options: &mut Options) -> Result<BoundedSchedule, String> 
     placed.into_iter().next().ok_or_else(|| "no kernel".to_string())
 }
 
-/// Numbers of which sums are rounded; outputs hold what must not be seen.
+/// Numbers whose sums are rounded; outputs hold values that must not be read.
 fn arguments(kernel: &Kernel) -> Vec<Value> {
     let mut seed = 1u64;
     let mut number = || {
@@ -154,7 +154,7 @@ fn check(case: &Case) -> Result<(), String> {
         let mut trace = Trace::default();
         let kernel = driver::lower(&placed, &options, Some(pass), &mut trace);
         let kernel = kernel.map_err(failure_text)?;
-        // Functions are those of the naive form.
+        // Math functions are expanded as in the default schedule.
         let kernel = tec::lower::expand_math::expand_math(kernel, &options.target)
             .map_err(|diag| diag.to_string())?;
         let order = if pass == PassId::BuildLoops { Order::Ascending } else { Order::Shuffled(7) };

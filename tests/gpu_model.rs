@@ -1,5 +1,5 @@
-//! The cost model of GPUs: what it counts is what the emulator counts, and it puts the samples'
-//! schedules in the order that the book gives them.
+//! The cost model of GPUs: its counts are those of the emulator, and it ranks the samples'
+//! schedules as `docs/GPU.md` does.
 
 use std::path::PathBuf;
 use tec::driver::{self, Options, Trace, with_stack};
@@ -24,7 +24,7 @@ struct Case {
     kernel: &'static str,
     schedule: &'static str,
     defines: &'static str,
-    /// How far the model's counts may be off: wavefronts, sectors.
+    /// The largest relative error of the model's counts of wavefronts and sectors.
     off: [f64; 2],
 }
 
@@ -59,7 +59,7 @@ const CASES: &[Case] = &[
     case("matmul_bf16", "matmul_bf16", "tensor", "n=256 tensor.stages=3", [0.0, 0.0]),
 ];
 
-/// The schedules that files do not have.
+/// Schedules that are not in the files.
 const MORE: &str = "
 schedule matmul.naive for nvptx {
     let xb, xt = C.split(x, factor=16)
@@ -121,7 +121,7 @@ fn zeros(kernel: &Kernel) -> Vec<Value> {
     kernel.params.iter().map(zero).collect()
 }
 
-/// What the emulator counts.
+/// The counts of the emulator.
 fn emulated(kernel: &Kernel, options: &Options) -> WarpCounts {
     let kernels = std::slice::from_ref(kernel);
     let mut trace = Trace::default();

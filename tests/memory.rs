@@ -1,4 +1,4 @@
-//! What takes more memory than there is ends with a message, not with the process.
+//! Commands that need more memory than is free fail with a message; the system does not kill them.
 
 use std::process::{Command, Output};
 
@@ -28,7 +28,7 @@ fn fails(args: &[&str], status: i32, text: &str) -> String {
     message
 }
 
-/// Arguments that are larger than the memory are refused, not asked for.
+/// Arguments that are larger than the memory are refused before they are allocated.
 #[test]
 fn runs_that_need_too_much_memory_are_refused() {
     let message = fails(&["run", MATMUL, "-D", "n=500000"], 1, "E0543");
@@ -69,7 +69,7 @@ schedule sums.s {
     assert!(message.contains("no memory for `S`, 4398046511104 bytes"), "{message}");
 }
 
-/// What the process may have can be less than what the system has.
+/// The memory limit of the process can be lower than the free memory of the system.
 #[test]
 fn arguments_beyond_the_limit_of_the_process_are_refused() {
     let dir = tempfile::tempdir().unwrap();

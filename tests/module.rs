@@ -1,5 +1,5 @@
-//! Modules from hand-built kernels: what they export, what their entries refuse, how they are
-//! called from Rust and from C (`tests/c`).
+//! Modules from hand-built kernels: their exports, the checks of their entries, and calls from Rust
+//! and from C (`tests/c`).
 
 pub mod kernels;
 
@@ -224,7 +224,7 @@ fn hosts_run_parallel_loops() {
     run_c(&built, "parallel.c", &["./p.so", "-Wl,-rpath,.", "-pthread"]);
 }
 
-/// The same under emulators, where there are any with the libraries of their system.
+/// The same under emulators, if they are installed with the libraries of their systems.
 #[test]
 fn hosts_of_other_families_run_parallel_loops() {
     for family in ["aarch64", "riscv64"] {
@@ -321,7 +321,7 @@ fn threads_do_not_race() {
     run_pool_test("pool_stress.c", "checked.o", &built, &["-g", flag]);
 }
 
-/// Prints what a parallel loop costs (`cargo test -- --nocapture`); times are no test.
+/// Prints the cost of a parallel loop (`cargo test -- --nocapture`); the times are not checked.
 #[test]
 fn parallel_loops_are_measured() {
     let built = with_runtime();
@@ -340,7 +340,8 @@ fn a_checked_call_has_little_overhead() {
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     assert!(output.status.success());
-    // Far above what it costs (docs/ABI.md): other work on the machine must not fail the test.
+    // Far above the measured cost (docs/ABI.md), so that other load on the machine does not fail
+    // the test.
     for line in text.lines() {
         let cost: f64 = line.split(' ').nth(2).and_then(|ns| ns.parse().ok()).expect("a number");
         assert!(cost < 100.0, "{line}");
@@ -715,7 +716,7 @@ fn files_are_written_whole_or_not_at_all() {
     assert!(!Path::new("/dev/full").is_file(), "a device is not replaced");
 }
 
-/// A full disk, played by a limit on the size of files: the test runs itself under it.
+/// Simulates a full disk by a limit on file sizes, under which the test runs itself again.
 #[test]
 fn a_full_disk_leaves_no_partial_files() {
     const VARIABLE: &str = "TEC_TEST_FULL_DISK";

@@ -1,5 +1,6 @@
-//! Inputs packed ahead: under random schedules the packed kernels give the results of the plain
-//! loop nest, bit for bit; what cannot be packed is refused with the reason; C calls them.
+//! Inputs packed ahead: under random schedules the packed kernels give the results of the default
+//! schedule, bit for bit; inputs that cannot be packed are refused with the reason; C programs can
+//! call the kernels.
 
 use crate::support::data::{Data, make_args};
 use crate::support::{Memory, Random, tec};
@@ -15,7 +16,8 @@ use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::model::MachineModel;
 
-/// Weights `B`, and `W` that is worked on before it is read; an extent that is an expression.
+/// Weights `B`, and `W`, which another stage transforms before it is read; an extent that is an
+/// expression.
 const KERNEL: &str = "
 kernel k(m: var, n: var, l = 10, T: dtype = float32) {
     input A: T[m, l]
@@ -30,7 +32,7 @@ kernel k(m: var, n: var, l = 10, T: dtype = float32) {
 }
 ";
 
-/// The kernel as it is, and with the kernels of its packed inputs behind it.
+/// The kernel alone, and followed by the kernels of its packed inputs.
 fn compile(
     text: String,
     options: &Options,
@@ -114,11 +116,11 @@ fn automatic_schedules_for_prepacked_inputs_pack_them() {
         let output = tec(&[&args[..], more].concat());
         (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
-    // With the permission the schedule is made for calls that find `B` packed.
+    // With `layout_free`, the automatic schedule assumes calls with a packed `B`.
     assert_eq!(build("free.te", &["--prepack", "B"]), (true, String::new()));
     let (built, message) = build("fixed.te", &["--prepack", "B"]);
     assert!(!built && message.contains("E0554"), "{message}");
-    // A schedule that packs is used with or without the permission, which brings a note.
+    // A schedule that packs is used with or without `layout_free`; with it, a note is printed.
     let (built, message) = build("own.te", &[]);
     assert!(
         built && message.contains("`rows` packs the `layout_free` input `B` in each call"),
@@ -130,7 +132,7 @@ fn automatic_schedules_for_prepacked_inputs_pack_them() {
     std::fs::write(at("own.te"), own).expect("it can be written");
     assert_eq!(build("own.te", &[]), (true, String::new()));
     assert_eq!(build("own.te", &["--prepack", "B"]), (true, String::new()));
-    // What it gains is a line of `explain`.
+    // `explain` prints a line about the time that packing ahead saves.
     std::fs::write(at("own.te"), FEW_ROWS.to_string() + PACKING).expect("it can be written");
     let output = tec(&["explain", &at("own.te"), "--target", "x86-avx2", "--machine", "typical"]);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
@@ -175,7 +177,7 @@ fn draw(random: &mut Random) -> String {
     text
 }
 
-/// The values of a kernel's parameters: those that are known by name, and outputs to be filled.
+/// The values of a kernel's parameters: those that `known` names, and outputs to be filled.
 fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
     let find = |name: &str| known.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let runtime: Vec<(Var, u64)> = kernel
@@ -201,7 +203,8 @@ fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
     kernel.params.iter().map(value).collect()
 }
 
-/// Runs the kernels that pack, then the one that reads what is packed: its output.
+/// Runs the kernels that pack and then the one that reads the packed inputs, and returns its
+/// output.
 fn run_packed(
     parts: &[(Kernel, Option<PrepackRole>)],
     known: &[(String, Value)],
@@ -215,7 +218,8 @@ fn run_packed(
             Some(PrepackRole::Pack { of, input }) => {
                 assert_eq!((&of[..], &kernel.name), ("k", &format!("k_pack_{input}")));
                 run(kernel, &mut args);
-                // What is packed has its place from now on: packing others does not read it.
+                // A packed input is added under another name, so packing other inputs does not read
+                // it.
                 known.insert(0, (format!("packed {input}"), args[1].clone()));
             }
             Some(PrepackRole::Prepacked { inputs, .. }) => {
@@ -262,7 +266,8 @@ fn bytes(value: &Value) -> &[u8] {
     }
 }
 
-/// Whether a random schedule lets some inputs be packed; then all forms of it agree.
+/// Whether a random schedule lets some inputs be packed; if so, checks that all forms of the kernel
+/// agree.
 fn judge(random: &mut Random, seed: u64) -> bool {
     let directives = draw(random);
     let dtype = random.pick(&["float32", "float64", "int8"]);
@@ -292,7 +297,7 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     let mut expected = args;
     match driver::interpret(&naive, &mut expected, &mut trace).expect("no bug") {
         Ok(()) => {}
-        // The data have a wrong shape now and then.
+        // Some arguments have a wrong shape.
         Err(Trap::Check(_)) => return false,
         Err(trap) => panic!("{trap:?}"),
     }

@@ -1,6 +1,6 @@
 //! Random programs with clamped, guarded, mirrored and strided reads, whose stages are computed in
-//! tiles: every tile computes what it reads and, if extents are constants, hardly more. No result
-//! changes.
+//! tiles: every tile computes the elements that are read and, if extents are constants, few others.
+//! No result changes.
 //!
 //! The elements that a tile reads are counted by evaluating the program here, point by point. The
 //! elements that it computes are counted by the interpreter: a counter stands before every store.
@@ -174,7 +174,7 @@ struct Program {
     /// Whether `S0` is attached to the outer loop of `S1` instead.
     nested: bool,
     vectorized: bool,
-    /// Whether a box of a constant size can be exact.
+    /// Whether a box of constant size can contain exactly the elements that are read.
     exact: bool,
     /// Whether the extents, which are equal then, are run-time integers.
     symbolic: bool,
@@ -211,7 +211,7 @@ impl Draw<'_> {
         match test {
             None => read,
             Some(test) => {
-                // No element stands for those beyond either end.
+                // No element replaces those beyond either end.
                 let none = outside.iter().any(|index| matches!(index, Index::Int(-1)));
                 // Under two conditions the nearest element is far away if only one of them fails.
                 let both = matches!(test, Test::And(..)) && self.exact;

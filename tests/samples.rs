@@ -1,5 +1,5 @@
 //! Every kernel of `samples/` in machine code and in the reference interpreter: the results are the
-//! same bits. The sizes are small, the interpreter is slow.
+//! same bits. The sizes are small, because the interpreter is slow.
 
 use crate::support::data::{Data, make_args};
 use crate::support::judge::{self, Judged, Verdict};
@@ -124,7 +124,7 @@ fn samples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
-/// What `tec` notes where a schedule of its own is illegal.
+/// The note of `tec` about an illegal automatic schedule.
 const REFUSED: &str = "was refused";
 
 /// Names of the schedules for CPUs that a sample has for a kernel.
@@ -176,11 +176,12 @@ fn schedule(program: &Program, options: &Options) -> Result<BoundedSchedule, Str
 /// Arguments, and what the interpreter computes from them.
 type Reference = (Vec<Value>, Result<Vec<Value>, String>);
 
-/// The references by the text of the plain loops, which several targets and schedules share.
+/// The reference results by the text of the default schedule, which several targets and schedules
+/// share.
 static REFERENCES: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Reference>>>>> =
     LazyLock::new(Mutex::default);
 
-/// Runs the plain loops of a case in the interpreter, once for all schedules and targets.
+/// Runs the default schedule of a case in the interpreter, once for all schedules and targets.
 fn reference(case: &Case, naive: &Kernel, reassociates: bool) -> Reference {
     let key = format!("{} {}", case.options, print_kernel(naive, Style::Full));
     let slot = REFERENCES.lock().expect("no panic").entry(key).or_default().clone();
@@ -222,8 +223,8 @@ fn lower(case: &Case, program: &Program, options: &Options) -> Result<Judged, St
     Ok(judged)
 }
 
-/// Verifies every case with the plain loops, with the compiler's schedule and with
-/// each of its own; lists all that differ.
+/// Verifies every case with the default schedule, the automatic schedule and each of its own; lists
+/// all that differ.
 fn verify_all(options: &Options) {
     let mut wrong = Vec::new();
     for case in CASES {
@@ -278,11 +279,10 @@ fn every_kernel_has_a_case() {
     assert_eq!(declared, tested);
 }
 
-/// The compiler's own schedules are not refused, for any target; those of targets that run here are
-/// seen by `verify_all`.
+/// Automatic schedules are legal for every target; `verify_all` covers the targets that run here.
 #[test]
 fn auto_is_legal_everywhere() {
-    // Otherwise a reworded note would be overlooked.
+    // Without this check, the test would miss a reworded note.
     assert!(include_str!("../src/driver/auto.rs").contains(REFUSED));
     let mut wrong = Vec::new();
     let targets = Target::cpus().into_iter().filter(|target| !target.runs_here());
@@ -337,7 +337,7 @@ fn code_with_half_as_wide_vectors_agrees_with_the_interpreter() {
     verify_all_on("x86-avx2");
 }
 
-/// What `tec` prints with these arguments.
+/// The output of `tec` with these arguments.
 fn printed(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts");
     let error = String::from_utf8(output.stderr).expect("UTF-8");
@@ -346,7 +346,7 @@ fn printed(args: &[&str]) -> String {
 }
 
 /// Every vectorized nest of every schedule, at the sizes of the file, runs on the wide vectors of
-/// the target; where the schedule is a `fast` one, everything has a place in registers.
+/// the target; schedules named `fast` spill nothing.
 #[test]
 fn vectorized_nests_use_wide_vectors() {
     let scratch = tempfile::tempdir().expect("a temporary directory");

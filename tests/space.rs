@@ -1,5 +1,5 @@
-//! Candidates of the tuner's space, drawn at random: nearly all are accepted, and those that are
-//! compute what the plain loops compute.
+//! Candidates of the tuner's space, drawn at random: nearly all are accepted, and the accepted ones
+//! compute the results of the default schedule.
 
 #[allow(dead_code)]
 mod support;
@@ -81,7 +81,7 @@ const GPU_SAMPLES: &[Sample] = &[
     sample("conv_bwd_weight", "conv_bwd_weight", "", "batch=2 in_channel=9 in_h=5", ""),
 ];
 
-/// Kernels whose order of terms is free, and the rule that is best for them.
+/// Kernels whose terms may be reordered, and the best rule for them.
 const GPU_PROGRAMS: &[(&str, &str)] = &[
     (
         "kernel product(n = 64) reassociate {
@@ -126,7 +126,7 @@ fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
     (program, graphs.into_iter().next().expect("a kernel"))
 }
 
-/// A candidate whose answers are drawn.
+/// A candidate with random decisions.
 fn draw(space: &impl Space, random: &mut Random) -> Candidate {
     space.replay(&mut |choice| random.below(choice.options.len() as u64) as usize)
 }
@@ -264,7 +264,7 @@ fn candidates_compute_the_same() {
     });
 }
 
-/// Allocations of each thread: what work is, wherever and beside whatever it runs.
+/// Allocations of each thread, a measure of work that does not depend on the machine or its load.
 struct Counting;
 
 thread_local! {
@@ -293,8 +293,8 @@ fn allocations(run: impl FnOnce()) -> u64 {
     ALLOCATIONS.get() - before
 }
 
-/// A search writes thousands of candidates, so one is a matter of microseconds: of so many
-/// allocations, which do not grow with the kernel's sizes.
+/// A search writes thousands of candidates, so writing one must take microseconds: a limited number
+/// of allocations, which does not grow with the kernel's sizes.
 #[test]
 fn writing_a_candidate_takes_few_operations() {
     const CANDIDATES: u64 = 200;
@@ -312,8 +312,8 @@ fn writing_a_candidate_takes_few_operations() {
     assert!(large < 2 * usual, "{large} allocations, {usual} for a smaller kernel");
 }
 
-/// A sample's schedule with the answers that lead to its like: questions that are not named have
-/// their defaults.
+/// A sample's schedule with the decisions that lead to a similar one; decisions that are not named
+/// have their defaults.
 struct Like {
     file: &'static str,
     kernel: &'static str,
@@ -533,7 +533,8 @@ fn the_space_contains_schedules_like_those_of_the_samples() {
             if std::env::var("TEC_SHOW").is_ok() {
                 println!("{}\n{fast}\n{ours}", candidate.text);
             }
-            // Channels go by vectors inside of the sample's rows, outside of those of the rules.
+            // The vector loop over channels is inside the loop over rows in the sample, and outside
+            // of it in the rules' schedule.
             let part = |text: &str| match like.kernel {
                 "conv_bwd_weight" => {
                     text[text.find("produce result {").expect("it is there")..].to_string()
@@ -583,7 +584,7 @@ fn a_tile_of_a_product_may_have_a_third_axis() {
         let (names, text) = asked(&conv, &with_rows);
         assert!(names.iter().any(|name| name == "Y.block ric"), "{names:?}");
         assert!(text.contains("split(i, factor="), "{text}");
-        // Nothing is read again along a third axis, or there is none.
+        // Nothing is reused along a third axis, or there is none.
         for (file, usual) in [("depthwise_conv", "ic=64 nh=56"), ("matmul", "n=512")] {
             let (names, _) = asked(&sample(file, file, usual, "", ""), &[]);
             assert!(!names.iter().any(|name| name.ends_with("also along")), "{names:?}");
@@ -598,7 +599,7 @@ fn threads_may_compute_the_padded_rows_that_they_read() {
         let by_rows = [("Y.order", "i c j"), ("PaddedX.outermost", "i1")];
         let (_, text) = asked(&conv, &by_rows);
         assert!(text.contains("PaddedX.reorder(i1, i0, i2)"), "{text}");
-        // Threads that share out the channels read all rows.
+        // If channels are distributed over threads, each thread reads all rows.
         let (names, _) = asked(&conv, &[("Y.order", "c i j")]);
         assert!(!names.iter().any(|name| name == "PaddedX.outermost"), "{names:?}");
     });
@@ -625,8 +626,8 @@ fn knobs_become_decisions() {
     });
 }
 
-/// Runs a candidate in the emulator: its results are the interpreter's, and nothing is found. False
-/// if nothing is launched: the shapes of some arguments are wrong, which the entry refuses.
+/// Runs a candidate in the emulator, and checks its results and that there are no findings. False
+/// if nothing is launched, because the entry refuses arguments of wrong shapes.
 fn emulate(judged: &judge::Judged, target: &Target, text: &str) -> bool {
     let kernels = std::slice::from_ref(&judged.kernel);
     let ptx = driver::compile_ptx(kernels, target, &mut Trace::default());
@@ -701,7 +702,7 @@ fn threads_share_a_reduction_if_its_order_is_free() {
                     continue;
                 }
                 accepted += 1;
-                // The interpreter takes its time.
+                // The interpreter is slow.
                 if !candidate.text.contains(&format!("# {rule}: ")) || emulated >= 4 {
                     continue;
                 }

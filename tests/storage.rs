@@ -1,5 +1,5 @@
-//! Directives about storage and loops, applied by hand: what is computed stays the same, bit by
-//! bit, before and after every pass.
+//! Directives about storage and loops, applied one by one: the results stay the same, bit for bit,
+//! before and after every pass.
 
 use tec::diag::{Diag, Span};
 use tec::driver::{Options, PASSES};
@@ -86,7 +86,7 @@ fn refused(text: &str, lines: &[&str]) -> Diag {
     *build(text, lines).map(|kernel| print_kernel(&kernel, Style::Simple)).unwrap_err()
 }
 
-/// Runs a kernel without run-time integers on numbers that depend on the place alone.
+/// Runs a kernel without run-time integers on numbers that depend only on their position.
 fn run(kernel: &Kernel) -> Vec<Vec<u8>> {
     let mut args: Vec<interp::Value> = Vec::new();
     for param in &kernel.params {
@@ -113,7 +113,8 @@ fn run(kernel: &Kernel) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The loops of a schedule, after checking that every pass keeps the results of the plain loops.
+/// The loops of a schedule, after checking that every pass keeps the results of the default
+/// schedule.
 fn same(text: &str, lines: &[&str]) -> String {
     let plain = build_plain_loops(&graph_of(text), &Target::native()).unwrap();
     let expected = run(&plain);
@@ -233,7 +234,7 @@ fn a_later_iteration_is_prefetched() {
     assert!(text.contains("prefetch(A[((i + 1) + p0), (p1*16)])"), "{text}");
     let text = same(BLUR, &["C.split j 8", "C.prefetch S j_o 2"]);
     assert!(text.contains("prefetch(S[(i + p0), ((j_o + 2)*8)])"), "{text}");
-    // More than a few lines are a loop.
+    // More than a few cache lines are prefetched by a loop.
     let text = same(&BLUR.replace("m = 40", "m = 400"), &["C.prefetch S i 3"]);
     let loops = "for (p0, 0, 3) {
       unrolled (p1, 0, 25) {";

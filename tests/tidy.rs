@@ -1,19 +1,19 @@
-//! What the tree promises of itself: who may use whom, sizes, widths, no leftovers, an error page
-//! and a test for every code. Each rule reads the files as text.
+//! Rules for the source tree: allowed imports, sizes of files, widths of lines, no leftovers, and
+//! an error page and a test for every code. Each rule reads the files as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lines of a source file or test at most.
+/// The largest number of lines of a source file or test.
 const MAX_LINES: usize = 800;
 
-/// Columns of a line at most.
+/// The largest number of columns of a line.
 const MAX_COLUMNS: usize = 100;
 
-/// Edges narrower than a folder: in `user`, `used` may stand only on lines that contain `only`, or
-/// in that file.
+/// Imports that are restricted further: in `user`, `used` may occur only on lines that contain
+/// `only`, or in that file.
 const NARROW: [(&str, &str, &str); 2] = [
     ("src/lower/", "te", "src/lower/build_loops.rs"),
     ("src/target.rs", "ir", "crate::ir::DType;"),
@@ -61,7 +61,7 @@ fn files_under(folder: &str) -> Vec<File> {
     collect(&root().join(folder), &mut paths);
     paths.sort();
     let read = |path: PathBuf| {
-        // One test is about a file that is not UTF-8.
+        // One test has a file that is not UTF-8.
         let text = String::from_utf8_lossy(&std::fs::read(&path).expect("a readable file")).into();
         let path = path.strip_prefix(root()).expect("a path under the root");
         File { path: path.to_str().expect("plain names").to_string(), text }
@@ -69,7 +69,7 @@ fn files_under(folder: &str) -> Vec<File> {
     paths.into_iter().map(read).collect()
 }
 
-/// Everything that people write.
+/// All files that people write.
 fn all_files() -> Vec<File> {
     let folders = ["src", "lib", "grammar", "samples", "tests", "docs", "tools", "bench"];
     let mut files: Vec<File> = folders.into_iter().flat_map(files_under).collect();
@@ -216,7 +216,7 @@ fn codegen_layers_use_only_what_the_table_allows() {
     none_of(wrong);
 }
 
-/// How many modules are around the text of a file.
+/// The number of modules that enclose the text of a file.
 fn depth(path: &str) -> usize {
     path.split('/').count() - 1 - usize::from(path.ends_with("/mod.rs"))
 }
@@ -340,7 +340,8 @@ fn every_code_has_a_page_and_every_page_a_code() {
     none_of(wrong);
 }
 
-/// A line of a test as far as it does something; comments of a golden test are what is expected.
+/// The part of a test's line that is not a comment; the comments of a golden test are expectations,
+/// so they stay.
 fn without_comment<'a>(path: &str, line: &'a str) -> &'a str {
     let starts: &[&str] = match path.rsplit_once('.').map(|(_, ending)| ending) {
         Some("rs" | "c" | "h") => &["//", " // "],
@@ -397,7 +398,7 @@ fn every_code_is_tested() {
     none_of(wrong);
 }
 
-/// Nothing that a build makes, and no file that only one person needs, is in the repository.
+/// The repository contains no build outputs and no personal files.
 #[test]
 fn the_repository_root_has_no_other_files() {
     let known = [

@@ -1,4 +1,4 @@
-//! `tec tune` as a user runs it: what it prints, keeps, takes up, and refuses.
+//! `tec tune` as a user runs it: its output, its records, resumed searches, and refused options.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -81,7 +81,8 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     assert!(!text.contains("defect"), "{text}");
     assert_eq!(place.tried("p.records.jsonl").len(), 24);
     assert!(place.read("c.svg").contains("seconds of the search"));
-    // Pasted, it is what is built, and agrees; the output of another search may follow.
+    // Pasted into the file, the schedule is used and its results agree; the output of another
+    // search may follow.
     std::fs::write(place.path("q.te"), format!("{PROGRAM}\n{text}")).expect("a scratch file");
     place.succeeds(&["run", "q.te", "--verify"]);
     let (tree, _) = place.succeeds(&["lower", "q.te", "--simple"]);
@@ -91,7 +92,7 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     assert_eq!(place.succeeds(&["lower", "q.te", "--simple"]).0, tree);
 }
 
-/// An input whose layout is free is packed before the calls that are timed, and the results say so.
+/// A `layout_free` input is packed before the timed calls, and the output says so.
 #[test]
 fn prepacked_inputs_are_reported() {
     let place = Place::new();
@@ -104,7 +105,7 @@ fn prepacked_inputs_are_reported() {
     C.vectorize(ji)
 }
 ";
-    // Run-time integers, a second packed input, one that may not be packed.
+    // Run-time integers, a second packed input, and an input that may not be packed.
     let several = "kernel several(n: var, m = 24) {
     input A: float32[n, m] layout_free
     input B: float32[m, m] layout_free
@@ -137,7 +138,7 @@ schedule several.packs {
     assert_eq!(best["prepack"], serde_json::json!(["A", "B"]), "{text}");
     let trials = place.tried("s.records.jsonl");
     assert!(!trials.is_empty() && trials.iter().all(|one| one["failure"].is_null()), "{trials:?}");
-    // By the model alone too, and not where the layout is fixed.
+    // The same by the cost model alone, and not without `layout_free`.
     let (text, _) = place.succeeds(&[&["tune", "s.te", "--estimate"], &packs[..]].concat());
     assert!(text.contains("tec build --prepack A --prepack B\n"), "{text}");
     let fixed = several.replace(" layout_free", "");
@@ -160,7 +161,7 @@ fn a_search_resumes_recorded_trials_and_repeats_none() {
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(texts.len(), 24, "a schedule was tried twice");
-    // What this version refuses is left out, and said so.
+    // Records that this version refuses are ignored with a note.
     let text = place.read("p.records.jsonl").replace(".vectorize(", ".vectorise(");
     std::fs::write(place.path("p.records.jsonl"), text).expect("a scratch file");
     let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
@@ -218,7 +219,7 @@ fn a_search_takes_over_the_batches_of_a_killed_search() {
     search.kill().expect("it runs");
     search.wait().expect("it ran");
     let kept = lines(&place.path("p.records.jsonl"));
-    // The job goes on.
+    // The job continues.
     wait_for(&|| batch("out.json").is_some_and(|path| path.exists()));
     let (_, notes) = place.succeeds(&[&line[..], &["1"]].concat());
     assert!(notes.contains("note: product: 4 trials whose search had ended are added"), "{notes}");
@@ -242,7 +243,7 @@ fn the_knobs_of_a_schedule_are_a_space() {
     assert!(kernel["best"]["seconds"].as_f64().expect("a number") > 0.0);
 }
 
-/// What the rules found before is no answer where the knobs of a schedule are searched.
+/// A search of a schedule's knobs ignores records of schedules that the rules wrote.
 #[test]
 fn a_knob_search_ignores_records_of_other_schedules() {
     let place = Place::new();
@@ -257,7 +258,7 @@ fn a_knob_search_ignores_records_of_other_schedules() {
     assert!(notes.contains("resumed from"), "{notes}");
 }
 
-/// Each kernel takes what is said of its own run-time integers.
+/// Each kernel uses the options for its own run-time integers.
 #[test]
 fn kernels_with_different_arguments_are_tuned_together() {
     let place = Place::new();

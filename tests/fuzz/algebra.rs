@@ -1,8 +1,7 @@
-//! Sums of products at random, under `merge` and `contract`: integers, so that every bit counts.
+//! Random sums of products under `merge` and `contract`: integers, so that results are bit-exact.
 //!
-//! The programs are made for these two directives, which the schedules of other programs have
-//! little use for: chains of factors over random axes, read shifted and mirrored, and sums over
-//! sums.
+//! These two directives seldom apply to other random programs, so these programs are built for
+//! them: chains of factors over random axes, read shifted and mirrored, and sums over sums.
 
 use crate::judge::{Case, Verdict, judge};
 use rand::{RngExt, SeedableRng};
@@ -11,7 +10,7 @@ use std::collections::BTreeMap;
 use tec::driver::Options;
 use tec::target::Target;
 
-/// Runs `n` programs; fails at the first that is wrong, or if too few are legal.
+/// Runs `n` programs; fails at the first wrong one, or if too few are legal.
 pub fn algebra(n: u64, seed: u64) {
     let options = Options::new(Target::native());
     let (mut legal, mut refused) = (0u64, BTreeMap::<String, u64>::new());

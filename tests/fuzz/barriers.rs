@@ -1,7 +1,8 @@
-//! Barriers of random launches: without any one of them two threads clash, as the interpreter sees.
+//! Barriers of random launches: without any one of them, the interpreter finds a race.
 //!
-//! Not every clash happens with every run-time size: a loop that runs once has no next iteration,
-//! a thread beyond the end reads nothing. So a few barriers may be idle, and a rate is asked for.
+//! Not every race happens with every run-time size: a loop that runs once has no next iteration,
+//! and a thread beyond the end reads nothing. A few barriers may therefore be unnecessary in a run,
+//! and the test limits their share.
 
 use crate::judge;
 use crate::run::{Setup, Source};
@@ -12,10 +13,10 @@ use tec::ir::visit::map_stmts;
 use tec::ir::{Kernel, Stmt};
 use tec::target::Target;
 
-/// Barriers that may be idle, in a hundred.
+/// The largest share of barriers that may be unnecessary, in percent.
 const IDLE: u64 = 10;
 
-/// Takes barriers away, one at a time.
+/// Removes barriers, one at a time.
 pub fn are_needed(n: u64, seed: u64) {
     let (mut needed, mut idle, mut shown) = (0u64, 0u64, Vec::new());
     with_stack(|| {

@@ -1,4 +1,4 @@
-//! What the generator can draw, and how often it did.
+//! The operators, reducers and features that the generator can draw, and counts of each.
 
 use crate::tree::Node;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use tec::ir::DType;
 pub struct Op {
     /// `+`, `exp`, `as`, `if`.
     pub name: &'static str,
-    /// How it is written; `$` for an operand, `T` for the type.
+    /// Its text; `$` stands for an operand, `T` for the type.
     pub form: String,
     /// Types of the operands, in order.
     pub operands: Vec<DType>,
@@ -118,9 +118,9 @@ pub struct Reducer {
     pub name: &'static str,
     /// Component types.
     pub types: Vec<DType>,
-    /// The item, with `@` for its name; empty for a built-in one.
+    /// The text of the item, with `@` for its name; empty for a built-in one.
     pub item: &'static str,
-    /// How the components of a term are written so that it is in the reducer's domain.
+    /// The text of each component of a term, such that the term is in the reducer's domain.
     pub within: &'static [&'static str],
 }
 
@@ -135,7 +135,7 @@ impl Reducer {
         }
     }
 
-    /// Component `at` of a term, written so that the term is in the reducer's domain.
+    /// The text of component `at` of a term, such that the term is in the reducer's domain.
     pub fn in_domain(&self, at: usize, component: Node) -> Node {
         match self.within.get(at) {
             None | Some(&"$") => component,
@@ -233,7 +233,7 @@ fn within(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// What programs are made of beside operators and reducers.
+/// The features of programs besides operators and reducers.
 pub const FEATURES: &[&str] = &[
     "-D",
     "alias",
@@ -298,7 +298,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Counts a program's tags, or what became of it.
+    /// Counts a program's tags or its outcome.
     pub fn add<'a>(&mut self, tags: impl IntoIterator<Item = &'a String>) {
         for tag in tags {
             *self.counts.entry(tag.clone()).or_default() += 1;
@@ -312,7 +312,7 @@ impl Table {
         }
     }
 
-    /// Everything that must be drawn.
+    /// All entries that must be drawn.
     fn required() -> BTreeSet<String> {
         let ops = all_ops().into_iter().map(|op| op.tag());
         let reducers = all_reducers().into_iter().map(|reducer| reducer.tag());
@@ -325,7 +325,7 @@ impl Table {
         ops.chain(reducers).chain(features).chain(inputs).chain(modes).chain(opts).collect()
     }
 
-    /// What was never drawn.
+    /// The entries that were never drawn.
     pub fn missing(&self) -> Vec<String> {
         Table::required().into_iter().filter(|tag| !self.counts.contains_key(tag)).collect()
     }

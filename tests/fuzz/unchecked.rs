@@ -1,4 +1,5 @@
-//! Refused schedules, run as if they were not: what a check refuses must be wrong.
+//! Runs refused schedules without the check that refuses them: their results must be wrong, or the
+//! check is unnecessary.
 
 use crate::data::{Data, make_args};
 use crate::judge::{Case, Judged, compare, has_race, load, run};
@@ -8,7 +9,7 @@ use tec::ir::verify::verify_kernel;
 use tec::lower::expand_math::expand_math;
 use tec::schedule::{self, Legality, infer_bounds};
 
-/// What a refused schedule would have done.
+/// The outcome of a refused schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shown {
     /// It is wrong, in this way.
@@ -55,7 +56,7 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
     for turn in 0..12 {
         let data = [Data::Rough, Data::Ties, Data::Any][turn % 3];
         let seed = case.seed.wrapping_add(turn as u64 / 3);
-        // Loops of few iterations hide much.
+        // Loops of few iterations would hide most errors.
         let larger = [0, 0, 0, 13, 22, 9, 40, 0, 17, 5, 31, 64][turn];
         let vars = case.vars.iter().map(|(name, value)| (name.clone(), larger.max(*value)));
         let vars: Vec<_> = vars.collect();
@@ -76,7 +77,7 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
             return Err(Shown::Wrong("race"));
         }
     }
-    // What no pass can do is refused with reason.
+    // A check that refuses what no pass can do is necessary.
     let lowered = driver::lower(&bounded, &options, None, &mut trace).map_err(stop)?;
     match verify_kernel(&lowered) {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! Where barriers stand.
+//! The places of barriers.
 
 use super::build::*;
 use super::passes::{after, check_barriers_are_needed, check_passes, count_barriers};
@@ -86,8 +86,8 @@ fn barriers_stand_around_the_work_of_one_thread() {
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
 
-/// A condition on the block is the same for all threads; a barrier in it is not there for what
-/// follows.
+/// A condition on the block is the same for all threads; a barrier under it does not order what
+/// follows the condition.
 #[test]
 fn barriers_stand_under_uniform_conditions() {
     let (a, c) = (global("A", &[2, 8]), global("C", &[2, 8]));
@@ -102,7 +102,8 @@ fn barriers_stand_under_uniform_conditions() {
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
 
-/// Nothing of one iteration clashes, but the next one writes what a slow thread still reads.
+/// There is no race within one iteration, but the next one overwrites elements that a slow thread
+/// still reads.
 #[test]
 fn a_barrier_separates_iterations_of_an_outer_loop() {
     let (a, c) = (global("A", &[3, 8]), global("C", &[3, 4, 8]));
@@ -145,7 +146,7 @@ fn one_barrier_serves_readers_and_the_next_writers() {
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
 
-/// What nothing reads any more makes room; the next stage waits for its last readers.
+/// A buffer that is no longer read is reused; the next stage waits for its last readers.
 #[test]
 fn consecutive_stages_share_memory() {
     let (a, c) = (global("A", &[8]), global("C", &[8]));
@@ -177,7 +178,7 @@ fn a_warp_product_needs_all_its_threads() {
         let kernel = after(&after(&kernel, "flatten_storage"), "hoist_threads");
         tec::lower::insert_barriers::insert_barriers(kernel, &super::passes::gpu())
     };
-    // A condition, and a loop, that tell the threads of one warp apart.
+    // A condition, and a loop, that differ between the threads of one warp.
     let some = when(Expr::lt(get(&tx), int(16)), product());
     let kind = tec::ir::ForKind::Serial;
     let (var, min, extent) = (k.clone(), int(0), get(&tx));
@@ -187,7 +188,7 @@ fn a_warp_product_needs_all_its_threads() {
         assert_eq!(error.code, "E0378");
         assert!(error.message.contains("only some threads of a warp"), "{error}");
     }
-    // Whole warps may go their own way.
+    // Different warps may take different branches.
     let warps = when(Expr::lt(get(&ty), int(1)), product());
     assert!(run(warps).is_ok());
     assert!(run(serial(&k, 4, product())).is_ok());
@@ -202,7 +203,7 @@ fn guarded_reads_outside_of_the_region_need_no_barrier() {
         let value = load(&a, &[seven_minus(get(&tx))]);
         produce("S", store(&s, &[add(get(&tx), int(at))], value))
     };
-    // The second half is filled while the first one is read, in reverse, where there is one.
+    // The second half is filled while the first one is read in reverse, inside the first half only.
     let back = Expr::sub(int(11), get(&tx));
     let inside = Expr::lt(back.clone(), int(8));
     let value = Expr::if_then_else(inside, load(&s, &[back]), float(0.0));

@@ -1,4 +1,4 @@
-//! What a launch means.
+//! The semantics of launches in the interpreter.
 
 use super::build::*;
 use tec::ir::verify::verify_kernel;
@@ -94,7 +94,7 @@ fn blocks_race_for_global_memory() {
     let text = trapped(&kernel(&[], &[&c], produce("C", body)));
     assert!(text.starts_with("race for C[0]: thread (0, 0, 0) of block (1, 0, 0)"), "{text}");
     assert!(text.contains("in the same launch"), "{text}");
-    // One launch after the other is in order.
+    // Consecutive launches are ordered.
     let [bx, by] = vars(["blockIdx.x", "blockIdx.x"]);
     let (t, c) = (global("T", &[4]), global("C", &[4]));
     let first = threads(&bx, 4, store(&t, &[get(&bx)], Expr::cast(t.dtype, get(&bx))));
@@ -118,7 +118,7 @@ fn a_barrier_under_a_divergent_condition_is_refused() {
     assert!(text.starts_with("threads diverge: thread ("), "{text}");
 }
 
-/// A stage in local memory is each thread's own, across places where they meet.
+/// Each thread has its own stage in local memory, also across barriers.
 #[test]
 fn local_memory_is_private() {
     let c = global("C", &[8]);
@@ -173,7 +173,7 @@ fn the_verifier_checks_launches() {
     let inside = threads(&tx, 8, allocate(&g, write(&tx)));
     assert_eq!(error(produce("C", inside), &c), "global buffer G is allocated here");
     assert_eq!(error(Stmt::Barrier, &c), "a barrier outside of a launch");
-    // A loop that is as long as the thread's number.
+    // A loop with as many iterations as the thread's number.
     let uneven = Stmt::serial(k, get(&tx), Stmt::Barrier);
     let text = error(produce("C", threads(&tx, 8, uneven)), &c);
     assert_eq!(text, "a barrier where threads diverge: threadIdx.x");

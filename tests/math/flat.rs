@@ -34,7 +34,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Number of operations but arguments, constants and reinterpretations of bits.
+    /// Number of operations, without arguments, constants and bitcasts.
     pub fn len(&self) -> usize {
         self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_) | Op::Same(_))).count()
     }
@@ -156,8 +156,8 @@ impl Compiler {
     }
 }
 
-/// Whether an operation of [`Program::len`] reads or writes elements of 8 bytes. Indices are no
-/// elements.
+/// Whether an operation of [`Program::len`] reads or writes elements of 8 bytes; indices do not
+/// count.
 fn is_wide(expr: &Expr) -> bool {
     let wide = |expr: &Expr| expr.ty.dtype.bytes() == 8 && expr.ty.dtype != DType::Index;
     match &expr.kind {
@@ -267,7 +267,7 @@ fn binary(op: BinOp, ty: DType) -> Binary {
     }
 }
 
-/// Operations that do not see the sign.
+/// Operations that do not depend on the sign.
 fn word_32(op: BinOp) -> Binary {
     match op {
         BinOp::Add => on2!(u32, |a, b| a.wrapping_add(b)),

@@ -1,11 +1,11 @@
-//! Hand-built kernels, as they come out of the last pass.
+//! Hand-built kernels in the form that the last pass produces.
 
 use tec::ir::cost::Work;
 use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
 use tec::module::{BuildInfo, KernelInfo};
 use tec::target::Target;
 
-/// What the module `m` of most tests holds.
+/// The kernels of the module `m` of most tests.
 pub fn all() -> Vec<Kernel> {
     let mut kernels = vec![add(), add_n(), window(), rows(), fixed(), single(), both(), scalars()];
     kernels.extend([temporary(), no_tensors(), empty(), verbose(), outer()]);
@@ -14,7 +14,7 @@ pub fn all() -> Vec<Kernel> {
     kernels
 }
 
-/// A description that goes with any kernels.
+/// Build information that fits any kernels.
 pub fn info(module: &str, kernels: &[Kernel], target: Target) -> BuildInfo {
     let work = Work { flops: Expr::index(100), bytes: Expr::index(1200) };
     let kernel = KernelInfo {
@@ -182,7 +182,7 @@ fn scalars() -> Kernel {
     kernel("scalars", inputs, Stmt::Block(stores))
 }
 
-/// `c = a` by way of a temporary of `m` elements, of which it uses 100.
+/// `c = a` through a temporary of `m` elements, of which it uses 100.
 fn temporary() -> Kernel {
     let m = Var::index("m");
     let [a, c] = ["a", "c"].map(|n| tensor(n, DType::Float32, &[Expr::index(100)]));
@@ -198,8 +198,8 @@ fn temporary() -> Kernel {
     kernel("temporary", vec![input(&a), output(&c), run_time], body)
 }
 
-/// `c[i] = sum over j < 100 of a[i] * alpha * j`, by way of a temporary of all threads and one of
-/// `m` elements for each; the loops over `i` are parallel, and one inside of them.
+/// `c[i] = sum over j < 100 of a[i] * alpha * j`, through a temporary shared by all threads and one
+/// of `m` elements for each thread; the loops over `i` are parallel, as is one inside them.
 pub fn shared_rows() -> Kernel {
     let (f32, alpha) = (DType::Float32, Var::new("alpha", DType::Float32));
     let (n, m) = (Var::index("n"), Var::index("m"));
@@ -241,7 +241,7 @@ fn parallel(extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
     Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
 }
 
-/// Nothing but an integer.
+/// A kernel with an integer only.
 fn no_tensors() -> Kernel {
     kernel(
         "no_tensors",

@@ -1,5 +1,5 @@
-//! Other orders of a kernel's loops: what says that its iterations may run in any order must give
-//! the same result backwards.
+//! Other orders of a kernel's loops: a loop whose iterations may run in any order must give the
+//! same result backwards.
 
 use tec::ir::visit::{map_stmts, rewrite_exprs, substitute};
 use tec::ir::{Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
@@ -59,7 +59,7 @@ fn own(stmt: Stmt, race: &Buffer, lanes: bool, found: &mut bool) -> Stmt {
     }
 }
 
-/// Every element belongs to nobody.
+/// Marks every element as written by no iteration.
 fn fill(owner: &Buffer, buffer: &Buffer) -> Stmt {
     let vars: Vec<Var> = buffer.shape.iter().map(|_| Var::index("f")).collect();
     let indices = vars.iter().map(Expr::var).collect();
@@ -68,7 +68,8 @@ fn fill(owner: &Buffer, buffer: &Buffer) -> Stmt {
     loops.fold(nobody, |body, (var, extent)| Stmt::serial(var, extent.clone(), body))
 }
 
-/// Before each store to what lives longer than an iteration: is its element another iteration's?
+/// Before each store to a buffer that outlives an iteration, checks whether another iteration wrote
+/// the element.
 fn mark_stores(
     stmt: Stmt,
     var: &Var,

@@ -81,7 +81,7 @@ impl Model {
                 self.divide(stage, at, Some(*factor), None, both);
             }
             if clash && !self.named {
-                // Names of parts of parts are not worth guessing.
+                // The generator does not track default names of parts of parts.
                 self.stages[stage].loops.iter_mut().for_each(|l| l.used = true);
             }
             return;

@@ -20,7 +20,7 @@ impl Model {
         false
     }
 
-    /// The number of outer loops that two stages have in common; of boxes nothing is known.
+    /// The number of outer loops that two stages have in common; the loops of boxes are unknown.
     fn common_loops(&self, a: usize, b: usize, gamble: bool) -> usize {
         let pairs = self.stages[a].loops.iter().zip(&self.stages[b].loops);
         let fits = pairs.take_while(|(a, b)| {
