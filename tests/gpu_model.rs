@@ -1,5 +1,5 @@
-//! The cost model of GPUs: its counts are those of the emulator, and it ranks the samples'
-//! schedules as `docs/GPU.md` does.
+//! The cost model of GPUs: its counts are those of the emulator, and it estimates better schedules
+//! of the samples to be faster.
 
 use std::path::PathBuf;
 use tec::driver::{self, Options, Trace, with_stack};

@@ -130,7 +130,7 @@ impl Generator {
             _ => ty.to_string(),
         };
         if ty == DType::Bool {
-            // A literal `true` has a type, but is folded; this form is not.
+            // A literal `true` has a type, and is folded into its context.
             return Node::leaf(ty, self.pick(&["true", "false"]));
         }
         if ty == DType::Index {

@@ -1,4 +1,4 @@
-//! Small kernels with schedules for GPUs, including those of the tutorials.
+//! Small kernels with schedules for GPUs, including those of the samples.
 
 use super::build::verified;
 use super::passes::{check_barriers_are_needed, check_passes_against};
