@@ -170,8 +170,11 @@ fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
 
 /// The results of the default schedule for the arguments.
 fn plain_sums(judged: &Judged, options: &Options) -> Vec<f32> {
-    let naive = driver::lower_naively(&judged.graph, &options.target).expect("it lowers");
-    let Ok(Ok(values)) = judge::run(&naive, &judged.args, "naive") else { panic!("it runs") };
+    let default_loops =
+        driver::lower_unoptimized(&judged.graph, &options.target).expect("it lowers");
+    let Ok(Ok(values)) = judge::run(&default_loops, &judged.args, "default") else {
+        panic!("it runs")
+    };
     floats(&values)
 }
 

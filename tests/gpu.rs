@@ -146,8 +146,8 @@ fn check(case: &Case) -> Result<(), String> {
     options.fallback = Fallback::Default;
     let placed = place(case, &mut options)?;
     let graph = &placed.schedule.graph;
-    let naive = driver::lower_naively(graph, &options.target).map_err(failure_text)?;
-    let mut expected = run(&naive, "naive", Order::Ascending)?;
+    let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failure_text)?;
+    let mut expected = run(&default_loops, "default", Order::Ascending)?;
     let passes = PassId::ALL.iter().copied().take_while(|pass| *pass != PassId::HoistInvariants);
     for pass in passes.chain([PassId::ExpandMath]) {
         let name = pass.name();

@@ -289,13 +289,13 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     if inputs.is_empty() {
         return false;
     }
-    let naive = driver::lower_naively(&graph, &options.target).expect("it is lowered");
-    let args = make_args(&naive, &vars, seed, Data::Rough).expect("small tensors");
-    let names = naive.params.iter().map(|param| param.name().to_string());
+    let default_loops = driver::lower_unoptimized(&graph, &options.target).expect("it is lowered");
+    let args = make_args(&default_loops, &vars, seed, Data::Rough).expect("small tensors");
+    let names = default_loops.params.iter().map(|param| param.name().to_string());
     let known: Vec<(String, Value)> = names.zip(args.clone()).collect();
     let mut trace = Trace::default();
     let mut expected = args;
-    match driver::interpret(&naive, &mut expected, &mut trace).expect("no bug") {
+    match driver::interpret(&default_loops, &mut expected, &mut trace).expect("no bug") {
         Ok(()) => {}
         // Some arguments have a wrong shape.
         Err(Trap::Check(_)) => return false,

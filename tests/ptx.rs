@@ -146,7 +146,8 @@ fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
 fn interpret(compiled: &Compiled, args: &mut [Value]) {
     let judge = match compiled.kernel.reassociated {
         true => compiled.kernel.clone(),
-        false => driver::lower_naively(&compiled.graph, &compiled.target).expect("plain loops"),
+        false => driver::lower_unoptimized(&compiled.graph, &compiled.target)
+            .expect("the default schedule"),
     };
     interp::run(&judge, args).expect("the interpreter accepts the arguments");
 }

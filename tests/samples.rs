@@ -182,8 +182,8 @@ static REFERENCES: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Reference>>>>> =
     LazyLock::new(Mutex::default);
 
 /// Runs the default schedule of a case in the interpreter, once for all schedules and targets.
-fn reference(case: &Case, naive: &Kernel, reassociates: bool) -> Reference {
-    let key = format!("{} {}", case.options, print_kernel(naive, Style::Full));
+fn reference(case: &Case, default_loops: &Kernel, reassociates: bool) -> Reference {
+    let key = format!("{} {}", case.options, print_kernel(default_loops, Style::Full));
     let slot = REFERENCES.lock().expect("no panic").entry(key).or_default().clone();
     let compute = || {
         let vars: Vec<(String, i64)> = pairs(case, "--var")
@@ -193,8 +193,9 @@ fn reference(case: &Case, naive: &Kernel, reassociates: bool) -> Reference {
         let data = if reassociates { Data::Rough } else { Data::Any };
         // Some seeds make shapes that the kernel refuses.
         let runs = (0..16).map(|seed| {
-            let args = make_args(naive, &vars, seed, data).expect("small tensors");
-            let expected = judge::run(naive, &args, "naive").expect("the interpreter runs it");
+            let args = make_args(default_loops, &vars, seed, data).expect("small tensors");
+            let expected =
+                judge::run(default_loops, &args, "default").expect("the interpreter runs it");
             (args, expected)
         });
         runs.into_iter().find(|(_, expected)| expected.is_ok()).expect("arguments that fit")
@@ -207,9 +208,9 @@ fn lower(case: &Case, program: &Program, options: &Options) -> Result<Judged, St
     let placed = schedule(program, options)?;
     let graph = placed.schedule.graph.clone();
     let failed = |failure| format!("{failure:?}");
-    let naive = driver::lower_naively(&graph, &options.target).map_err(failed)?;
+    let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
     let kernel = driver::lower(&placed, options, None, &mut Trace::default()).map_err(failed)?;
-    let (args, expected) = reference(case, &naive, graph.reassociate);
+    let (args, expected) = reference(case, &default_loops, graph.reassociate);
     let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
     if judged.kernel.reassociated {
         let text = |verdict| format!("{verdict:?}");

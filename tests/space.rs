@@ -314,7 +314,7 @@ fn writing_a_candidate_takes_few_operations() {
 
 /// A sample's schedule with the decisions that lead to a similar one; decisions that are not named
 /// have their defaults.
-struct Like {
+struct SimilarSchedule {
     file: &'static str,
     kernel: &'static str,
     defines: &'static str,
@@ -322,8 +322,8 @@ struct Like {
     answers: &'static [(&'static str, &'static str)],
 }
 
-const LIKE: &[Like] = &[
-    Like {
+const SIMILAR_SCHEDULES: &[SimilarSchedule] = &[
+    SimilarSchedule {
         file: "matmul",
         kernel: "matmul",
         defines: "n=1024",
@@ -340,7 +340,7 @@ const LIKE: &[Like] = &[
             ("C.parallel", "y_o x_o"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "matmul_add",
         kernel: "matmul_add",
         defines: "",
@@ -357,7 +357,7 @@ const LIKE: &[Like] = &[
             ("out.parallel", "j_o i_o"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "conv",
         kernel: "conv",
         defines: "oc=64 ic=64 nh=56",
@@ -376,7 +376,7 @@ const LIKE: &[Like] = &[
             ("PaddedX.parallel", "i1"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "conv_bwd_weight",
         kernel: "conv_bwd_weight",
         defines: "",
@@ -393,64 +393,70 @@ const LIKE: &[Like] = &[
             ("result.parallel", "co_o kh"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "depthwise_conv",
         kernel: "depthwise_conv",
         defines: "ic=64 nh=56",
         schedule: "fast",
         answers: &[("Y.rows", "4"), ("Y.order", "c i j"), ("PaddedX.at", "c")],
     },
-    Like {
+    SimilarSchedule {
         file: "max_pool",
         kernel: "max_pool",
         defines: "c=64 nh=56",
         schedule: "fast",
         answers: &[("PoolMax.rows", "8"), ("PaddedX.at", "k")],
     },
-    Like {
+    SimilarSchedule {
         file: "avg_pool",
         kernel: "avg_pool",
         defines: "c=64 nh=56",
         schedule: "fast",
         answers: &[("PoolSum.rows", "8"), ("PaddedX.at", "k")],
     },
-    Like {
+    SimilarSchedule {
         file: "batch_norm",
         kernel: "batch_norm",
         defines: "",
         schedule: "fast",
         answers: &[("Y.fused", "2"), ("Y.width", "64"), ("T_sqrt.at", "ax0")],
     },
-    Like {
+    SimilarSchedule {
         file: "softmax",
         kernel: "softmax",
         defines: "",
         schedule: "fast",
         answers: &[("Y.width", "32"), ("E.width", "32"), ("M.vectors", "4"), ("S.at", "i")],
     },
-    Like {
+    SimilarSchedule {
         file: "layer_norm",
         kernel: "layer_norm",
         defines: "m=512",
         schedule: "fast",
         answers: &[("Y.width", "32"), ("Y.parallel", "i"), ("Squares.at", "i")],
     },
-    Like {
+    SimilarSchedule {
         file: "sum_rows",
         kernel: "sum_rows",
         defines: "",
         schedule: "fast",
         answers: &[("b.chunk", "8"), ("b.vectors", "8"), ("b.parallel", "i_o")],
     },
-    Like { file: "transpose", kernel: "transpose", defines: "", schedule: "fast", answers: &[] },
-    Like {
+    SimilarSchedule {
+        file: "transpose",
+        kernel: "transpose",
+        defines: "",
+        schedule: "fast",
+        answers: &[],
+    },
+    SimilarSchedule {
         file: "exp",
         kernel: "exp_vector",
         defines: "",
         schedule: "fast",
         answers: &[("y.width", "32"), ("y.piece", "4096")],
     },
-    Like {
+    SimilarSchedule {
         file: "broadcast_add",
         kernel: "broadcast_add",
         defines: "m1=128 m2=128 n2=4096",
@@ -497,7 +503,7 @@ fn nest(text: &str) -> Vec<String> {
 fn the_space_contains_schedules_like_those_of_the_samples() {
     let only = std::env::var("TEC_CASE").unwrap_or_default();
     driver::with_stack(|| {
-        for like in LIKE.iter().filter(|like| like.kernel.contains(&only)) {
+        for like in SIMILAR_SCHEDULES.iter().filter(|like| like.kernel.contains(&only)) {
             let sample = sample(like.file, like.kernel, "", "", "");
             let mut options = options(&sample, "x86-avx512", like.defines);
             let source = text(&sample);

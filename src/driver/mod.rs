@@ -328,7 +328,7 @@ fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
 /// Lowers the default schedule of a kernel without any pass but `expand_math`. All other forms of
 /// the kernel are compared with the result. Math functions are expanded because their operations
 /// are part of the language.
-pub fn lower_naively(graph: &Graph, target: &Target) -> Result<Kernel, Failure> {
+pub fn lower_unoptimized(graph: &Graph, target: &Target) -> Result<Kernel, Failure> {
     let kernel = lower::build_loops::build_plain_loops(graph, target)?;
     Ok(lower::expand_math::expand_math(kernel, target)?)
 }

@@ -312,7 +312,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     let diag = Diag::new("E0333", span, text);
     Err(Box::new(match commutes {
         true => diag
-            .note(format!("the source combines {dtype} {before}; {}", why_order(reduction)))
+            .note(format!("the source combines {dtype} {before}; {}", order_note(reduction)))
             .help(
                 "keep the reduction axes in their order, or allow another one: `reassociate=true`",
             ),
@@ -328,7 +328,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
 }
 
 /// Why the order changes the result of a commutative reducer of floats.
-fn why_order(reduction: &Reduction) -> String {
+fn order_note(reduction: &Reduction) -> String {
     match reduction.combiner.name.as_str() {
         name @ ("max" | "min") => {
             let sign = if name == "max" { '>' } else { '<' };

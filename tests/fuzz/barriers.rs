@@ -14,11 +14,11 @@ use tec::ir::{Kernel, Stmt};
 use tec::target::Target;
 
 /// The largest share of barriers that may be unnecessary, in percent.
-const IDLE: u64 = 10;
+const MAX_UNNECESSARY_PERCENT: u64 = 10;
 
 /// Removes barriers, one at a time.
 pub fn are_needed(n: u64, seed: u64) {
-    let (mut needed, mut idle, mut shown) = (0u64, 0u64, Vec::new());
+    let (mut needed, mut unnecessary, mut shown) = (0u64, 0u64, Vec::new());
     with_stack(|| {
         crate::damage::be_quiet();
         let target = Target::parse("nvptx-sm_80").expect("a target");
@@ -35,7 +35,7 @@ pub fn are_needed(n: u64, seed: u64) {
                 match driver::interpret(&broken, &mut args, &mut Trace::default()) {
                     Ok(Err(Trap::Bug(_))) => needed += 1,
                     Ok(_) => {
-                        idle += 1;
+                        unnecessary += 1;
                         shown.push((number, barrier, print_kernel(&judged.kernel, Style::Full)));
                     }
                     Err(failure) => panic!("program {number}: {failure:?}"),
@@ -43,15 +43,19 @@ pub fn are_needed(n: u64, seed: u64) {
             }
         }
     });
-    let rate = needed as f64 * 100.0 / (needed + idle).max(1) as f64;
-    println!("{needed} barriers needed, {idle} idle: {rate:.1} %");
+    let rate = needed as f64 * 100.0 / (needed + unnecessary).max(1) as f64;
+    println!("{needed} barriers needed, {unnecessary} unnecessary: {rate:.1} %");
     if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
         for (number, barrier, text) in &shown {
             println!("program {number}, barrier {barrier}:\n{text}");
         }
     }
     assert!(n < 100 || needed >= n / 10, "{needed} barriers in {n} programs");
-    assert!(idle * 100 <= (needed + idle) * IDLE, "{idle} of {} are idle", needed + idle);
+    assert!(
+        unnecessary * 100 <= (needed + unnecessary) * MAX_UNNECESSARY_PERCENT,
+        "{unnecessary} of {} are unnecessary",
+        needed + unnecessary
+    );
 }
 
 /// The kernel without its barrier of this number; none if there is none.

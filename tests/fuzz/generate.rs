@@ -178,8 +178,8 @@ impl Generator {
             self.def();
         }
         let mut body = Vec::new();
-        let wishes = self.wishes(number);
-        for op in wishes {
+        let wanted_operators = self.wanted_operators(number);
+        for op in wanted_operators {
             self.map_stage(Some(op), &mut body);
         }
         let reducer = self.reducers[number as usize % self.reducers.len()].clone();
@@ -200,7 +200,7 @@ impl Generator {
             self.alias(&mut body);
         }
         if self.chance(10) {
-            self.bystander();
+            self.unused_reducer();
         }
         self.last_output(&mut body);
         let reassociate = self.chance(3);
@@ -229,13 +229,14 @@ impl Generator {
     }
 
     /// The operators that this program must use.
-    fn wishes(&mut self, number: u64) -> Vec<Op> {
+    fn wanted_operators(&mut self, number: u64) -> Vec<Op> {
         let (casts, others): (Vec<Op>, Vec<Op>) =
             self.ops.iter().cloned().partition(|op| op.name == "as");
         let at = |list: &[Op], turn: u64| list[(turn % list.len() as u64) as usize].clone();
-        let mut wishes: Vec<Op> = (0..2).map(|turn| at(&casts, number * 2 + turn)).collect();
-        wishes.extend((0..3).map(|turn| at(&others, number * 3 + turn)));
-        wishes
+        let mut wanted_operators: Vec<Op> =
+            (0..2).map(|turn| at(&casts, number * 2 + turn)).collect();
+        wanted_operators.extend((0..3).map(|turn| at(&others, number * 3 + turn)));
+        wanted_operators
     }
 
     fn parameters(
@@ -426,11 +427,11 @@ impl Generator {
     }
 
     /// A stage that is one expression, of this operator if one is given.
-    fn map_stage(&mut self, wish: Option<Op>, body: &mut Vec<Node>) {
+    fn map_stage(&mut self, wanted: Option<Op>, body: &mut Vec<Node>) {
         let rank = self.rank();
         let axes = self.axes(rank, 120);
         let place = Place { axes: axes.clone() };
-        let value = match wish {
+        let value = match wanted {
             Some(op) => self.apply(&op, 2, &place),
             None => {
                 let ty = if self.chance(5) { DType::Index } else { self.any_type() };
@@ -710,7 +711,7 @@ impl Generator {
 
     /// A reducer that this kernel does not use: either no kernel uses it, or another one of the
     /// file, which is not built.
-    fn bystander(&mut self) {
+    fn unused_reducer(&mut self) {
         let own: Vec<Reducer> =
             self.reducers.iter().filter(|reducer| !reducer.item.is_empty()).cloned().collect();
         let reducer = self.pick(&own);

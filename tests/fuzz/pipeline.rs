@@ -5,7 +5,7 @@ mod copies;
 mod reductions;
 
 use crate::generate::Ext;
-use crate::schedule::wishes;
+use crate::schedule::wanted_kinds;
 
 use crate::tree::{Node, Program, StageInfo};
 use rand::{RngExt, SeedableRng};
@@ -152,7 +152,7 @@ impl Pipeline {
             let tensor = self.tensors[0].clone();
             self.elementwise(&tensor);
         }
-        if wishes(number).contains(&"tensorize") {
+        if wanted_kinds(number).contains(&"tensorize") {
             self.dot();
         }
         self.choose_outputs();

@@ -10,13 +10,13 @@ use tec::schedule::{Attach, BoundedSchedule, Relation};
 use tec::target::Target;
 
 /// The number of programs within which a bug must be found.
-const MOST: u64 = 2000;
+const MAX_PROGRAMS: u64 = 2000;
 
 /// Plants a bug in every program that has a place for it, until one is found.
 pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     let found = with_stack(|| {
         crate::damage::be_quiet();
-        (0..MOST).find(|number| {
+        (0..MAX_PROGRAMS).find(|number| {
             let program = Source::Scheduled.program(0, *number);
             let setup = Setup { program, options: Options::new(Target::native()) };
             let mut planted = false;
@@ -28,7 +28,7 @@ pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     });
     match found {
         Some(number) => println!("{name}: found by program {number}"),
-        None => panic!("{name}: {MOST} programs did not find it"),
+        None => panic!("{name}: {MAX_PROGRAMS} programs did not find it"),
     }
 }
 
@@ -67,11 +67,11 @@ pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) 
     };
     let found = with_stack(|| {
         crate::damage::be_quiet();
-        (0..MOST).find(wrong)
+        (0..MAX_PROGRAMS).find(wrong)
     });
     match found {
         Some(number) => println!("{name}: found by program {number}"),
-        None => panic!("{name}: {MOST} programs did not find it"),
+        None => panic!("{name}: {MAX_PROGRAMS} programs did not find it"),
     }
 }
 

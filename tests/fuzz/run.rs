@@ -8,7 +8,7 @@ use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::{Line, Node, Program, ScheduleText};
-use crate::unchecked::{Shown, judge_unchecked};
+use crate::unchecked::{UncheckedOutcome, judge_unchecked};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use tec::tune::{Space, space};
 /// Programs that share a module.
 const BATCH: u64 = 20;
 /// One program in this many has empty tensors with one huge extent.
-const EMPTY: u64 = 10;
+const EMPTY_PERIOD: u64 = 10;
 /// The number of findings after which a run stops.
 const MAX_FINDINGS: usize = 8;
 
@@ -98,7 +98,7 @@ impl Source {
     pub fn program(self, seed: u64, number: u64) -> Program {
         let name = format!("p{number}");
         match self {
-            Source::Plain if number % EMPTY == 3 => empty_pipeline(seed, number, &name),
+            Source::Plain if number % EMPTY_PERIOD == 3 => empty_pipeline(seed, number, &name),
             Source::Plain => generate(seed, number, &name),
             Source::Threads => {
                 let mut program = pipeline(seed, number, &name);
@@ -107,13 +107,13 @@ impl Source {
                 }
                 program
             }
-            Source::Auto if number % EMPTY == 7 => empty_pipeline(seed, number, &name),
+            Source::Auto if number % EMPTY_PERIOD == 7 => empty_pipeline(seed, number, &name),
             Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
             Source::Auto | Source::Space | Source::SpaceThreads => pipeline(seed, number, &name),
             Source::Scheduled => {
                 // Some programs have the other features of the language.
                 let mut program = match number % 5 {
-                    _ if number % EMPTY == 5 => empty_pipeline(seed, number, &name),
+                    _ if number % EMPTY_PERIOD == 5 => empty_pipeline(seed, number, &name),
                     4 => generate(seed, number, &name),
                     _ => pipeline(seed, number, &name),
                 };
@@ -414,9 +414,9 @@ impl Report {
     fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
         let counts = self.unchecked.entry(code).or_default();
         match judge_unchecked(&setup.case(), &setup.options(), code) {
-            Shown::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
-            Shown::RefusedOtherwise(_) => counts.otherwise += 1,
-            Shown::Right => {
+            UncheckedOutcome::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
+            UncheckedOutcome::RefusedOtherwise(_) => counts.otherwise += 1,
+            UncheckedOutcome::Right => {
                 counts.right += 1;
                 if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
                     println!("NOT SHOWN {texts}\n{}", setup.golden());

@@ -27,8 +27,8 @@ fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Ke
         .unwrap_or_else(|(_, failure)| panic!("{failure:?}"));
     let graphs = driver::elaborate(&program, &options, &mut trace)
         .unwrap_or_else(|failure| panic!("{failure:?}"));
-    let plain =
-        driver::lower_naively(&graphs[0], &target).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let plain = driver::lower_unoptimized(&graphs[0], &target)
+        .unwrap_or_else(|failure| panic!("{failure:?}"));
     let placed = driver::schedule(&program, graphs, &options, &mut trace)
         .unwrap_or_else(|failure| panic!("{failure:?}"));
     (plain, build_loops(&placed[0]).unwrap_or_else(|diag| panic!("{diag}")))

@@ -131,21 +131,21 @@ pub fn interpret_damaged(
         }
         bug => failed(bug),
     };
-    let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
+    let default_loops = driver::lower_unoptimized(&graph, &options.target).or_else(late)?;
     let built =
         driver::lower(&placed, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
     let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
     let built = expand_math(built, &options.target).or_else(|diag| late(diag.into()))?;
-    for kernel in [&naive, &built, &kernel] {
+    for kernel in [&default_loops, &built, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
             return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
         }
     }
     let data = if kernel.reassociated { Data::Small } else { Data::Any };
-    let Some(args) = make_args(&naive, &case.vars, case.seed, data) else {
+    let Some(args) = make_args(&default_loops, &case.vars, case.seed, data) else {
         return Err(Verdict::TooLarge);
     };
-    let expected = run(&naive, &args, "naive")?;
+    let expected = run(&default_loops, &args, "default")?;
     let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
     if judged.placed.schedule.text == "default" {
         let actual = run(&judged.kernel, &judged.args, "passes")?;
@@ -248,7 +248,7 @@ pub fn compare(
                     && !judged.bound.is_some_and(|bound| is_close(expected, actual, bound))
                 {
                     let details = format!("{}: {difference}", param.name());
-                    return wrong(format!("{who} differs from the naive interpreter"), details);
+                    return wrong(format!("{who} differs from the default schedule"), details);
                 }
             }
             Ok(())

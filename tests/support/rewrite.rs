@@ -63,9 +63,9 @@ fn own(stmt: Stmt, race: &Buffer, lanes: bool, found: &mut bool) -> Stmt {
 fn fill(owner: &Buffer, buffer: &Buffer) -> Stmt {
     let vars: Vec<Var> = buffer.shape.iter().map(|_| Var::index("f")).collect();
     let indices = vars.iter().map(Expr::var).collect();
-    let nobody = Stmt::store(owner, indices, Expr::int(DType::Int64, -1));
+    let unowned = Stmt::store(owner, indices, Expr::int(DType::Int64, -1));
     let loops = vars.into_iter().zip(&buffer.shape).rev();
-    loops.fold(nobody, |body, (var, extent)| Stmt::serial(var, extent.clone(), body))
+    loops.fold(unowned, |body, (var, extent)| Stmt::serial(var, extent.clone(), body))
 }
 
 /// Before each store to a buffer that outlives an iteration, checks whether another iteration wrote
@@ -99,8 +99,8 @@ fn mark_stores(
             };
             let me = Expr::cast(DType::Int64, Expr::var(var));
             let whose = Expr::load(&owner, indices.clone());
-            let nobody = Expr::eq(whose.clone(), Expr::int(DType::Int64, -1));
-            let fine = Expr::or(nobody, Expr::eq(whose, me.clone()));
+            let unowned = Expr::eq(whose.clone(), Expr::int(DType::Int64, -1));
+            let fine = Expr::or(unowned, Expr::eq(whose, me.clone()));
             let flag = Stmt::store(race, Vec::new(), Expr::int(DType::Int32, 1));
             let then = Box::new(flag);
             let check = Stmt::If { cond: Expr::not(fine), then, otherwise: None };

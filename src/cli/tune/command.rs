@@ -177,7 +177,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     }
     let plain: Vec<Kernel> = graphs
         .iter()
-        .map(|graph| driver::lower_naively(graph, &options.target))
+        .map(|graph| driver::lower_unoptimized(graph, &options.target))
         .collect::<Result<_, _>>()
         .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let (options, program) = (&options, &program);
@@ -264,7 +264,7 @@ fn estimate<'a>(
     let (mut all, parts) = (Vec::new(), kernels.len());
     for (evaluator, model, space) in kernels {
         // Run-time integers may have no value; the model assumes one.
-        let plain = driver::lower_naively(evaluator.graph, &head.options.target).ok();
+        let plain = driver::lower_unoptimized(evaluator.graph, &head.options.target).ok();
         let work = plain.and_then(|plain| {
             let arguments = arguments.of(&plain);
             work_of(evaluator.graph, &plain, &[&plain], head.options, &arguments, program).ok()
@@ -527,7 +527,8 @@ fn stop_flag() -> Arc<AtomicBool> {
 
 /// Measures batches until a limit is reached or all spaces are exhausted.
 fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
-    let mut sign = report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
+    let mut progress =
+        report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
     let mut trials = 0;
     while !limits.is_over(trials) {
         let all: Vec<budget::Progress> = tasks.iter().map(|task| task.progress.clone()).collect();
@@ -536,15 +537,15 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
         let task = &mut tasks[at];
         let before = task.trials;
         task.batch(left, &mut |view: &TaskView<'_>| {
-            sign.show(view);
+            progress.show(view);
             !limits.is_over(view.trials - before + trials)
         })?;
         trials += task.trials - before;
         for note in task.notes() {
-            sign.note(&format!("note: {}: {note}", task.name));
+            progress.note(&format!("note: {}: {note}", task.name));
         }
     }
-    sign.end();
+    progress.end();
     Ok(())
 }
 

@@ -42,11 +42,11 @@ pub fn describe(outcomes: &[Outcome]) -> Option<String> {
     if times.iter().any(|one| one.len() != rounds) {
         return None;
     }
-    let lead = Fastest::new(&times)?;
+    let fastest = Fastest::new(&times)?;
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let (by, low, high) =
-        (percent(lead.next.value), percent(lead.next.low), percent(lead.next.high));
-    let tail = match lead.is_certain() {
+        (percent(fastest.next.value), percent(fastest.next.low), percent(fastest.next.high));
+    let tail = match fastest.is_certain() {
         true => "",
         false => ": the difference is not significant",
     };
@@ -67,10 +67,13 @@ mod tests {
         let fast: Vec<f64> = (0..40).map(noise).collect();
         let slow: Vec<f64> = (0..40).map(|at| 1.2 * noise(at + 3)).collect();
         let same: Vec<f64> = (0..40).map(|at| noise(at + 5)).collect();
-        let lead = Fastest::new(&[&slow, &fast]).unwrap();
-        assert!(lead.best == 1 && lead.is_certain() && lead.next.value > 1.15, "{lead:?}");
-        let lead = Fastest::new(&[&same, &fast, &slow]).unwrap();
-        assert!(lead.best != 2 && !lead.is_certain(), "{lead:?}");
+        let fastest = Fastest::new(&[&slow, &fast]).unwrap();
+        assert!(
+            fastest.best == 1 && fastest.is_certain() && fastest.next.value > 1.15,
+            "{fastest:?}"
+        );
+        let fastest = Fastest::new(&[&same, &fast, &slow]).unwrap();
+        assert!(fastest.best != 2 && !fastest.is_certain(), "{fastest:?}");
         assert_eq!(Fastest::new(&[&fast]), None);
         let outcome = |times: &[f64], verdict| Outcome::Measured { times: times.to_vec(), verdict };
         let right = Verdict::Same;

@@ -83,7 +83,7 @@ impl Harness {
         }
         let graph = graphs.remove(0);
         let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
-        let default_loops = driver::lower_naively(&graph, &options.target).map_err(failed)?;
+        let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
         let work = driver::count_work(&graph, &options.target).map_err(failed)?;
         let given: Given = arguments.read(&default_loops, &[&default_loops]).map_err(text_of)?;
         // Three copies: the values, the arguments of calls, the reference output.

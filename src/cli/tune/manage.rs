@@ -211,7 +211,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
     }
     let files = Files::default().program(&program).named_inputs(&args.arguments.input);
     files.output("-o", Some(args.output.as_ref().unwrap_or(&args.old))).check()?;
-    let lower = |graph| driver::lower_naively(graph, &options.target);
+    let lower = |graph| driver::lower_unoptimized(graph, &options.target);
     let plain: Result<Vec<Kernel>, _> = graphs.iter().map(lower).collect();
     let plain = plain.map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let all: Vec<&Kernel> = plain.iter().collect();

@@ -249,7 +249,7 @@ fn measure_until_certain(
         let rounds = measure_interleaved(calls, None, share)?;
         times.iter_mut().zip(rounds.times).for_each(|(all, new)| all.extend(new));
         let lists: Vec<&[f64]> = times.iter().map(|list| &list[..]).collect();
-        let certain = Fastest::new(&lists).is_none_or(|lead| lead.is_certain());
+        let certain = Fastest::new(&lists).is_none_or(|fastest| fastest.is_certain());
         let after_another = 2 * begin.elapsed() - before;
         if certain || after_another.as_secs_f64() > MAX_COMPARISON_FACTOR * seconds {
             break;

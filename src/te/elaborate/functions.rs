@@ -26,7 +26,7 @@ pub enum Builtin {
     /// `all(c, …)`.
     All,
     /// A function of one operand, with the types that it takes.
-    Unary(UnOp, Takes),
+    Unary(UnOp, OperandTypes),
     /// A function of floats, with its number of operands.
     Math(Intrinsic, usize),
     /// `min_value(T)`.
@@ -39,7 +39,7 @@ pub enum Builtin {
 
 /// The types that a function of one operand takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Takes {
+pub enum OperandTypes {
     /// Integers and floats.
     Numbers,
     /// Integers.
@@ -57,14 +57,14 @@ const BUILTINS: [(&str, Builtin); 33] = [
     ("select", Builtin::Select),
     ("any", Builtin::Any),
     ("all", Builtin::All),
-    ("abs", Builtin::Unary(UnOp::Abs, Takes::Numbers)),
-    ("floor", Builtin::Unary(UnOp::Floor, Takes::Floats)),
-    ("ceil", Builtin::Unary(UnOp::Ceil, Takes::Floats)),
-    ("round", Builtin::Unary(UnOp::Round, Takes::Floats)),
-    ("trunc", Builtin::Unary(UnOp::Trunc, Takes::Floats)),
-    ("sqrt", Builtin::Unary(UnOp::Sqrt, Takes::Floats)),
-    ("popcount", Builtin::Unary(UnOp::Popcount, Takes::Integers)),
-    ("is_nan", Builtin::Unary(UnOp::IsNan, Takes::Floats)),
+    ("abs", Builtin::Unary(UnOp::Abs, OperandTypes::Numbers)),
+    ("floor", Builtin::Unary(UnOp::Floor, OperandTypes::Floats)),
+    ("ceil", Builtin::Unary(UnOp::Ceil, OperandTypes::Floats)),
+    ("round", Builtin::Unary(UnOp::Round, OperandTypes::Floats)),
+    ("trunc", Builtin::Unary(UnOp::Trunc, OperandTypes::Floats)),
+    ("sqrt", Builtin::Unary(UnOp::Sqrt, OperandTypes::Floats)),
+    ("popcount", Builtin::Unary(UnOp::Popcount, OperandTypes::Integers)),
+    ("is_nan", Builtin::Unary(UnOp::IsNan, OperandTypes::Floats)),
     ("rsqrt", Builtin::Math(Intrinsic::Rsqrt, 1)),
     ("exp", Builtin::Math(Intrinsic::Exp, 1)),
     ("exp2", Builtin::Math(Intrinsic::Exp2, 1)),
@@ -197,22 +197,22 @@ impl<'a> Elaborator<'a> {
     ) -> bool {
         let takes = match builtin {
             Builtin::Unary(_, takes) => takes,
-            Builtin::Math(Intrinsic::Tf32, _) => Takes::Singles,
-            Builtin::Math(..) => Takes::Floats,
-            _ => Takes::Numbers,
+            Builtin::Math(Intrinsic::Tf32, _) => OperandTypes::Singles,
+            Builtin::Math(..) => OperandTypes::Floats,
+            _ => OperandTypes::Numbers,
         };
         let (fits, wanted) = match takes {
-            Takes::Numbers => (ty.is_int() || ty.is_float(), "numbers"),
-            Takes::Integers => (ty.is_int(), "integers"),
-            Takes::Floats => (ty.is_float(), "floats"),
-            Takes::Singles => (ty == SourceType::Data(DType::Float32), "float32"),
+            OperandTypes::Numbers => (ty.is_int() || ty.is_float(), "numbers"),
+            OperandTypes::Integers => (ty.is_int(), "integers"),
+            OperandTypes::Floats => (ty.is_float(), "floats"),
+            OperandTypes::Singles => (ty == SourceType::Data(DType::Float32), "float32"),
         };
         if fits {
             return true;
         }
         let message = format!("`{}` takes {wanted}, not `{ty}`", name.text);
         let mut diag = Diag::new("E0209", name.span, message);
-        if takes == Takes::Floats && ty.is_int() {
+        if takes == OperandTypes::Floats && ty.is_int() {
             let cast = self.with_cast(operands[0].1, DType::Float32);
             diag = diag.help(format!("write `{}({cast})`", name.text));
         }

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use tec::driver::with_stack;
 
 /// An input that takes longer counts as a hang, and the process is killed.
-const HANGS: Duration = Duration::from_secs(120);
+const HANG_LIMIT: Duration = Duration::from_secs(120);
 
 /// The number of inputs between two progress lines of a long run.
-const PROGRESS: u64 = 50_000;
+const PROGRESS_INTERVAL: u64 = 50_000;
 
 /// The number of findings after which a thread stops.
-const FINDINGS: usize = 5;
+const MAX_FINDINGS: usize = 5;
 
 thread_local! {
     /// Panics of this thread are findings, shown with their input.
@@ -83,10 +83,10 @@ pub fn feed(kind: &dyn Kind, n: u64, seed: u64, time: Option<Duration>) {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let late = time.is_some_and(|time| start.elapsed() > time);
-            if number >= n || late || tally.findings.len() >= FINDINGS {
+            if number >= n || late || tally.findings.len() >= MAX_FINDINGS {
                 return tally;
             }
-            if number > 0 && number.is_multiple_of(PROGRESS) {
+            if number > 0 && number.is_multiple_of(PROGRESS_INTERVAL) {
                 println!("{number} damaged inputs of kind {}", kind.name());
             }
             let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9) ^ number);
@@ -172,7 +172,7 @@ impl Watch {
         let (done, over) = std::sync::mpsc::channel::<()>();
         let path = path.to_path_buf();
         std::thread::spawn(move || {
-            if over.recv_timeout(HANGS) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if over.recv_timeout(HANG_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 println!("hangs: {}", path.display());
                 std::process::abort();
             }

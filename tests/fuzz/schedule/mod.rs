@@ -170,7 +170,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ !number);
     let mut model = Model::new(rng);
     model.read(program);
-    let mut kinds = wishes(number);
+    let mut kinds = wanted_kinds(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
     if kinds.contains(&"alias of the kernel") || model.chance(95) {
@@ -240,7 +240,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
 }
 
 /// The kinds of directives that the schedule of a program should contain.
-pub fn wishes(number: u64) -> Vec<&'static str> {
+pub fn wanted_kinds(number: u64) -> Vec<&'static str> {
     (0..4).map(|turn| deal(number * 4 + turn)).collect()
 }
 
