@@ -27,7 +27,7 @@ fn succeeds(cache: &Path, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// The shortest measurement, without limits.
+/// Returns the shortest measurement, without limits.
 #[track_caller]
 fn quick(args: &[&str]) -> String {
     let [min_time, roofline, bench] = QUICK;
@@ -56,7 +56,7 @@ fn scratch() -> tempfile::TempDir {
 
 #[track_caller]
 fn positive(value: &Value) -> f64 {
-    let number = value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
+    let number = value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"));
     assert!(number > 0.0 && number.is_finite(), "{number}");
     number
 }
@@ -218,7 +218,7 @@ fn every_value_of_a_list_or_range_is_measured() {
     assert!(table.lines().next().is_some_and(|head| head.contains("  n  ")), "{table}");
 }
 
-/// The tags of an SVG, properly nested, and its texts.
+/// Returns the tags of an SVG, properly nested, and its texts.
 fn texts_of(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (Vec::new(), Vec::new());
     for part in svg.split('<').skip(1) {

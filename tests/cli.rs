@@ -33,7 +33,7 @@ fn fails(args: &[&str], status: i32, text: &str) -> String {
     message
 }
 
-/// A directory of this test's own, removed at the end.
+/// Returns a directory of this test's own, removed at the end.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
@@ -627,7 +627,7 @@ fn only_regular_files_of_limited_size_are_read() {
     }
 }
 
-/// The bytes of a `.npy` file of float32.
+/// Returns the bytes of a `.npy` file of float32.
 fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
     let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
     head.push_str(&" ".repeat(117 - head.len()));

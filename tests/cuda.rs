@@ -55,8 +55,8 @@ fn add() -> (Kernel, PtxKernel) {
     (kernel("add", params, Stmt::nothing()), ptx)
 }
 
-/// Two launches with two temporaries, with scalars of several types and a number that the host
-/// computes.
+/// Returns two launches with two temporaries, with scalars of several types and a number that the
+/// host computes.
 fn chain() -> (Kernel, PtxKernel) {
     let (n, k) = (Var::index("n"), Var::index("k"));
     let [a, c] = ["a", "c"].map(|name| tensor(name, DType::Float32, &[Expr::var(&n)]));
@@ -154,7 +154,7 @@ fn gather() -> (Kernel, PtxKernel) {
     (kernel, ptx)
 }
 
-/// The kernels of most tests.
+/// Returns the kernels of most tests.
 fn standard() -> (Vec<Kernel>, PtxModule) {
     let (kernels, launched) = [add(), chain(), gather()].into_iter().unzip();
     let text = text(&[
@@ -494,7 +494,7 @@ schedule plus.blocks for nvptx {
 }
 ";
 
-/// A directory with a program and a GPU that computes it.
+/// Returns a directory with a program and a GPU that computes it.
 fn tuning() -> TempDir {
     let dir = tempfile::tempdir().expect("a directory for the test");
     std::fs::write(dir.path().join("p.te"), TUNED).unwrap();
@@ -517,7 +517,7 @@ fn tune(dir: &TempDir, more: &[&str], set: &[(&str, &str)]) -> (bool, String) {
     (output.status.success(), text.to_string())
 }
 
-/// The records of a search: threads of a block, and the verdict or the failure.
+/// Returns the records of a search: threads of a block, and the verdict or the failure.
 fn records(dir: &TempDir) -> Vec<(u64, String)> {
     let text = std::fs::read_to_string(dir.path().join("p.records.jsonl")).expect("records");
     let record = |line: &str| {

@@ -76,7 +76,7 @@ fn run_on(example: &Example, command: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), message)
 }
 
-/// The code that a page of `docs/errors` explains.
+/// Returns the code that a page of `docs/errors` explains.
 fn error_code(page: &Path) -> Option<String> {
     let folder = page.parent()?.file_name()?;
     (folder == "errors").then(|| page.file_stem().unwrap().to_str().unwrap().to_string())
@@ -129,7 +129,7 @@ fn examples_compile_or_are_refused_as_marked() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The output of `tec lower` for a program, or its error message.
+/// Returns the output of `tec lower` for a program, or its error message.
 fn lower(program: &Example, options: &[&str]) -> String {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let source = scratch.path().join("example.te");
@@ -200,7 +200,7 @@ fn links_and_headings_exist() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
 
-/// The anchors of a document's headings, as the usual viewers make them.
+/// Returns the anchors of a document's headings, as the usual viewers make them.
 fn headings(text: &str) -> Vec<String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     titles

@@ -24,7 +24,7 @@ fn runs_here(options: &Options) -> bool {
     support::runs_here(&options.target, "machine code with dot products")
 }
 
-/// A product of matrices with a packed B, as in the samples; `lines` after the common ones.
+/// Returns a product of matrices with a packed B, as in the samples; `lines` after the common ones.
 fn product(a: &str, b: &str, sum: &str, extents: &str, head: &str, lines: &str) -> String {
     let (terms, name) = match (a, b) {
         ("uint8", _) => (4, "dot4_u8_i8"),
@@ -149,7 +149,7 @@ fn bfloat16_sums_use_the_order_of_the_instruction() {
 /// Rows, columns, terms of the products of bfloat16 here.
 const SHAPE: (usize, usize, usize) = (6, 64, 24);
 
-/// A bfloat16 product with these elements of A and B, after the passes.
+/// Returns a bfloat16 product with these elements of A and B, after the passes.
 fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
     let text = product(
         "bfloat16",
@@ -168,7 +168,7 @@ fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
     judged
 }
 
-/// The results of the default schedule for the arguments.
+/// Returns the results of the default schedule for the arguments.
 fn plain_sums(judged: &Judged, options: &Options) -> Vec<f32> {
     let default_loops =
         driver::lower_unoptimized(&judged.graph, &options.target).expect("it lowers");

@@ -71,7 +71,7 @@ fn failure_text(failure: Failure) -> String {
     }
 }
 
-/// The kernel of a case under its schedule. A name is the schedule's if that has it.
+/// Returns the kernel of a case under its schedule. A name is the schedule's if that has it.
 fn place(case: &Case, options: &mut Options) -> Result<BoundedSchedule, String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let path = path.join("samples").join(format!("{}.te", case.file));
@@ -140,7 +140,7 @@ fn run(kernel: &Kernel, form: &str, order: Order) -> Result<Vec<Vec<u8>>, String
     Ok(args.into_iter().map(bytes).collect())
 }
 
-/// The interpreter runs the schedule before and after every pass.
+/// Runs the schedule in the interpreter before and after every pass.
 fn check(case: &Case) -> Result<(), String> {
     let mut options = Options::new(Target::parse("nvptx-sm_80").expect("a target"));
     options.fallback = Fallback::Default;

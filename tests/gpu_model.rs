@@ -81,7 +81,7 @@ impl Loader for Text {
     }
 }
 
-/// The estimate of a case, and its loops as the back end gets them.
+/// Returns the estimate of a case, and its loops as the back end gets them.
 fn compile(case: &Case, target: &str) -> (Estimate, Kernel, Options) {
     let mut options = Options::new(Target::parse(target).expect("a target"));
     options.kernels = Some(vec![case.kernel.to_string()]);
@@ -121,7 +121,7 @@ fn zeros(kernel: &Kernel) -> Vec<Value> {
     kernel.params.iter().map(zero).collect()
 }
 
-/// The counts of the emulator.
+/// Returns the counts of the emulator.
 fn emulated(kernel: &Kernel, options: &Options) -> WarpCounts {
     let kernels = std::slice::from_ref(kernel);
     let mut trace = Trace::default();

@@ -35,7 +35,7 @@ const UNARY: [(Intrinsic, f64); 13] = [
     (Atan, 2.0),
 ];
 
-/// The expansion of `function` in `dtype`.
+/// Returns the expansion of `function` in `dtype`.
 fn program(function: Intrinsic, dtype: DType) -> Program {
     let arity = if function == Pow { 2 } else { 1 };
     let args: Vec<Var> = (0..arity).map(|i| Var::new(format!("x{i}"), dtype)).collect();
@@ -66,7 +66,7 @@ impl Worst {
     }
 }
 
-/// The largest error of a function of one argument on `bits`.
+/// Returns the largest error of a function of one argument on `bits`.
 fn worst(
     function: Intrinsic,
     dtype: DType,
@@ -407,7 +407,7 @@ fn kernel(function: Intrinsic, dtype: DType, count: i64, vector: bool) -> Kernel
     )
 }
 
-/// The output of [`kernel`] by the interpreter.
+/// Returns the output of [`kernel`] by the interpreter.
 fn interpret(kernel: &Kernel, dtype: DType, args: &[[u64; 2]]) -> Vec<u64> {
     let bytes = dtype.bytes() as usize;
     let mut values: Vec<interp::Value> = (0..kernel.params.len())
@@ -498,7 +498,7 @@ fn shared_nodes_are_expanded_once() {
     assert!(Program::new(&expand_expr(&expr), &[expr_var(&expr)]).len() < 64 * 60);
 }
 
-/// The only free variable of an expression with shared nodes.
+/// Returns the only free variable of an expression with shared nodes.
 fn expr_var(expr: &Expr) -> Var {
     let mut expr = expr.clone();
     loop {

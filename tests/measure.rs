@@ -46,12 +46,12 @@ const CPU_SECONDS: u32 = 4;
 /// That signal: SIGXCPU.
 const CPU_SIGNAL: i32 = 24;
 
-/// A schedule of `faults` with these directives.
+/// Returns a schedule of `faults` with these directives.
 fn faults(directives: &str) -> String {
     format!("schedule faults for {} {{\n    {directives}\n}}\n", native())
 }
 
-/// A correct schedule of `faults`, another one for each factor.
+/// Returns a correct schedule of `faults`, another one for each factor.
 fn correct(factor: usize) -> String {
     faults(&format!("let io, ii = chain.split(i, factor={factor})"))
 }
@@ -87,7 +87,7 @@ impl Place {
         command
     }
 
-    /// The same for processes that the system kills after [`CPU_SECONDS`].
+    /// Returns the same for processes that the system kills after [`CPU_SECONDS`].
     fn limited(&self, line: &[&str]) -> Command {
         let mut command = Command::new("sh");
         let script = format!("ulimit -S -t {CPU_SECONDS} && exec \"$0\" \"$@\"");
@@ -142,12 +142,12 @@ impl Place {
     }
 }
 
-/// A schedule to measure, with a time limit in seconds for its first call.
+/// Returns a schedule to measure, with a time limit in seconds for its first call.
 fn job(text: &str, seconds: u64) -> Value {
     json!({"text": text, "limit": {"secs": seconds, "nanos": 0}})
 }
 
-/// A candidate during whose first call the worker is killed.
+/// Returns a candidate during whose first call the worker is killed.
 fn crashing() -> Value {
     job(&faults(SLOW), 60)
 }
@@ -311,7 +311,8 @@ fn a_slow_kernel_is_compared_with_a_verified_automatic_schedule() {
     assert!(notes.to_string().contains("1000 elements of which"), "{notes}");
 }
 
-/// The reply of a worker to a setup whose reference output is not that of the default schedule.
+/// Returns the reply of a worker to a setup whose reference output is not that of the default
+/// schedule.
 fn judged_by_samples(place: &Place, setup: Value) -> String {
     let mut child = place
         .command(&["tune-worker"])

@@ -53,7 +53,7 @@ fn build(module: &str, kernels: &[Kernel], kind: ModuleKind, target: Target) -> 
     build_module(kernels, &info, kind).expect("the kernels compile")
 }
 
-/// The module of most tests.
+/// Returns the module of most tests.
 fn standard() -> Built {
     Built::new("m", &kernels::all(), ModuleKind::SharedObject, Target::native())
 }
@@ -273,7 +273,7 @@ fn run_pool_test(source: &str, runtime: &str, built: &Built, args: &[&str]) {
     run_c(built, source, &[&["-pthread", "-ldl", "-rdynamic"], args].concat());
 }
 
-/// A directory with the runtime that goes into modules of this machine.
+/// Returns a directory with the runtime that goes into modules of this machine.
 fn with_runtime() -> Built {
     let built = standard();
     let runtime = link::runtime_object(Target::native().arch).expect("the host's runtime");

@@ -60,7 +60,7 @@ impl Generator {
         self.rng.random_range(0..bound)
     }
 
-    /// An index inside every input.
+    /// Returns an index inside every input.
     fn index(&mut self, depth: u32) -> Expr {
         let point = match self.below(5) {
             0 => Expr::index(self.below(LEN)),
@@ -115,14 +115,14 @@ impl Generator {
         }
     }
 
-    /// The condition that an index is in bounds, and the index, which may be outside.
+    /// Returns the condition that an index is in bounds, and the index, which may be outside.
     fn outside(&mut self) -> (Expr, Expr) {
         let at = Expr::add(self.index(1), Expr::index(self.below(30) - 15));
         let low = Expr::le(Expr::index(0), at.clone());
         (Expr::and(low, Expr::lt(at.clone(), Expr::index(LEN))), at)
     }
 
-    /// A condition whose second part reads out of bounds unless its first part guards it.
+    /// Returns a condition whose second part reads out of bounds unless its first part guards it.
     fn guarded_cond(&mut self) -> Expr {
         let (inside, at) = self.outside();
         let byte = Expr::load(&self.bytes, vec![at]);
@@ -183,7 +183,7 @@ impl Generator {
         }
     }
 
-    /// The statement at one point, which writes only its own element.
+    /// Returns the statement at one point, which writes only its own element.
     fn work(&mut self, own: &[Expr], depth: u32) -> Stmt {
         if depth == 0 {
             return self.store(own);
@@ -223,7 +223,7 @@ impl Generator {
         }
     }
 
-    /// A small buffer that is filled and read.
+    /// Returns a small buffer that is filled and read.
     fn temporary(&mut self, own: &[Expr], depth: u32) -> Stmt {
         let extent = Expr::index(self.below(4) + 1);
         let local = Buffer::new("T", DType::Float32, vec![extent.clone()], Scope::Local);
@@ -262,7 +262,7 @@ impl Generator {
         Stmt::store(&self.out, own.to_vec(), value)
     }
 
-    /// The loops of an axis, its value and the conditions of its tail.
+    /// Returns the loops of an axis, its value and the conditions of its tail.
     fn split(&mut self, name: &str, extent: Expr) -> (Vec<Loop>, Expr, Vec<Expr>) {
         let (mut loops, mut conds) = (Vec::new(), Vec::new());
         let mut outer = extent.clone();
@@ -387,7 +387,7 @@ fn arguments(seed: u64, rows: i64) -> Vec<Value> {
     ]
 }
 
-/// The outputs, with every NaN the same.
+/// Returns the outputs, with every NaN the same.
 fn results(kernel: &Kernel, seed: u64, rows: i64) -> Result<(Vec<u32>, Vec<u8>), String> {
     let mut args = arguments(seed, rows);
     interp::run(kernel, &mut args).map_err(|trap| format!("{trap:?}"))?;

@@ -32,7 +32,7 @@ kernel k(m: var, n: var, l = 10, T: dtype = float32) {
 }
 ";
 
-/// The kernel alone, and followed by the kernels of its packed inputs.
+/// Returns the kernel alone, and followed by the kernels of its packed inputs.
 fn compile(
     text: String,
     options: &Options,
@@ -177,7 +177,7 @@ fn draw(random: &mut Random) -> String {
     text
 }
 
-/// The values of a kernel's parameters: those that `known` names, and outputs to be filled.
+/// Returns the values of a kernel's parameters: those that `known` names, and outputs to be filled.
 fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
     let find = |name: &str| known.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let runtime: Vec<(Var, u64)> = kernel
@@ -262,7 +262,7 @@ fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> Lo
 fn bytes(value: &Value) -> &[u8] {
     match value {
         Value::Tensor(tensor) => &tensor.data,
-        other => panic!("{other:?} is no tensor"),
+        other => panic!("{other:?} is not a tensor"),
     }
 }
 

@@ -50,7 +50,7 @@ struct Sample {
     schedule: String,
 }
 
-/// Every schedule for GPUs that the samples have.
+/// Returns every schedule for GPUs that the samples have.
 fn samples() -> Vec<Sample> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in ["samples", "tests/ptx"] {
@@ -192,7 +192,7 @@ fn the_emulator_agrees_and_finds_no_defects() {
 
 // ---- ptxas ----
 
-/// The registers and bytes of spills that `ptxas -v` reports for each entry.
+/// Returns the registers and bytes of spills that `ptxas -v` reports for each entry.
 fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<(u32, u32), String> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let directory = tempfile::tempdir().expect("a directory");
@@ -265,7 +265,7 @@ fn tiles_at_the_border_spill_few_registers() {
     });
 }
 
-/// The notes of the back end about a kernel.
+/// Returns the notes of the back end about a kernel.
 fn notes(compiled: &Compiled) -> Vec<String> {
     let kernel = std::slice::from_ref(&compiled.kernel);
     compile_ptx(kernel, &compiled.target).expect("PTX").notes
@@ -392,7 +392,7 @@ unsafe extern "C" fn emulate_launch(
     0
 }
 
-/// A module of a compiled sample, loaded.
+/// Returns a module of a compiled sample, loaded.
 fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModule {
     let work =
         tec::ir::cost::Work { flops: tec::ir::Expr::index(0), bytes: tec::ir::Expr::index(0) };
@@ -570,8 +570,8 @@ fn virtual_threads_have_fewer_bank_conflicts() {
     });
 }
 
-/// The instructions of the loop with the most of `opcode`: all of them, and those. A loop is what
-/// is between a label and a branch back to it.
+/// Returns the instructions of the loop with the most of `opcode`: all of them, and those. A loop
+/// is what is between a label and a branch back to it.
 fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
     let lines: Vec<&str> = listing.lines().map(str::trim).collect();
     let is_instruction = |line: &&&str| line.starts_with("/*") && line.ends_with(';');

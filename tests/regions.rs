@@ -192,7 +192,7 @@ impl Draw<'_> {
         self.random.below(bound) as i64
     }
 
-    /// The values of a stage of the extents `from` that reads `stage`, of the extents `of`.
+    /// Returns the values of a stage of the extents `from` that reads `stage`, of the extents `of`.
     fn term(&mut self, stage: usize, of: &[i64], from: &[i64], reduced: bool) -> Term {
         let mut test = None;
         let mut inside = Vec::new();
@@ -224,8 +224,8 @@ impl Draw<'_> {
         }
     }
 
-    /// The condition of a read in one dimension, its index, and the index where the condition does
-    /// not hold, which is inside in any case.
+    /// Returns the condition of a read in one dimension, its index, and the index where the
+    /// condition does not hold, which is inside in any case.
     fn index(
         &mut self,
         axis: usize,
@@ -426,15 +426,16 @@ impl Program {
         text + "}\n"
     }
 
-    /// The run-time integers.
+    /// Returns the run-time integers.
     fn vars(&self) -> Vec<(String, i64)> {
         let names = EXTENTS[2 - self.factors.len()..].iter().map(|name| name.to_string());
         let vars = names.zip(self.shapes[0].iter().copied());
         vars.filter(|_| self.symbolic).collect()
     }
 
-    /// The number of elements of the smallest boxes around what the iterations of each attached
-    /// stage's loop read, summed over the iterations. All elements of a box count as computed.
+    /// Returns the number of elements of the smallest boxes around what the iterations of each
+    /// attached stage's loop read, summed over the iterations. All elements of a box count as
+    /// computed.
     fn used(&self) -> Vec<usize> {
         let rank = self.factors.len();
         let output = self.terms.len();
@@ -486,7 +487,7 @@ impl Program {
     }
 }
 
-/// The kernel with one more output: the number of stores into `S0`, `S1` and so on.
+/// Returns the kernel with one more output: the number of stores into `S0`, `S1` and so on.
 fn with_counters(kernel: &Kernel, stages: usize) -> Kernel {
     let counters =
         Buffer::new("counters", DType::Int64, vec![Expr::index(stages as i64)], Scope::Global);
@@ -512,7 +513,7 @@ fn count_stores(stmt: Stmt, counters: &Buffer, stages: usize) -> Stmt {
     Stmt::Block(vec![Stmt::store(counters, at, more), stmt])
 }
 
-/// The number of elements that each attached stage computes.
+/// Returns the number of elements that each attached stage computes.
 fn computed(judged: &judge::Judged, options: &Options, stages: usize) -> Vec<usize> {
     let built =
         driver::lower(&judged.placed, options, Some(PassId::BuildLoops), &mut Trace::default());

@@ -150,7 +150,7 @@ fn load(case: &Case) -> Program {
     loaded.map_err(|(_, failure)| failure).expect("a sample that parses")
 }
 
-/// The options of a case with a schedule.
+/// Returns the options of a case with a schedule.
 fn options_of(case: &Case, schedule: &str, options: &Options) -> Options {
     let defines = pairs(case, "-D").into_iter();
     Options {
@@ -338,7 +338,7 @@ fn code_with_half_as_wide_vectors_agrees_with_the_interpreter() {
     verify_all_on("x86-avx2");
 }
 
-/// The output of `tec` with these arguments.
+/// Returns the output of `tec` with these arguments.
 fn printed(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts");
     let error = String::from_utf8(output.stderr).expect("UTF-8");

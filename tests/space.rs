@@ -126,7 +126,7 @@ fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
     (program, graphs.into_iter().next().expect("a kernel"))
 }
 
-/// A candidate with random decisions.
+/// Returns a candidate with random decisions.
 fn draw(space: &impl Space, random: &mut Random) -> Candidate {
     space.replay(&mut |choice| random.below(choice.options.len() as u64) as usize)
 }
@@ -465,7 +465,7 @@ const SIMILAR_SCHEDULES: &[SimilarSchedule] = &[
     },
 ];
 
-/// An extent with one name for all loops.
+/// Returns an extent with one name for all loops.
 fn nameless(extent: &str) -> String {
     const KEPT: [&str; 6] = ["n", "m", "floordiv", "floormod", "min", "max"];
     let (mut text, mut word) = (String::new(), String::new());
@@ -482,7 +482,8 @@ fn nameless(extent: &str) -> String {
     text
 }
 
-/// The loops of a program, outermost first, without their names: those that run once left out.
+/// Returns the loops of a program, outermost first, without their names: those that run once left
+/// out.
 fn nest(text: &str) -> Vec<String> {
     let mut loops = Vec::new();
     for line in text.lines() {
@@ -555,7 +556,8 @@ fn the_space_contains_schedules_like_those_of_the_samples() {
     });
 }
 
-/// The questions about a sample, some answered as given and the others by default, and the text.
+/// Returns the questions about a sample, some answered as given and the others by default, and the
+/// text.
 fn asked(sample: &Sample, answers: &[(&str, &str)]) -> (Vec<String>, String) {
     let options = options(sample, "x86-avx512", sample.usual);
     let (_, graph) = elaborate(&text(sample), &options);

@@ -113,7 +113,7 @@ fn run(kernel: &Kernel) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The loops of a schedule, after checking that every pass keeps the results of the default
+/// Returns the loops of a schedule, after checking that every pass keeps the results of the default
 /// schedule.
 fn same(text: &str, lines: &[&str]) -> String {
     let plain = build_plain_loops(&graph_of(text), &Target::native()).unwrap();

@@ -13,8 +13,8 @@ const INTRINSICS: [(&str, &str, &str, u32, u32); 5] = [
     ("mma_m16n8k32_u8", "uint8", "int32", 32, 4),
 ];
 
-/// A product of matrices, `wx` times `wy` warps a block, `rows` times `columns` products a warp.
-/// `a` and `b` say whether the factors are transposed.
+/// Returns a product of matrices, `wx` times `wy` warps a block, `rows` times `columns` products a
+/// warp. `a` and `b` say whether the factors are transposed.
 fn program(
     (name, factor, sum, terms, copied): (&str, &str, &str, u32, u32),
     (a, b): (bool, bool),

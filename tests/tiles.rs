@@ -19,7 +19,7 @@ const TYPES: [&str; 13] = [
 /// The expressions of an element that is read by columns.
 const VALUES: [&str; 4] = ["a[j, i]", "c[j, i]", "f(a[j, i], c[j, i])", "f(a[j, i], a[j, i + 1])"];
 
-/// A kernel of one type with a schedule of tiles.
+/// Returns a kernel of one type with a schedule of tiles.
 fn draw(random: &mut Random, dtype: &str, lanes: u64) -> String {
     let (n, m) = (1 + random.below(70), 1 + random.below(70));
     let extents = match random.below(2) {

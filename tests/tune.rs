@@ -62,7 +62,7 @@ impl Place {
         (String::from_utf8(output.stdout).expect("UTF-8"), errors)
     }
 
-    /// The schedules of all records, in order.
+    /// Returns the schedules of all records, in order.
     fn tried(&self, name: &str) -> Vec<Value> {
         let text = self.read(name);
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

@@ -28,7 +28,7 @@ impl Extent {
     }
 
     /// Parses the expression, with variables from `var_of`. Returns `None` if `var_of` does not
-    /// know a name or the text is no integer expression.
+    /// know a name or the text is not an integer expression.
     pub fn to_expr(&self, var_of: &dyn Fn(&str) -> Option<Var>) -> Option<Expr> {
         match self {
             Extent::Number(value) => Some(Expr::index(*value)),

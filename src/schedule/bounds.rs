@@ -504,7 +504,8 @@ pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     }
 }
 
-/// Whether the iterations of a loop are no lanes, threads or copies of its body.
+/// Whether the iterations of a loop run in order: they are not lanes, threads or copies of its
+/// body.
 pub(super) fn runs_one_by_one(stage: &Stage, leaf: AxisId) -> bool {
     matches!(stage.axis(leaf).annotation, None | Some((Annotation::Parallel, _)))
 }

@@ -131,7 +131,7 @@ impl Layout {
         values
     }
 
-    /// Returns the condition that a place holds an element, and is no padding; `None` if it always
+    /// Returns the condition that a place holds an element and is not padding; `None` if it always
     /// holds. `indices` is [`Layout::elements`] of the place.
     pub(super) fn inside(&self, places: &[Expr], indices: &[Expr]) -> Option<Expr> {
         let mut facts = self.facts.clone();

@@ -327,7 +327,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     }))
 }
 
-/// Why the order changes the result of a commutative reducer of floats.
+/// Says why the order changes the result of a commutative reducer of floats.
 fn order_note(reduction: &Reduction) -> String {
     match reduction.combiner.name.as_str() {
         name @ ("max" | "min") => {

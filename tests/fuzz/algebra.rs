@@ -58,7 +58,7 @@ impl Writer {
         names.iter().map(axis).collect()
     }
 
-    /// An element of a new input, over some of the axes.
+    /// Returns an element of a new input, over some of the axes.
     fn factor(&mut self, axes: &Axes) -> String {
         let name = format!("F{}", self.count);
         self.count += 1;
@@ -83,7 +83,7 @@ impl Writer {
         if narrow { format!("({element} as int32)") } else { element }
     }
 
-    /// A product in a random tree.
+    /// Returns a product in a random tree.
     fn product(&mut self, axes: &Axes) -> String {
         let mut parts: Vec<String> =
             (0..self.rng.random_range(1..5)).map(|_| self.factor(axes)).collect();

@@ -58,7 +58,7 @@ pub fn are_needed(n: u64, seed: u64) {
     );
 }
 
-/// The kernel without its barrier of this number; none if there is none.
+/// Returns the kernel without its barrier of this number; none if there is none.
 fn without(kernel: &Kernel, number: usize) -> Option<Kernel> {
     fn drop_one(stmt: Stmt, left: &mut Option<usize>) -> Stmt {
         match (stmt, *left) {

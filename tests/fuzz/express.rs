@@ -14,7 +14,7 @@ pub struct Place {
 }
 
 impl Generator {
-    /// A random expression of at most `depth` levels.
+    /// Returns a random expression of at most `depth` levels.
     pub fn expr(&mut self, ty: DType, depth: u32, place: &Place) -> Node {
         if depth == 0 || self.chance(12) {
             return self.leaf(ty, place);
@@ -47,7 +47,7 @@ impl Generator {
         Some(Node::new(ty, format!("{name}({places})"), kids))
     }
 
-    /// An operator with random operands, of which at most one is a constant without a type.
+    /// Returns an operator with random operands, of which at most one is a constant without a type.
     pub fn apply(&mut self, op: &Op, depth: u32, place: &Place) -> Node {
         self.tags.insert(op.tag());
         let count = op.operands.len();
@@ -78,7 +78,7 @@ impl Generator {
         self.int(0, count as i64 - 1) as usize
     }
 
-    /// A constant that takes its type from its context.
+    /// Returns a constant that takes its type from its context.
     fn raw(&mut self, ty: DType) -> Node {
         if ty.is_float() {
             if !self.scope.reals.is_empty() && self.scope.locals.is_none() && self.chance(30) {
@@ -123,7 +123,7 @@ impl Generator {
         Node::leaf(ty, text)
     }
 
-    /// A constant of a type.
+    /// Returns a constant of a type.
     fn constant(&mut self, ty: DType) -> Node {
         let name = match self.scope.dtypes.iter().find(|(_, of)| *of == ty) {
             Some((name, _)) if self.scope.locals.is_none() => name.clone(),
@@ -251,7 +251,7 @@ impl Generator {
         Node::leaf(ty, name)
     }
 
-    /// An element of a tensor of a type.
+    /// Returns an element of a tensor of a type.
     pub fn load(&mut self, ty: DType, place: &Place) -> Node {
         let fitting: Vec<usize> = (0..self.scope.tensors.len())
             .filter(|&at| self.scope.tensors[at].dtype == ty && self.is_readable(at, place))
@@ -283,7 +283,7 @@ impl Generator {
         self.scope.tensors[at].shape.iter().all(fits)
     }
 
-    /// A new input that can be read here.
+    /// Returns a new input that can be read here.
     fn input(&mut self, ty: DType, place: &Place) -> usize {
         self.tags.insert(format!("input {ty}"));
         let rank = self.pick(&[0, 1, 1, 2, 2, 2, 3, 3, 4]);
@@ -396,7 +396,7 @@ impl Generator {
         }
     }
 
-    /// An index that may be outside, and the condition under which it is not.
+    /// Returns an index that may be outside, and the condition under which it is not.
     fn guarded(&mut self, ext: &Ext, place: &Place, conds: &mut Vec<String>) -> Node {
         let axis = self.pick(&place.axes).name;
         let by = self.int(0, 3);
@@ -415,8 +415,8 @@ impl Generator {
         Node::leaf(DType::Index, index)
     }
 
-    /// An index of an extent that is not 0, or is that of an axis. Inside nested indices only
-    /// simple ones are drawn, so that generation terminates.
+    /// Returns an index of an extent that is not 0, or is that of an axis. Inside nested indices
+    /// only simple ones are drawn, so that generation terminates.
     fn index(&mut self, ext: &Ext, place: &Place) -> Node {
         self.nesting += 1;
         let index = self.index_at(ext, place);
@@ -468,7 +468,7 @@ impl Generator {
         }
     }
 
-    /// A polynomial of many terms: the product of two sums of all names.
+    /// Returns a polynomial of many terms: the product of two sums of all names.
     fn product_of_sums(&mut self, place: &Place) -> String {
         let axes = place.axes.iter().map(|axis| axis.name.clone());
         let names: Vec<String> = axes.chain(self.scope.vars.iter().cloned()).collect();
@@ -557,7 +557,7 @@ impl Generator {
         leaf(format!("{} // {by}", a.name))
     }
 
-    /// An index that depends on data.
+    /// Returns an index that depends on data.
     fn index_of_data(&mut self, ext: &Ext, place: &Place) -> Node {
         let types = [DType::Int32, DType::Int64, DType::Uint8, DType::Int8, DType::Uint64];
         let ty = self.pick(&types);
@@ -596,8 +596,8 @@ impl Generator {
         }
     }
 
-    /// The most common indices: an axis that is at most as long, a shift that a check may refuse,
-    /// 0.
+    /// Returns the most common indices: an axis that is at most as long, a shift that a check may
+    /// refuse, 0.
     fn contained(&mut self, ext: &Ext, place: &Place) -> Node {
         let shorter: Vec<Axis> = place
             .axes

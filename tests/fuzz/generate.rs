@@ -25,17 +25,17 @@ pub struct Ext {
 }
 
 impl Ext {
-    /// A literal.
+    /// Returns a literal.
     pub fn literal(value: i64) -> Ext {
         Ext { text: value.to_string(), constant: true, value, window: None, product: None }
     }
 
-    /// An expression.
+    /// Returns an expression.
     pub fn plain(text: impl Into<String>, constant: bool, value: i64) -> Ext {
         Ext { text: text.into(), constant, value, window: None, product: None }
     }
 
-    /// The extent as an expression; literals can be shrunk.
+    /// Returns the extent as an expression; literals can be shrunk.
     pub fn node(&self) -> Node {
         Node::leaf(DType::Index, self.text.clone())
     }
@@ -143,7 +143,7 @@ impl Generator {
         self.rng.random_range(low..=high)
     }
 
-    /// One of a list.
+    /// Returns one of a list.
     pub fn pick<T: Clone>(&mut self, list: &[T]) -> T {
         list[self.rng.random_range(0..list.len())].clone()
     }
@@ -153,13 +153,13 @@ impl Generator {
         self.tags.insert(format!("feature {name}"));
     }
 
-    /// An unused name.
+    /// Returns an unused name.
     pub fn fresh(&mut self, prefix: &str) -> String {
         self.scope.names += 1;
         format!("{prefix}{}", self.scope.names)
     }
 
-    /// The name of an item: of this program only, since several share a module.
+    /// Returns the name of an item: of this program only, since several share a module.
     fn item_name(&mut self, what: &str) -> String {
         let fresh = self.fresh(what);
         format!("{}_{fresh}", self.name)
@@ -228,7 +228,7 @@ impl Generator {
         }
     }
 
-    /// The operators that this program must use.
+    /// Returns the operators that this program must use.
     fn wanted_operators(&mut self, number: u64) -> Vec<Op> {
         let (casts, others): (Vec<Op>, Vec<Op>) =
             self.ops.iter().cloned().partition(|op| op.name == "as");

@@ -34,7 +34,7 @@ mod unchecked;
 
 use support::{data, judge, rewrite};
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
     let value = std::env::var(name).ok();
     value.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

@@ -46,8 +46,8 @@ pub fn pipeline(seed: u64, number: u64, name: &str) -> Program {
     Pipeline::new(seed, number, name).program(number)
 }
 
-/// A program whose tensors have extents `v` and `w`, the first 0 and the second larger than any
-/// memory: an empty computation must take no time.
+/// Returns a program whose tensors have extents `v` and `w`, the first 0 and the second larger than
+/// any memory: an empty computation must take no time.
 pub fn empty_pipeline(seed: u64, number: u64, name: &str) -> Program {
     let mut pipeline = Pipeline::new(seed, number, name);
     pipeline.empty = true;
@@ -218,7 +218,7 @@ impl Pipeline {
         tensor
     }
 
-    /// A tensor of this type and shape: an earlier one or a new input.
+    /// Returns a tensor of this type and shape: an earlier one or a new input.
     fn companion(&mut self, dtype: DType, shape: &[Ext]) -> Tensor {
         let same = |tensor: &&Tensor| {
             tensor.dtype == dtype
@@ -338,7 +338,7 @@ impl Pipeline {
         self.stage(axes, &[], "$", vec![value], &[dtype], (true, true));
     }
 
-    /// An expression of one value.
+    /// Returns an expression of one value.
     fn unary(&mut self, value: Node) -> Node {
         let ty = value.ty.expect("an expression");
         let forms: &[&str] = match ty {
@@ -479,7 +479,7 @@ impl Pipeline {
     }
 }
 
-/// The tensors of `names` that a statement reads.
+/// Returns the tensors of `names` that a statement reads.
 pub fn reads<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let body = text.split_once('=').map_or("", |(_, body)| body);

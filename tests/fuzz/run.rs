@@ -94,7 +94,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// A program of a run.
+    /// Returns a program of a run.
     pub fn program(self, seed: u64, number: u64) -> Program {
         let name = format!("p{number}");
         match self {
@@ -166,7 +166,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The case for the judge.
+    /// Returns the case for the judge.
     pub fn case(&self) -> Case {
         Case {
             text: self.program.text(),
@@ -176,7 +176,7 @@ impl Setup {
         }
     }
 
-    /// The options with this program's `-D`.
+    /// Returns the options with this program's `-D`.
     pub fn options(&self) -> Options {
         let defines = self.program.defines.iter();
         let kernel = Some(self.program.name.clone());
@@ -190,7 +190,7 @@ impl Setup {
         Options { defines: defines.collect(), schedule, ..self.options.clone() }
     }
 
-    /// The golden test of a finding.
+    /// Returns the golden test of a finding.
     pub fn golden(&self) -> String {
         let options = &self.options;
         let mut text = String::from("#! test run\n");
@@ -213,8 +213,8 @@ impl Setup {
     }
 }
 
-/// The options of a batch: the targets that run here, or GPUs, both modes of `--fp-contract`, and
-/// every level of `--opt`, in turn.
+/// Returns the options of a batch: the targets that run here, or GPUs, both modes of
+/// `--fp-contract`, and every level of `--opt`, in turn.
 fn options(batch: u64, source: Source) -> Options {
     let targets: Vec<Target> = match source {
         Source::Threads | Source::SpaceThreads => Target::gpus(),
@@ -468,7 +468,7 @@ impl Report {
         );
     }
 
-    /// The shares of refused programs with wrong and with correct results.
+    /// Returns the shares of refused programs with wrong and with correct results.
     fn shown(&self) -> (u64, u64) {
         let counts = || self.unchecked.values();
         (counts().map(Unchecked::shown).sum(), counts().map(|counts| counts.right).sum())

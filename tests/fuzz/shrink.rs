@@ -10,7 +10,7 @@ use tec::ir::DType;
 /// The time for one finding.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// The smallest program found with the same finding, and its details.
+/// Returns the smallest program found with the same finding, and its details.
 pub fn shrink(setup: &Setup, what: &str, details: &str) -> (Setup, String) {
     let best = Setup { program: setup.program.clone(), options: setup.options.clone() };
     let mut shrinker = Shrinker {
@@ -23,7 +23,7 @@ pub fn shrink(setup: &Setup, what: &str, details: &str) -> (Setup, String) {
     (shrinker.best, shrinker.text)
 }
 
-/// The class of a finding, which shrinking must keep.
+/// Returns the class of a finding, which shrinking must keep.
 fn class(what: &str) -> String {
     what.split(':').next().unwrap_or_default().to_string()
 }
@@ -162,7 +162,7 @@ fn params(program: &mut Program) -> &mut Vec<Node> {
     &mut program.params
 }
 
-/// All pieces that may become smaller.
+/// Returns all pieces that may become smaller.
 fn pieces(program: &mut Program) -> Vec<&mut Node> {
     let lines = program.schedules.iter_mut().flat_map(|schedule| &mut schedule.body);
     let lines = lines.map(|line| &mut line.node);
@@ -184,7 +184,7 @@ fn nth(program: &mut Program, mut at: usize) -> &mut Node {
     found.expect("a place below the total")
 }
 
-/// The replacements of a piece, simplest first.
+/// Returns the replacements of a piece, simplest first.
 fn candidates(node: &Node) -> Vec<Node> {
     let Some(ty) = node.ty else { return Vec::new() };
     let mut simple = Vec::new();

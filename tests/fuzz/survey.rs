@@ -5,7 +5,7 @@ use crate::pipeline::reads;
 use crate::tree::{Node, StageInfo};
 use std::collections::HashMap;
 
-/// The stages that `body` declares; `tensors` and `exts` are those of the generator.
+/// Returns the stages that `body` declares; `tensors` and `exts` are those of the generator.
 pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo> {
     let ext = |node: &Node| {
         let known = exts.iter().find(|ext| ext.text == node.form).cloned();
@@ -114,7 +114,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
     stages
 }
 
-/// The names in `axis=k` or `axis=[k, l]`.
+/// Returns the names in `axis=k` or `axis=[k, l]`.
 fn reduced(body: &str) -> Vec<String> {
     let Some((_, rest)) = body.rsplit_once("axis=") else { return Vec::new() };
     let list = match rest.strip_prefix('[') {

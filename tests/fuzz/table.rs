@@ -33,7 +33,7 @@ fn is_number(ty: DType) -> bool {
     ty != DType::Bool
 }
 
-/// All operators, functions and casts for all types, `index` included.
+/// Returns all operators, functions and casts for all types, `index` included.
 pub fn all_ops() -> Vec<Op> {
     let mut ops = Vec::new();
     let mut add = |name: &'static str, form: String, operands: Vec<DType>, result: DType| {
@@ -135,7 +135,7 @@ impl Reducer {
         }
     }
 
-    /// The text of component `at` of a term, such that the term is in the reducer's domain.
+    /// Returns the text of component `at` of a term, such that the term is in the reducer's domain.
     pub fn in_domain(&self, at: usize, component: Node) -> Node {
         match self.within.get(at) {
             None | Some(&"$") => component,
@@ -144,7 +144,7 @@ impl Reducer {
     }
 }
 
-/// All reducers for all types that they take.
+/// Returns all reducers for all types that they take.
 pub fn all_reducers() -> Vec<Reducer> {
     let mut all = Vec::new();
     let mut add = |name, types: Vec<DType>, item| {
@@ -312,7 +312,7 @@ impl Table {
         }
     }
 
-    /// All entries that must be drawn.
+    /// Returns all entries that must be drawn.
     fn required() -> BTreeSet<String> {
         let ops = all_ops().into_iter().map(|op| op.tag());
         let reducers = all_reducers().into_iter().map(|reducer| reducer.tag());
@@ -325,12 +325,12 @@ impl Table {
         ops.chain(reducers).chain(features).chain(inputs).chain(modes).chain(opts).collect()
     }
 
-    /// The entries that were never drawn.
+    /// Returns the entries that were never drawn.
     pub fn missing(&self) -> Vec<String> {
         Table::required().into_iter().filter(|tag| !self.counts.contains_key(tag)).collect()
     }
 
-    /// The table: a line per operator, function, reducer and feature, a column per type.
+    /// Returns the table: a line per operator, function, reducer and feature, a column per type.
     pub fn print(&self) -> String {
         let mut rows: BTreeMap<(u8, String), BTreeMap<String, u64>> = BTreeMap::new();
         for (tag, count) in &self.counts {

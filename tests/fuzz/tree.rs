@@ -16,22 +16,22 @@ pub struct Node {
 }
 
 impl Node {
-    /// An expression.
+    /// Returns an expression.
     pub fn new(ty: DType, form: impl Into<String>, kids: Vec<Node>) -> Node {
         Node { ty: Some(ty), form: form.into(), kids }
     }
 
-    /// An expression without parts.
+    /// Returns an expression without parts.
     pub fn leaf(ty: DType, form: impl Into<String>) -> Node {
         Node::new(ty, form, Vec::new())
     }
 
-    /// A statement, an item or a parameter.
+    /// Returns a statement, an item or a parameter.
     pub fn stmt(form: impl Into<String>, kids: Vec<Node>) -> Node {
         Node { ty: None, form: form.into(), kids }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         self.write(&mut text);
@@ -55,7 +55,7 @@ impl Node {
         1 + self.kids.iter().map(Node::size).sum::<usize>()
     }
 
-    /// The piece at a position in preorder; `at` counts down.
+    /// Returns the piece at a position in preorder; `at` counts down.
     pub fn nth(&mut self, at: &mut usize) -> Option<&mut Node> {
         if *at == 0 {
             return Some(self);
@@ -153,7 +153,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The file.
+    /// Returns the file.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for item in &self.items {

@@ -5,7 +5,7 @@ use super::passes::{after, check_barriers_are_needed, check_passes, count_barrie
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::{Expr, Kernel, Scope, Stmt};
 
-/// The text after `insert_barriers`, without its first and last line.
+/// Returns the text after `insert_barriers`, without its first and last line.
 fn barriers(kernel: &Kernel) -> String {
     let kernel =
         after(&after(&after(kernel, "flatten_storage"), "hoist_threads"), "insert_barriers");

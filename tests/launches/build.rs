@@ -71,7 +71,7 @@ pub fn serial(var: &Var, extent: i64, body: Stmt) -> Stmt {
     for_kind(var, extent, ForKind::Serial, body)
 }
 
-/// A loop over the thread index that the variable is named after.
+/// Returns a loop over the thread index that the variable is named after.
 pub fn threads(var: &Var, extent: i64, body: Stmt) -> Stmt {
     for_kind(
         var,
@@ -113,8 +113,8 @@ fn arguments(kernel: &Kernel, n: i64) -> Vec<Value> {
     kernel.params.iter().map(tensor).collect()
 }
 
-/// The outputs for some values of the run-time integers, equal in several orders of threads; or the
-/// interpreter's error.
+/// Returns the outputs for some values of the run-time integers, equal in several orders of
+/// threads; or the interpreter's error.
 pub fn outputs(kernel: &Kernel) -> Result<Vec<Vec<f32>>, String> {
     let mut all = Vec::new();
     let symbolic = kernel.params.iter().any(|param| matches!(param, Param::Runtime { .. }));
@@ -151,7 +151,7 @@ pub fn verified(kernel: &Kernel) -> Vec<Vec<f32>> {
     outputs(kernel).unwrap_or_else(|error| panic!("{error}\n{}", text()))
 }
 
-/// The interpreter's error.
+/// Returns the interpreter's error.
 pub fn trapped(kernel: &Kernel) -> String {
     match outputs(kernel) {
         Err(text) => text,

@@ -13,7 +13,7 @@ pub fn gpu() -> Target {
     Target::parse("nvptx-sm_80").expect("a target")
 }
 
-/// The kernel after the pass of this name.
+/// Returns the kernel after the pass of this name.
 pub fn after(kernel: &Kernel, name: &str) -> Kernel {
     let pass = PASSES.iter().find(|pass| pass.name == name).expect("a pass");
     (pass.run)(kernel.clone(), &gpu()).expect("nothing is refused")
@@ -47,7 +47,7 @@ pub fn check_passes_against(kernel: &Kernel, opt: u8, expected: &[Vec<f32>]) -> 
     kernel
 }
 
-/// The number of barriers in the text of a kernel.
+/// Returns the number of barriers in the text of a kernel.
 pub fn count_barriers(kernel: &Kernel) -> usize {
     let mut count = 0;
     let mut see = |stmt: &Stmt| count += usize::from(matches!(stmt, Stmt::Barrier));
@@ -55,7 +55,7 @@ pub fn count_barriers(kernel: &Kernel) -> usize {
     count
 }
 
-/// The kernel without its barrier of this number.
+/// Returns the kernel without its barrier of this number.
 fn without_barrier(kernel: &Kernel, number: usize) -> Kernel {
     fn drop_one(stmt: Stmt, left: &mut isize) -> Stmt {
         match stmt {

@@ -63,12 +63,12 @@ impl Generator {
         self.rng.random_range(0..bound)
     }
 
-    /// The number of the thread in its block.
+    /// Returns the number of the thread in its block.
     fn thread(&self) -> Expr {
         add(mul(get(&self.ty), self.threads[0]), get(&self.tx))
     }
 
-    /// A sum of some of these values, modulo a number.
+    /// Returns a sum of some of these values, modulo a number.
     fn mixed(&mut self, parts: &[Expr], bound: i64) -> Expr {
         let mut sum = int(self.below(bound));
         for part in parts {
@@ -84,7 +84,7 @@ impl Generator {
         self.virtuals.as_ref().map(|(var, _)| get(var))
     }
 
-    /// The kind of an inner loop, mostly serial.
+    /// Returns the kind of an inner loop, mostly serial.
     fn kind(&mut self, extent: i64) -> ForKind {
         match self.below(6) {
             0 => ForKind::Unrolled,
@@ -110,7 +110,7 @@ impl Generator {
         buffer.shape.iter().map(|extent| extent.as_int().expect("constant") as i64).product()
     }
 
-    /// A shared stage, which may read `from`.
+    /// Returns a shared stage, which may read `from`.
     fn shared(&mut self, name: &str, from: &[Buffer], in_loop: bool) -> Shared {
         let rows = 1 + self.below(3);
         let (row, double) = (1 + self.below(9), in_loop && from.is_empty() && self.below(3) == 0);
@@ -162,7 +162,7 @@ impl Generator {
         Shared { fill: produce(name, body), buffer }
     }
 
-    /// The first thread computes everything.
+    /// Returns statements that compute everything on the first thread.
     fn fill_alone(&mut self, buffer: &Buffer, length: i64, in_loop: bool) -> Stmt {
         let f = Var::index("f");
         let value = self.element(get(&f), &[], in_loop);
@@ -172,7 +172,7 @@ impl Generator {
         produce(&buffer.name, when(first, body))
     }
 
-    /// The value of an element of a shared stage.
+    /// Returns the value of an element of a shared stage.
     fn element(&mut self, element: Expr, from: &[Buffer], in_loop: bool) -> Expr {
         let mut parts = vec![element, get(&self.block)];
         if in_loop {

@@ -9,7 +9,7 @@ use tec::ir::Kernel;
 use tec::lower::build_loops::build_loops;
 use tec::target::Target;
 
-/// The loops of the default schedule of a kernel, and those of its schedule.
+/// Returns the loops of the default schedule of a kernel, and those of its schedule.
 fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Kernel) {
     let target = Target::parse("nvptx-sm_80").expect("a target");
     let mut options = Options::new(target.clone());

@@ -69,7 +69,7 @@ impl Program {
         registers
     }
 
-    /// The results for a batch of arguments.
+    /// Returns the results for a batch of arguments.
     pub fn run<'r>(&self, args: &[&Lanes], registers: &'r mut [Lanes]) -> &'r Lanes {
         for (i, op) in self.ops.iter().enumerate() {
             let (before, rest) = registers.split_at_mut(i);
@@ -174,7 +174,7 @@ fn int_bits(ty: DType, value: i128) -> u64 {
     if ty.bytes() == 8 { bits } else { bits & ((1 << ty.bits()) - 1) }
 }
 
-/// The bits of a constant.
+/// Returns the bits of a constant.
 pub fn float_bits(ty: DType, value: f64) -> u64 {
     if ty == DType::Float32 { (value as f32).to_bits() as u64 } else { value.to_bits() }
 }

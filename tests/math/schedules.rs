@@ -26,7 +26,7 @@ fn functions() -> impl Iterator<Item = (Intrinsic, DType)> {
     all.flat_map(|function| DTYPES.map(|dtype| (function, dtype)))
 }
 
-/// A kernel for each function and type, each with a schedule for each number of lanes.
+/// Returns a kernel for each function and type, each with a schedule for each number of lanes.
 fn source() -> String {
     let kernel = |(function, dtype): (Intrinsic, DType)| {
         let name = function.name();
@@ -51,7 +51,7 @@ fn shown<T>(result: Result<T, Failure>) -> T {
     result.unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
-/// The kernels of [`source`] under a schedule, after all passes.
+/// Returns the kernels of [`source`] under a schedule, after all passes.
 fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     let mut trace = Trace::default();
     let loaded = driver::load("math.te", &Memory("math.te", &source()), &mut trace);
@@ -79,7 +79,7 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     (lowered.map(shown).collect(), info)
 }
 
-/// The kernels of [`source`] under a schedule, and their module.
+/// Returns the kernels of [`source`] under a schedule, and their module.
 fn compile(schedule: &str, target: &Target) -> (Vec<Kernel>, LoadedModule) {
     let (kernels, info) = lower(schedule, target);
     let kind = ModuleKind::SharedObject;
@@ -119,7 +119,7 @@ fn arguments(dtype: DType) -> Vec<[u64; 2]> {
     all
 }
 
-/// The results of a kernel of the module.
+/// Returns the results of a kernel of the module.
 fn call(kernel: &Kernel, module: &LoadedModule, dtype: DType, args: &[[u64; 2]]) -> Vec<u64> {
     let bytes = dtype.bytes() as usize;
     let column = |i: usize| {

@@ -5,7 +5,7 @@ use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stm
 use tec::module::{BuildInfo, KernelInfo};
 use tec::target::Target;
 
-/// The kernels of the module `m` of most tests.
+/// Returns the kernels of the module `m` of most tests.
 pub fn all() -> Vec<Kernel> {
     let mut kernels = vec![add(), add_n(), window(), rows(), fixed(), single(), both(), scalars()];
     kernels.extend([temporary(), no_tensors(), empty(), verbose(), outer()]);
@@ -67,7 +67,7 @@ pub fn add() -> Kernel {
     add_of(100)
 }
 
-/// The same of another size.
+/// Returns the same of another size.
 pub fn add_of(n: i64) -> Kernel {
     let [a, b, c] = ["a", "b", "c"].map(|name| tensor(name, DType::Float32, &[Expr::index(n)]));
     let body = sum(&a, &b, &c, Expr::index(n));
@@ -120,7 +120,7 @@ fn window() -> Kernel {
     }
 }
 
-/// A copy of n × m elements.
+/// Returns a copy of n × m elements.
 fn rows() -> Kernel {
     let (n, m) = (Var::index("n"), Var::index("m"));
     let shape = [Expr::var(&n), Expr::var(&m)];
@@ -135,7 +135,7 @@ fn rows() -> Kernel {
     kernel("rows", params, body)
 }
 
-/// A copy of 3 × 1 × 4 elements.
+/// Returns a copy of 3 × 1 × 4 elements.
 fn fixed() -> Kernel {
     let shape = [3, 1, 4].map(Expr::index);
     let (a, c) = (tensor("a", DType::Float64, &shape), tensor("c", DType::Float64, &shape));
@@ -143,14 +143,14 @@ fn fixed() -> Kernel {
     kernel("fixed", vec![input(&a), output(&c)], body)
 }
 
-/// A copy of one element of rank 0.
+/// Returns a copy of one element of rank 0.
 fn single() -> Kernel {
     let (a, c) = (tensor("a", DType::Float32, &[]), tensor("c", DType::Float32, &[]));
     let body = Stmt::store(&c, vec![Expr::index(0)], load(&a, Expr::index(0)));
     kernel("single", vec![input(&a), output(&c)], body)
 }
 
-/// Two outputs, both `a`.
+/// Returns two outputs, both `a`.
 fn both() -> Kernel {
     let [a, c, d] = ["a", "c", "d"].map(|n| tensor(n, DType::Float32, &[Expr::index(8)]));
     let body = for_each(Expr::index(8), |i| {
@@ -160,7 +160,7 @@ fn both() -> Kernel {
     kernel("both", vec![input(&a), output(&c), output(&d)], body)
 }
 
-/// A scalar of every type, each stored into an output of its own; and a run-time integer.
+/// Returns a scalar of every type, each stored into an output of its own; and a run-time integer.
 fn scalars() -> Kernel {
     let one = [Expr::index(1)];
     let zero = || vec![Expr::index(0)];
@@ -241,7 +241,7 @@ fn parallel(extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
     Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
 }
 
-/// A kernel with an integer only.
+/// Returns a kernel with an integer only.
 fn no_tensors() -> Kernel {
     kernel(
         "no_tensors",
@@ -250,14 +250,14 @@ fn no_tensors() -> Kernel {
     )
 }
 
-/// A tensor that has no elements.
+/// Returns a tensor that has no elements.
 fn empty() -> Kernel {
     let shape = [Expr::index(4), Expr::index(0)];
     let (a, c) = (tensor("a", DType::Float32, &shape), tensor("c", DType::Float32, &shape));
     kernel("empty", vec![input(&a), output(&c)], Stmt::nothing())
 }
 
-/// A copy of 5 elements of any type.
+/// Returns a copy of 5 elements of any type.
 fn copy(dtype: DType) -> Kernel {
     let [a, c] = ["a", "c"].map(|n| tensor(n, dtype, &[Expr::index(5)]));
     let body = for_each(Expr::index(5), |i| Stmt::store(&c, vec![i.clone()], load(&a, i)));

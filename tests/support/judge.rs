@@ -60,7 +60,7 @@ impl Loader for Memory<'_> {
     }
 }
 
-/// The program of a text, parsed.
+/// Returns the program of a text, parsed.
 pub fn load(text: &str) -> Result<Program, Failure> {
     let loaded = driver::load("fuzz.te", &Memory(text), &mut Trace::default());
     loaded.map_err(|(_, failure)| failure)
@@ -98,7 +98,7 @@ pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
     interpret_damaged(case, options, &mut |_| {})
 }
 
-/// The same with a scheduled kernel that `damage` may change first, to plant a bug.
+/// Does the same with a scheduled kernel that `damage` may change first, to plant a bug.
 pub fn interpret_damaged(
     case: &Case,
     options: &Options,
@@ -256,7 +256,7 @@ pub fn compare(
     }
 }
 
-/// The first element that differs; any NaN equals any NaN.
+/// Returns the first element that differs; any NaN equals any NaN.
 fn difference(expected: &Tensor, actual: &Tensor) -> Option<String> {
     let size = expected.dtype.bytes() as usize;
     let pairs = expected.data.chunks_exact(size).zip(actual.data.chunks_exact(size));
@@ -300,7 +300,7 @@ fn float_value(dtype: DType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// An element as text, and whether it is NaN.
+/// Returns an element as text, and whether it is NaN.
 fn show(dtype: DType, bytes: &[u8]) -> (String, bool) {
     let mut bits = [0; 8];
     bits[..bytes.len()].copy_from_slice(bytes);
@@ -333,7 +333,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
     })
 }
 
-/// The vectorized nests of a kernel, and which of them the SIMD back end compiles.
+/// Returns the vectorized nests of a kernel, and which of them the SIMD back end compiles.
 pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict> {
     let wide = options.target.simd().is_some() && options.opt > 0;
     if !wide {

@@ -28,7 +28,7 @@ impl Random {
         self.below(2) == 0
     }
 
-    /// One of a list.
+    /// Returns one of a list.
     pub fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.below(of.len() as u64) as usize]
     }

@@ -4,7 +4,7 @@
 use tec::ir::visit::{map_stmts, rewrite_exprs, substitute};
 use tec::ir::{Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
 
-/// The kernel with its parallel loops and lanes backwards; none if it has neither.
+/// Returns the kernel with its parallel loops and lanes backwards; none if it has neither.
 pub fn backwards(kernel: &Kernel) -> Option<Kernel> {
     let mut found = false;
     let body = reverse(kernel.body.clone(), &mut found);
@@ -27,8 +27,8 @@ fn reverse(stmt: Stmt, found: &mut bool) -> Stmt {
     }
 }
 
-/// The kernel with a last output that becomes 1 where two iterations of a parallel loop (with
-/// `lanes`, of a vectorized one too) write one element; none if it has no such loop.
+/// Returns the kernel with a last output that becomes 1 where two iterations of a parallel loop
+/// (with `lanes`, of a vectorized one too) write one element; none if it has no such loop.
 pub fn with_owners(kernel: &Kernel, lanes: bool) -> Option<Kernel> {
     let race = Buffer::new("race", DType::Int32, Vec::new(), Scope::Global);
     let mut found = false;

@@ -55,7 +55,7 @@ impl Modules {
     }
 }
 
-/// The place of the manifest in a module.
+/// Returns the place of the manifest in a module.
 fn manifest_range(bytes: &[u8]) -> std::ops::Range<usize> {
     let find = |from: usize, what: &[u8]| {
         let at = bytes[from..].windows(what.len()).position(|window| window == what);
@@ -155,7 +155,7 @@ impl Kind for Records {
         "jsonl"
     }
 
-    /// A schedule is compiled.
+    /// Returns the time limit: a schedule is compiled.
     fn limit(&self) -> std::time::Duration {
         std::time::Duration::from_secs(10)
     }

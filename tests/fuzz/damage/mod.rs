@@ -51,17 +51,17 @@ pub trait Kind: Sync {
     /// Its name in messages and files.
     fn name(&self) -> &'static str;
 
-    /// The time limit of one input.
+    /// Returns the time limit of one input.
     fn limit(&self) -> Duration {
         Duration::from_secs(2)
     }
 
-    /// The extension of its files.
+    /// Returns the extension of its files.
     fn ending(&self, _number: u64) -> &'static str {
         "bin"
     }
 
-    /// An input.
+    /// Returns an input.
     fn make(&self, rng: &mut ChaCha8Rng, number: u64) -> Vec<u8>;
 
     /// Feeds an input, which is also in the file `path`, to its reader. Returns whether it was

@@ -23,8 +23,8 @@ const BYTES: usize = 1 << 14;
 pub struct Texts(Vec<(String, Manifest)>);
 
 impl Texts {
-    /// The PTX of samples: guards, shared memory, barriers, copies of both kinds, tensor cores,
-    /// vectors, math functions.
+    /// Returns the PTX of samples: guards, shared memory, barriers, copies of both kinds, tensor
+    /// cores, vectors, math functions.
     pub fn new() -> Texts {
         let bases = [
             ("vector_add_var.te", &["--target", "nvptx-sm_75"][..], "damaged-add.ptx"),

@@ -54,7 +54,8 @@ impl Kind for Sources {
         "source"
     }
 
-    /// A program of a page, with extents of any size and every schedule that it has.
+    /// Returns the time limit of a program of a page, with extents of any size and every schedule
+    /// that it has.
     fn limit(&self) -> Duration {
         Duration::from_secs(10)
     }

@@ -7,7 +7,7 @@ use crate::tree::Node;
 use tec::ir::DType;
 
 impl Pipeline {
-    /// A reducer for elements of a type.
+    /// Returns a reducer for elements of a type.
     pub(super) fn reducer(&mut self, ty: DType) -> Reducer {
         let fits = |reducer: &&Reducer| {
             let last = *reducer.types.last().expect("a component");

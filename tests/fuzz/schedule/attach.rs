@@ -3,7 +3,7 @@
 use super::{Mark, Model, Place};
 
 impl Model {
-    /// The stages that read a stage, also through inlined ones.
+    /// Returns the stages that read a stage, also through inlined ones.
     pub(super) fn readers(&self, name: &str) -> Vec<usize> {
         let mut readers = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
@@ -17,7 +17,7 @@ impl Model {
         readers
     }
 
-    /// The loop that a stage attached to `at` is computed in.
+    /// Returns the loop that a stage attached to `at` is computed in.
     pub(super) fn depth(&self, stage: usize, at: usize) -> Option<usize> {
         let loops = &self.stages[stage].loops;
         let lanes = loops[..=at].iter().position(|l| l.mark == Some(Mark::Vectorize));

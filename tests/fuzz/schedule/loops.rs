@@ -4,7 +4,7 @@ use super::{Loop, Mark, Model, Place, Stage};
 use crate::tree::Node;
 
 impl Model {
-    /// A loop of a stage, by its place, that may be split or fused.
+    /// Returns a loop of a stage, by its place, that may be split or fused.
     pub(super) fn splittable(&mut self, stage: usize) -> Option<usize> {
         let wild = self.breaks();
         let free = |l: &Loop| wild || (l.mark.is_none() && !l.used);

@@ -239,7 +239,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     program.schedules.push(main);
 }
 
-/// The kinds of directives that the schedule of a program should contain.
+/// Returns the kinds of directives that the schedule of a program should contain.
 pub fn wanted_kinds(number: u64) -> Vec<&'static str> {
     (0..4).map(|turn| deal(number * 4 + turn)).collect()
 }
@@ -353,7 +353,7 @@ impl Model {
         }
     }
 
-    /// A number as text: a literal or a name.
+    /// Returns a number as text: a literal or a name.
     fn number(&mut self, value: i64) -> Node {
         let named: Vec<String> = self
             .numbers
@@ -476,7 +476,7 @@ impl Model {
         self.lines.len() > count
     }
 
-    /// A stage that has loops.
+    /// Returns a stage that has loops.
     fn stage(&mut self) -> usize {
         let with_loops: Vec<usize> =
             (0..self.stages.len()).filter(|at| self.stages[*at].place != Place::Inline).collect();
@@ -487,7 +487,7 @@ impl Model {
         self.pick(&list.expect("there are stages"))
     }
 
-    /// The statement `$` under a condition that holds; the other branch is `otherwise`.
+    /// Returns the statement `$` under a condition that holds; the other branch is `otherwise`.
     fn branches(&mut self, otherwise: &str) -> String {
         let (name, value) = match self.numbers.first() {
             Some((name, value)) => (name.clone(), *value),

@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// The indices bound around the place of a stage.
+    /// Returns the indices bound around the place of a stage.
     fn indices_around(&self, at: usize) -> Vec<&'static str> {
         let (mut indices, mut child) = (Vec::new(), at);
         for _ in 0..self.stages.len() {
@@ -159,7 +159,7 @@ impl Model {
         }
     }
 
-    /// A data loop without any directive yet.
+    /// Returns a data loop without any directive yet.
     fn free_data_loop(&mut self, at: usize) -> Option<usize> {
         let free = |l: &Loop| !l.reduce && l.mark.is_none() && !l.used && !l.overlaps;
         let loops = &self.stages[at].loops;
@@ -189,7 +189,7 @@ impl Model {
         }
     }
 
-    /// A part of a data loop with that extent; the outer one with a chance in percent.
+    /// Returns a part of a data loop with that extent; the outer one with a chance in percent.
     fn split_for(&mut self, at: usize, count: i64, outer: u32) -> Option<usize> {
         let place = self.free_data_loop(at)?;
         let old = self.stages[at].loops[place].clone();
