@@ -314,7 +314,7 @@ fn kernels_that_cannot_be_tuned_are_refused() {
     let cases: &[(&[&str], i32, &str)] = &[
         (&["tune", "p.so"], 2, "takes a `.te` file, not p.so"),
         (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
-        (&["tune", "p.te", "--plot", "c.png"], 2, "the picture is an SVG"),
+        (&["tune", "p.te", "--plot", "c.png"], 2, "the plot is an SVG"),
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
         (&["tune", "p.te", "--schedule", "auto"], 1, "the file has no schedule `auto`"),
         (&["tune", "p.te", "--schedule", "knobs", "-D", "product.knobs.rows=2"], 1, "E0217"),

@@ -123,8 +123,8 @@ fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -
     refused
 }
 
-/// Returns a note for each kernel that ignores `--schedule`, because it has no schedule of this name
-/// for the target.
+/// Returns a note for each kernel that ignores `--schedule`, because it has no schedule of this
+/// name for the target.
 pub fn note_ignored_selector<'a>(
     program: &Program,
     kernels: impl Iterator<Item = &'a str>,

@@ -4,8 +4,8 @@
 
 Builds the samples and the programs of this folder for each target, calls them from a C program made
 from the manifest, through the raw and the checked entry, and compares the outputs with those of the
-default schedule on `x86-avx2`, also for the schedules of the samples. NaNs are replaced by one value
-first. A target without its cross compiler or qemu is skipped with a message.
+default schedule on `x86-avx2`, also for the schedules of the samples. NaNs are replaced by one
+value first. A target without its cross compiler or qemu is skipped with a message.
 """
 import concurrent.futures
 import json

@@ -81,7 +81,7 @@ pub fn put_best(
     if texts.is_empty() {
         let text = format!("{} has no record of these kernels for {target}", path.display());
         let diag = Diag::global("E0605", text);
-        let note = "a record matches a kernel that computes the same: sizes, types and arithmetic must be equal";
+        let note = "a record matches a kernel with the same sizes, types and arithmetic";
         return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
     }
     Ok((edit::put(source, &texts)?, notes))

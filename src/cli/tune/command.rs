@@ -439,7 +439,7 @@ fn spaces(
         if let (false, Some((_, name))) = (is_template, template) {
             let kernel = &graph.name;
             eprintln!(
-                "note: {kernel}: searching the space of the rules: the kernel has no schedule `{name}`"
+                "note: {kernel}: the rules are searched, because it has no schedule `{name}`"
             );
         }
     }

@@ -46,7 +46,8 @@ impl Runner {
         let (command, notes) = (command.to_string(), Vec::new());
         let runner = Runner { setup, owner, command, best: None, notes };
         let first = runner.run(&[], None).map_err(|why| {
-            let help = "`--runner 'sh {}'` measures on this machine; docs/TUNING.md says what a runner must do";
+            let help =
+                "`--runner 'sh {}'` measures here; docs/TUNING.md says what a runner must do";
             Box::new(Diag::global("E0603", why).help(help))
         })?;
         // The first candidates repeat its notes.

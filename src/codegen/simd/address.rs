@@ -284,9 +284,9 @@ impl Selector<'_> {
         &self.scopes[scope].strides[place]
     }
 
-    /// Whether an access in the loop over `var` can be addressed by the pointer of the access `base`.
-    /// Emits the stride between the two, which must be invariant in the loop, unless it is in a
-    /// register.
+    /// Whether an access in the loop over `var` can be addressed by the pointer of the access
+    /// `base`. Emits the stride between the two, which must be invariant in the loop, unless it is
+    /// in a register.
     pub(super) fn share_pointer(
         &mut self,
         buffer: &Buffer,

@@ -19,8 +19,8 @@ use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The input that `--prepack [KERNEL.]INPUT` names; without a kernel, the inputs of this name of all
-/// kernels.
+/// The input that `--prepack [KERNEL.]INPUT` names; without a kernel, the inputs of this name of
+/// all kernels.
 pub type InputSelector = (Option<String>, String);
 
 /// Adds, after each kernel that has a selected input, the kernels that pack its inputs and the one

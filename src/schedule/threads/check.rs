@@ -124,8 +124,8 @@ fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -
                 return Err(Box::new(
                     Diag::new("E0387", place, text)
                         .note(
-                            "a thread can read only its own local memory, so it would miss the elements \
-                             of other threads",
+                            "a thread can read only its own local memory, so it would miss the \
+                             elements of other threads",
                         )
                         .help(format!(
                             "leave `{axis}` unbound, or store it for all: \

@@ -2,7 +2,7 @@
 
 use super::Elaborator;
 use super::casts::{Operand, cast};
-use super::expressions::{Env, is_axis};
+use super::expressions::{Env, count, is_axis};
 use super::frame::Frame;
 use super::functions::Builtin;
 use super::items::Function;
@@ -283,12 +283,9 @@ impl<'a> Elaborator<'a> {
             return None;
         }
         if types.len() != wanted {
-            let message = match types.len() {
-                1 => format!("`{name}` gives {wanted} results, but the stage has one name"),
-                names => {
-                    format!("`{name}` gives {wanted} results, but the stage has {names} names")
-                }
-            };
+            let results = count(wanted, "result");
+            let names = count(types.len(), "name");
+            let message = format!("`{name}` gives {results}, but the stage has {names}");
             let diag = Diag::new("E0227", stage.names[0].0.span, message);
             self.error(match wanted {
                 1 => diag,
@@ -319,8 +316,8 @@ impl<'a> Elaborator<'a> {
     ) -> Option<Vec<Expr>> {
         let parts = Self::components(init);
         if parts.len() != dtypes.len() {
-            let (wanted, found) = (dtypes.len(), parts.len());
-            let message = format!("`init=` gives {found} values, but the reduction has {wanted}");
+            let (wanted, found) = (dtypes.len(), count(parts.len(), "value"));
+            let message = format!("`init=` gives {found}, but the reduction has {wanted}");
             self.error(Diag::new("E0227", init.span, message));
             return None;
         }
