@@ -1,5 +1,5 @@
-//! `tec bench` from outside: what the table, the JSON and the picture hold, and what is refused. No
-//! test looks at how fast anything is.
+//! `tec bench` as a user runs it: the contents of the table, the JSON and the plot, and what is
+//! refused. No test depends on times.
 
 use serde_json::Value;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::{Command, Output};
 
 const MATMUL: &str = "samples/matmul.te";
 
-/// What every quick measurement has.
+/// The options of every quick measurement.
 const QUICK: [&str; 3] = ["--min-time=0.01", "--roofline=off", "bench"];
 
-/// Runs it with a cache directory of the test's own.
+/// Runs `tec bench` with a cache directory of the test's own.
 fn tec(cache: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
     command.env("XDG_CACHE_HOME", cache).args(args).output().expect("tec starts")
@@ -27,7 +27,7 @@ fn succeeds(cache: &Path, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A measurement without limits, as short as can be.
+/// Returns the shortest measurement, without limits.
 #[track_caller]
 fn quick(args: &[&str]) -> String {
     let [min_time, roofline, bench] = QUICK;
@@ -56,7 +56,7 @@ fn scratch() -> tempfile::TempDir {
 
 #[track_caller]
 fn positive(value: &Value) -> f64 {
-    let number = value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
+    let number = value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"));
     assert!(number > 0.0 && number.is_finite(), "{number}");
     number
 }
@@ -119,9 +119,10 @@ fn every_schedule_has_its_label() {
     assert_eq!(labels(&[]), ["unnamed"]);
 }
 
-/// A kernel is rated by the peak of what it multiplies, whatever its results are.
+/// A kernel is compared with the peak of the type that it multiplies, whatever the type of its
+/// results.
 #[test]
-fn the_peak_is_that_of_the_numbers() {
+fn the_peak_matches_the_element_type() {
     let dir = scratch();
     let file = dir.path().join("k.te");
     let text = "kernel product(n = 64) {\n    input A: int8[n, n]\n    input B: uint8[n, n]\n    \
@@ -144,7 +145,7 @@ fn the_peak_is_that_of_the_numbers() {
 
 /// One default for every command: that of a module.
 #[test]
-fn without_threads_there_are_as_many_as_a_module_has() {
+fn the_default_number_of_threads_is_that_of_a_module() {
     let dir = scratch();
     let threads = |line: &[&str], named: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
@@ -201,7 +202,7 @@ fn a_kernel_without_the_schedules_is_measured_once() {
 }
 
 #[test]
-fn lists_and_ranges_are_points() {
+fn every_value_of_a_list_or_range_is_measured() {
     let points = |args: &[&str]| -> Vec<String> {
         let all = json(&quick(&[args, &["--json"]].concat()));
         let rows = all["results"].as_array().expect("rows").iter();
@@ -217,7 +218,7 @@ fn lists_and_ranges_are_points() {
     assert!(table.lines().next().is_some_and(|head| head.contains("  n  ")), "{table}");
 }
 
-/// The tags of an SVG, each closed in its turn, and its texts.
+/// Returns the tags of an SVG, properly nested, and its texts.
 fn texts_of(svg: &str) -> Vec<String> {
     let (mut open, mut texts) = (Vec::new(), Vec::new());
     for part in svg.split('<').skip(1) {
@@ -237,7 +238,7 @@ fn texts_of(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_picture_has_a_curve_for_each_schedule() {
+fn a_plot_has_a_curve_for_each_schedule() {
     let dir = scratch();
     let path = dir.path().join("curve.svg");
     let out = format!("--plot={}", path.display());
@@ -264,7 +265,7 @@ fn a_picture_has_a_curve_for_each_schedule() {
 }
 
 #[test]
-fn pictures_that_cannot_be_are_refused_before_anything_runs() {
+fn impossible_plots_are_refused_before_anything_runs() {
     let dir = scratch();
     let path = dir.path().join("curve.svg").to_str().expect("UTF-8").to_string();
     fails(&[MATMUL, "--plot", &path], 2, "-D n=64..2048*2");
@@ -275,10 +276,10 @@ fn pictures_that_cannot_be_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn sweeps_that_cannot_be_are_refused() {
+fn malformed_sweeps_are_refused() {
     fails(&[MATMUL, "-D", "n=8,,16"], 2, "between the commas");
     fails(&[MATMUL, "-D", "n=8..16"], 2, "64..512+64");
-    fails(&[MATMUL, "-D", "n=8..4*2"], 2, "8 is beyond 4");
+    fails(&[MATMUL, "-D", "n=8..4*2"], 2, "8 is greater than 4");
     fails(&[MATMUL, "-D", "n=8,8"], 2, "twice");
     fails(&[MATMUL, "-D", "n=1..100000+1"], 2, "1000");
     fails(&[MATMUL, "-D", "n=8,16", "-D", "m=8,16"], 2, "`n` and `m`");
@@ -292,9 +293,9 @@ fn sweeps_that_cannot_be_are_refused() {
     assert!(text(&output.stderr).contains("--schedule takes one schedule here"));
 }
 
-/// The limits are measured once; a damaged file is as good as none, and is replaced.
+/// The limits are measured once; a damaged file is measured again and replaced.
 #[test]
-fn limits_are_kept_and_measured_beside_the_kernel() {
+fn limits_are_cached_and_measured_interleaved() {
     let dir = scratch();
     let args = ["bench", MATMUL, "-D", "n=32", "--min-time=0.01", "--threads=1", "--json"];
     let first = json(&succeeds(dir.path(), &args));

@@ -1,4 +1,4 @@
-//! The command line from outside: exit statuses, messages, files that appear or do not.
+//! The command line as a user sees it: exit statuses, messages, and which files are written.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -33,7 +33,7 @@ fn fails(args: &[&str], status: i32, text: &str) -> String {
     message
 }
 
-/// A directory of this test's own, removed at the end.
+/// Returns a directory of this test's own, removed at the end.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
@@ -56,7 +56,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_wrong_command_line_is_status_2() {
+fn a_wrong_command_line_exits_with_status_2() {
     fails(&[], 2, "Usage");
     fails(&["frobnicate"], 2, "unrecognized subcommand");
     fails(&["build", MATMUL, "-D", "n"], 2, "has no value");
@@ -65,7 +65,7 @@ fn a_wrong_command_line_is_status_2() {
 }
 
 #[test]
-fn wrong_names_are_status_1_with_a_code() {
+fn wrong_names_exit_with_status_1_and_a_code() {
     fails(&["check", "no-such-file.te"], 1, "no-such-file.te");
     fails(&["check", MATMUL, "--target", "x86-avx51"], 1, "E0401");
     fails(&["check", MATMUL, "--target", "nvptx-sm_81"], 1, "E0401");
@@ -82,7 +82,7 @@ fn wrong_names_are_status_1_with_a_code() {
     fails(&["build", MATMUL, "--target", "x86-64", "-o", "m.ptx"], 1, "E0528");
 }
 
-/// What is wrong in a schedule that is not used is found all the same.
+/// Errors in schedules that are not used are reported too.
 #[test]
 fn schedules_that_are_not_used_are_checked() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -107,7 +107,7 @@ fn schedules_that_are_not_used_are_checked() {
         fails(&["lower", &file, "--target", "x86-64"], 1, code);
         fails(&["check", &file, "--target", "x86-64"], 1, code);
     }
-    // What an axis is called depends on the kernel's values: that is for `check`.
+    // Names of axes depend on the kernel's parameters, so `check` reports them.
     write("schedule scale for nvptx { C.bind(x, blockIdx.x) }");
     succeeds(&["lower", &file, "--target", "x86-64"]);
     fails(&["check", &file, "--target", "x86-64"], 1, "E0307");
@@ -129,14 +129,14 @@ fn kernels_for_gpus_are_emulated() {
     assert_eq!(lines[2], "no findings");
     assert!(lines[3].starts_with("blocks 25, thread instructions "), "{text}");
     assert!(lines[4].starts_with("global memory: "), "{text}");
-    // A thread takes a row: neighbours are far apart.
+    // Each thread reads a row, so accesses of neighbouring threads are not coalesced.
     let sectors = |text: &str| -> u64 {
         let line = text.lines().find(|line| line.starts_with("global memory")).expect("a line");
         line.split(' ').nth(2).and_then(|number| number.parse().ok()).expect("a number")
     };
     assert!(sectors(&run("batch_norm.bound")) > 2 * sectors(&text));
 
-    // Terms in another order than the source's: the judge adds in that order.
+    // The terms are in another order than in the source; the interpreter uses the same order.
     let args = ["run", "samples/conv.te", "--emulate", "--verify", "--schedule", "vthread"];
     let text = succeeds(&[&args[..], &gpu[..2]].concat());
     assert!(text.contains("Y: bit-identical to the interpreter, terms in the schedule's order\n"));
@@ -158,7 +158,7 @@ fn schedules_are_chosen_set_and_shown() {
     let message = fails(&[&args[..], &["-D", "matmul.block.tz=64"]].concat(), 1, "block.tz");
     assert!(message.contains("did you mean `block.tx`?"), "{message}");
 
-    // What the compiler makes is a schedule of the language, and the same every time.
+    // The automatic schedule is valid text of the language, and the same in every run.
     let args = ["lower", MATMUL, "--schedule", "auto", "--schedule-tree"];
     let text = succeeds(&args);
     assert!(text.starts_with("schedule matmul for ") && text.contains("\n# C: output"), "{text}");
@@ -183,9 +183,9 @@ fn schedules_are_chosen_set_and_shown() {
     assert!(stderr(&output).contains("note: kernel `two` has no schedule `fast`"));
 }
 
-/// Where a directive takes an input, inputs are among what may have been meant.
+/// If a directive accepts inputs, suggestions include inputs.
 #[test]
-fn names_that_may_have_been_meant_are_told() {
+fn similar_names_are_suggested() {
     let dir = scratch();
     let kernel = "kernel scale(n = 8) {\n    input image: float32[n]\n    \
                   input factor: float32\n    output result[i: n] = image[i] * factor\n}\n";
@@ -206,7 +206,7 @@ fn names_that_may_have_been_meant_are_told() {
 /// A prefetch is an instruction in a vectorized nest of a wide target; elsewhere a note says that
 /// it is dropped.
 #[test]
-fn dropped_prefetches_are_told() {
+fn dropped_prefetches_are_noted() {
     let dir = scratch();
     let text = "kernel one(n = 64) {\n    input A: float32[n, n]\n    \
                 output C[i: n, j: n] = A[i, j] * 2.0\n}\n\
@@ -238,7 +238,7 @@ fn dropped_prefetches_are_told() {
 
 /// Likewise for nontemporal stores.
 #[test]
-fn ordinary_stores_are_told() {
+fn ordinary_stores_in_place_of_nontemporal_ones_are_noted() {
     let dir = scratch();
     let text = "kernel one(n = 64) {\n    input A: float32[n, n]\n    \
                 output C[i: n, j: n] = A[i, j] * 2.0\n}\n\
@@ -296,7 +296,7 @@ fn extents_that_overflow_are_refused() {
                 output B[i: n, j: m, l: k] = A[i, j, l]\n}\n";
     let file = write(dir.path(), "g.te", copy);
     let empty = ["--var", "n=1000000000000", "--var", "m=1000000000000", "--var", "k=0"];
-    // The entry of the module decides about an empty tensor.
+    // The entry of the module accepts or refuses empty tensors.
     fails(&[&["run", &file[..]][..], &empty].concat(), 1, "error[E0525]: 64-bit overflow");
 }
 
@@ -333,7 +333,7 @@ fn wide_nests_are_explained() {
 }
 
 #[test]
-fn check_is_silent_when_all_is_well() {
+fn check_prints_nothing_without_errors() {
     let samples = std::fs::read_dir("samples").expect("samples/");
     let mut args = vec!["check".to_string()];
     for entry in samples {
@@ -347,7 +347,7 @@ fn check_is_silent_when_all_is_well() {
 }
 
 #[test]
-fn check_goes_on_after_a_wrong_file() {
+fn check_continues_after_a_wrong_file() {
     let dir = scratch();
     let one = write(dir.path(), "one.te", "kernel k(n = 4) { output C[i: n] = A[i] }\n");
     let two = write(dir.path(), "two.te", "kernel k(n = 4) { output C[i: n] = B[i] }\n");
@@ -356,7 +356,7 @@ fn check_goes_on_after_a_wrong_file() {
 }
 
 #[test]
-fn many_errors_are_counted_not_shown() {
+fn only_the_first_of_many_errors_are_shown() {
     let dir = scratch();
     let line = |i| format!("output C{i}[i: n] = B{i}[i]\n");
     let lines: String = (0..300).map(line).collect();
@@ -366,14 +366,14 @@ fn many_errors_are_counted_not_shown() {
 }
 
 #[test]
-fn not_utf8_is_refused_with_its_place() {
+fn invalid_utf8_is_refused_with_its_offset() {
     let dir = scratch();
     let file = write(dir.path(), "latin1.te", b"# caf\xe9\nkernel k() { }\n");
     fails(&["check", &file], 1, "UTF-8");
 }
 
 #[test]
-fn kernels_that_cannot_be_built_say_why() {
+fn kernels_that_cannot_be_built_are_reported_with_the_reason() {
     let dir = scratch();
     let text = "kernel scale(n) { input A: float32[n] output C[i: n] = A[i] * 2.0 }\n";
     let file = write(dir.path(), "scale.te", text);
@@ -393,7 +393,7 @@ fn kernels_that_cannot_be_built_say_why() {
 }
 
 #[test]
-fn dumps_and_times() {
+fn dump_and_time_print_to_stderr() {
     let output = tec(&["lower", MATMUL, "--dump", "all", "--time"]);
     let message = stderr(&output);
     assert!(output.status.success(), "{message}");
@@ -403,7 +403,7 @@ fn dumps_and_times() {
 }
 
 #[test]
-fn build_makes_module_manifest_and_header() {
+fn build_writes_module_manifest_and_header() {
     let dir = scratch();
     let out = path(dir.path(), "mm.so");
     succeeds(&["build", MATMUL, "-D", "n=64", "-o", &out]);
@@ -418,7 +418,7 @@ fn build_makes_module_manifest_and_header() {
 }
 
 #[test]
-fn build_makes_the_other_kinds() {
+fn build_writes_every_kind_of_output() {
     let dir = scratch();
     for name in ["mm.tar", "mm.o", "mm.s"] {
         let out = path(dir.path(), name);
@@ -456,9 +456,9 @@ fn a_failed_build_leaves_no_file() {
     assert_eq!(names(dir.path()), ["bad.te", "folder.so"]);
 }
 
-/// The file size limit stands in for a full disk: writes fail half-way.
+/// A limit on file sizes simulates a full disk: writes fail half-way.
 #[test]
-fn a_full_disk_is_reported_and_leaves_nothing() {
+fn a_full_disk_is_reported_and_leaves_no_files() {
     let dir = scratch();
     let out = path(dir.path(), "mm.so");
     let tec = env!("CARGO_BIN_EXE_tec");
@@ -468,7 +468,7 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("cannot write"), "{message}");
     assert_eq!(names(dir.path()), Vec::<String>::new());
-    // A device that is always full; the link stays what it is.
+    // A device that is always full; the link to it is not replaced.
     let link = dir.path().join("full.so");
     std::os::unix::fs::symlink("/dev/full", &link).unwrap();
     let build = ["build", MATMUL, "--no-sidecars", "-o", link.to_str().unwrap()];
@@ -478,7 +478,7 @@ fn a_full_disk_is_reported_and_leaves_nothing() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let tec = env!("CARGO_BIN_EXE_tec");
     let script = format!("{tec} lower {MATMUL} | head -c 1 >/dev/null; exit ${{PIPESTATUS[0]}}");
     let output = Command::new("bash").args(["-c", &script]).output().expect("bash");
@@ -496,8 +496,8 @@ fn run_verifies_and_summarises() {
     assert!(text.contains("[7]"), "{text}");
 }
 
-/// Where a schedule changes the order of terms, the bits are those of its order, and how far that
-/// is from the source's is told.
+/// If a schedule changes the order of terms, the results are bit-exact in its order, and their
+/// distance from the results in the source's order is printed.
 #[test]
 fn both_orders_of_terms_are_compared() {
     for (args, other) in [
@@ -515,8 +515,8 @@ fn both_orders_of_terms_are_compared() {
     }
 }
 
-/// What a command writes is neither what it reads nor what it writes elsewhere, by whatever path;
-/// everything is as it was then.
+/// An output must not be an input or another output, by whatever path; a refused command changes no
+/// file.
 #[test]
 fn no_output_overwrites_an_input_or_another_output() {
     let dir = scratch();
@@ -579,14 +579,14 @@ fn no_output_overwrites_an_input_or_another_output() {
         assert_eq!(&std::fs::read(at(name)).ok(), bytes, "{name}");
     }
     assert_eq!(names(dir.path()).len(), before.len(), "{:?}", names(dir.path()));
-    // Devices take everything.
+    // Any number of outputs may be written to a device.
     succeeds(&["build", &main, "-o", &so, "--header", "/dev/null", "--manifest", "/dev/null"]);
 }
 
-/// A pipe that nobody writes to and a device without an end are refused, and so is what is too
-/// large: nothing is waited for.
+/// A pipe without a writer, an endless device and a file that is too large are refused; the command
+/// does not block.
 #[test]
-fn only_regular_files_of_some_size_are_read() {
+fn only_regular_files_of_limited_size_are_read() {
     let dir = scratch();
     let at = |name: &str| path(dir.path(), name);
     let fifo = at("fifo");
@@ -618,7 +618,7 @@ fn only_regular_files_of_some_size_are_read() {
         (&["records", "merge", &fifo, "-o", &at("o.jsonl")], "E0604", "it is a pipe"),
         (&["tune-batch", &fifo, &at("out.json")], "E0602", "it is a pipe"),
     ] {
-        // Who waits is ended, with another status.
+        // A command that blocks is killed and has another status.
         let tec = ["60", env!("CARGO_BIN_EXE_tec")];
         let output = Command::new("timeout").args(tec).args(line).output().expect("timeout");
         let message = stderr(&output);
@@ -627,7 +627,7 @@ fn only_regular_files_of_some_size_are_read() {
     }
 }
 
-/// The bytes of a `.npy` file of float32.
+/// Returns the bytes of a `.npy` file of float32.
 fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
     let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
     head.push_str(&" ".repeat(117 - head.len()));
@@ -635,7 +635,7 @@ fn npy(shape: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn arrays_of_another_rank_or_with_more_behind_them_are_refused() {
+fn arrays_of_another_rank_or_with_trailing_bytes_are_refused() {
     let dir = scratch();
     let run = |bytes: Vec<u8>| {
         let input = format!("A={}", write(dir.path(), "a.npy", bytes));
@@ -657,7 +657,7 @@ fn arrays_of_another_rank_or_with_more_behind_them_are_refused() {
 }
 
 #[test]
-fn what_the_tuner_wrote_is_used_on_its_target() {
+fn tuned_schedules_are_used_on_their_target() {
     let dir = scratch();
     let kernel = "kernel k(n = 64) { input A: float32[n] output B[i: n] = A[i] }\n";
     let tree = |text: &str, target: &str, more: &[&str]| {
@@ -694,7 +694,7 @@ fn what_the_tuner_wrote_is_used_on_its_target() {
 }
 
 #[test]
-fn an_intermediate_tensor_is_not_kept() {
+fn an_intermediate_tensor_cannot_be_saved() {
     let dir = scratch();
     let text = "kernel k(n = 4) {\n    compute P[i: n] = 1.0\n    output C[i: n] = P[i]\n}\n";
     let file = write(dir.path(), "k.te", text);
@@ -704,7 +704,7 @@ fn an_intermediate_tensor_is_not_kept() {
 }
 
 #[test]
-fn run_takes_modules_and_numpy_files() {
+fn run_accepts_modules_and_numpy_files() {
     let dir = scratch();
     let out = path(dir.path(), "mm.so");
     let (a, c) = (path(dir.path(), "a.npy"), path(dir.path(), "c.npy"));
@@ -733,7 +733,7 @@ fn run_takes_modules_and_numpy_files() {
 }
 
 #[test]
-fn inspect_shows_what_a_module_holds() {
+fn inspect_prints_the_manifest() {
     let dir = scratch();
     for name in ["mm.so", "mm.tar"] {
         let out = path(dir.path(), name);
@@ -748,7 +748,7 @@ fn inspect_shows_what_a_module_holds() {
 }
 
 #[test]
-fn targets_marks_the_native_one() {
+fn targets_marks_the_native_target() {
     let text = succeeds(&["targets"]);
     assert_eq!(text.lines().filter(|line| line.starts_with('*')).count(), 1, "{text}");
     let json: serde_json::Value =

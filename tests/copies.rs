@@ -1,6 +1,6 @@
 //! Random schedules of copies and partial reductions: `cache_write`, `cache_read` with layouts,
-//! `rfactor`, loops around them. The interpreter on the scheduled kernel gives the results of the
-//! plain loop nest, bit for bit.
+//! `rfactor`, loops around them. The interpreter gives the results of the default schedule for the
+//! scheduled kernel, bit for bit.
 
 use crate::support::Random;
 use crate::support::judge;

@@ -1,6 +1,7 @@
-//! Modules for GPUs on a machine without one: `tests/c/fake_cuda.c` stands in for the driver. What
-//! the entries launch, with what, in which context and on which stream; every failure's message.
-//! The PTX is made by hand; what the compiler makes of programs is the matter of `tests/ptx.rs`.
+//! Modules for GPUs on a machine without one: `tests/c/fake_cuda.c` stands in for the driver. The
+//! tests check what the entries launch, with which arguments, in which context and on which stream,
+//! and the message of every failure. The PTX is written by hand; `tests/ptx.rs` tests the PTX that
+//! the compiler generates.
 
 use crate::module::kernels;
 use kernels::{input, kernel, output, tensor};
@@ -54,7 +55,7 @@ fn add() -> (Kernel, PtxKernel) {
     (kernel("add", params, Stmt::nothing()), ptx)
 }
 
-/// Two launches by way of two temporaries, with scalars of several types and a number that the
+/// Returns two launches with two temporaries, with scalars of several types and a number that the
 /// host computes.
 fn chain() -> (Kernel, PtxKernel) {
     let (n, k) = (Var::index("n"), Var::index("k"));
@@ -153,7 +154,7 @@ fn gather() -> (Kernel, PtxKernel) {
     (kernel, ptx)
 }
 
-/// The kernels of most tests.
+/// Returns the kernels of most tests.
 fn standard() -> (Vec<Kernel>, PtxModule) {
     let (kernels, launched) = [add(), chain(), gather()].into_iter().unzip();
     let text = text(&[
@@ -195,7 +196,7 @@ fn compile(dir: &TempDir, source: &str, program: &str, args: &[&str]) -> PathBuf
     dir.path().join(program)
 }
 
-/// Runs a program in a directory; `driver` is what modules take for the CUDA driver.
+/// Runs a program in a directory; `driver` is the library that modules load as the CUDA driver.
 fn run(dir: &TempDir, program: &Path, args: &[&str], driver: &str) -> Output {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir.path()).env("TEC_CUDA_LIBRARY", driver);
@@ -228,7 +229,7 @@ fn entries_check_and_launch() {
 }
 
 #[test]
-fn without_a_gpu_calls_say_so() {
+fn calls_without_a_gpu_return_an_error() {
     let dir = directory(TARGET);
     let program = compile(&dir, "cuda_without.c", "without", &["./m.so", "-Wl,-rpath,."]);
     let message = |args: &[&str], driver: &str| {
@@ -245,12 +246,12 @@ fn without_a_gpu_calls_say_so() {
                         (CUDA_ERROR_NO_DEVICE) (in ";
         assert!(text.starts_with(expected), "{text}");
     }
-    // A library that is no driver.
+    // A library that is not a driver.
     let text = message(&["dl"], "./m.so");
     assert!(text.starts_with("the CUDA driver ./m.so has no function cuInit"), "{text}");
 }
 
-/// The module is given back when it is unloaded, in a process that goes on.
+/// Unloading a module releases the driver's module in a process that continues.
 #[test]
 fn unloading_frees_what_was_loaded() {
     let dir = directory(TARGET);
@@ -270,7 +271,7 @@ fn threads_may_call_while_the_process_exits() {
 }
 
 #[test]
-fn libraries_that_are_of_no_use_are_closed_and_looked_for_again() {
+fn unusable_driver_libraries_are_closed_and_searched_again() {
     let dir = directory(TARGET);
     compile(
         &dir,
@@ -289,7 +290,7 @@ fn libraries_that_are_of_no_use_are_closed_and_looked_for_again() {
 }
 
 #[test]
-fn modules_for_one_capability_run_on_no_other() {
+fn modules_for_one_capability_run_only_on_it() {
     let dir = directory("nvptx-sm_90a");
     let program = compile(&dir, "cuda_without.c", "without", &["./m.so", "-Wl,-rpath,."]);
     let output = run(&dir, &program, &["dl", "", "100"], "./libfake_cuda.so");
@@ -317,7 +318,7 @@ fn only_the_interface_is_visible() {
 }
 
 #[test]
-fn two_builds_are_the_same_bytes() {
+fn builds_are_reproducible() {
     for kind in [ModuleKind::SharedObject, ModuleKind::Archive, ModuleKind::Ptx] {
         assert_eq!(build(kind, TARGET).bytes, build(kind, TARGET).bytes);
     }
@@ -371,7 +372,7 @@ fn manifests_describe_launches() {
 }
 
 #[test]
-fn archives_hold_the_text() {
+fn archives_contain_the_ptx() {
     let bytes = build(ModuleKind::Archive, TARGET).bytes;
     let mut archive = tar::Archive::new(&bytes[..]);
     let names: Vec<String> = archive
@@ -399,7 +400,7 @@ fn archives_are_linked_into_programs() {
 }
 
 #[test]
-fn forms_that_a_target_does_not_have() {
+fn outputs_that_a_target_does_not_have_are_refused() {
     let (kernels, ptx) = standard();
     let info = kernels::info("m", &kernels, Target::parse(TARGET).unwrap());
     for (kind, help) in [
@@ -423,7 +424,7 @@ fn tec(dir: &TempDir, args: &[&str], driver: &str, failing: &str) -> (bool, Stri
 }
 
 #[test]
-fn modules_are_timed_by_events() {
+fn modules_are_timed_by_gpu_events() {
     let dir = directory(TARGET);
     let driver = "./libfake_cuda.so";
     let args = ["bench", "m.so", "--kernel", "add", "--var", "n=5", "--min-time", "0", "--json"];
@@ -468,7 +469,7 @@ fn modules_run_from_the_command_line() {
         let head = format!("error[E0548]: {expected}");
         assert!(!success && text.starts_with(&head), "{failing}: {text}");
     }
-    // What the module itself says.
+    // The module's own message.
     let (success, text) = tec(&dir, &args, driver, "cuLaunchKernel=700");
     assert!(!success && text.starts_with("error[E0525]: launching kernel `add`: "), "{text}");
     let (success, text) = tec(&dir, &args, "./nothing.so", "");
@@ -493,7 +494,7 @@ schedule plus.blocks for nvptx {
 }
 ";
 
-/// A directory with a program and a GPU that computes it.
+/// Returns a directory with a program and a GPU that computes it.
 fn tuning() -> TempDir {
     let dir = tempfile::tempdir().expect("a directory for the test");
     std::fs::write(dir.path().join("p.te"), TUNED).unwrap();
@@ -504,7 +505,7 @@ fn tuning() -> TempDir {
     dir
 }
 
-/// `tec tune` of the program's knobs: whether it succeeds, and what it says.
+/// `tec tune` of the program's knobs: whether it succeeds, and its messages.
 fn tune(dir: &TempDir, more: &[&str], set: &[(&str, &str)]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
     command.args(["tune", "p.te", "--target", TARGET, "--schedule", "plus.blocks"]);
@@ -516,7 +517,7 @@ fn tune(dir: &TempDir, more: &[&str], set: &[(&str, &str)]) -> (bool, String) {
     (output.status.success(), text.to_string())
 }
 
-/// The records of a search: threads of a block, and the verdict or the failure.
+/// Returns the records of a search: threads of a block, and the verdict or the failure.
 fn records(dir: &TempDir) -> Vec<(u64, String)> {
     let text = std::fs::read_to_string(dir.path().join("p.records.jsonl")).expect("records");
     let record = |line: &str| {
@@ -577,7 +578,7 @@ fn wrong_results_of_a_gpu_are_found() {
 }
 
 #[test]
-fn without_a_gpu_the_model_decides_and_says_so() {
+fn without_a_gpu_the_cost_model_decides_with_a_note() {
     let dir = tuning();
     let missing = [("TEC_CUDA_LIBRARY", "./nothing.so")];
     let (success, text) = tune(&dir, &["--records", "p.records.jsonl"], &missing);
@@ -590,7 +591,7 @@ fn without_a_gpu_the_model_decides_and_says_so() {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
     assert!(!dir.path().join("p.records.jsonl").exists());
-    // What is printed is a part of the file.
+    // The printed schedule can be pasted into the file.
     let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
     command.args(["tune", "p.te", "--target", TARGET, "--trials", "40"]).current_dir(dir.path());
     let output = command.env("TEC_CUDA_LIBRARY", "./nothing.so").output().expect("it runs");

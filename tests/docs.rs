@@ -1,7 +1,6 @@
-//! Every example of the documents does what the text says of it: blocks marked `te` compile, blocks
-//! marked `te error` are refused. The first example of an error's own page gives that error. A
-//! block marked `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before
-//! it.
+//! The examples of the documents are tested: blocks marked `te` compile, blocks marked `te error`
+//! are refused. The first example of an error's own page gives that error. A block marked
+//! `ir OPTIONS` is what `tec lower --simple OPTIONS` prints of the `te` block before it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +62,7 @@ fn examples(page: &Path) -> Vec<Example> {
     found
 }
 
-/// Gives an example to a command: the exit status and what was said.
+/// Runs a command on an example: the exit status and the messages.
 fn run_on(example: &Example, command: &[&str]) -> (Option<i32>, String) {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let source = scratch.path().join("example.te");
@@ -77,14 +76,14 @@ fn run_on(example: &Example, command: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), message)
 }
 
-/// The code that a page of `docs/errors` explains.
+/// Returns the code that a page of `docs/errors` explains.
 fn error_code(page: &Path) -> Option<String> {
     let folder = page.parent()?.file_name()?;
     (folder == "errors").then(|| page.file_stem().unwrap().to_str().unwrap().to_string())
 }
 
 #[test]
-fn examples_do_what_the_text_says() {
+fn examples_compile_or_are_refused_as_marked() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for page in documents() {
@@ -130,7 +129,7 @@ fn examples_do_what_the_text_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What `tec lower` prints of a program, or what it says instead.
+/// Returns the output of `tec lower` for a program, or its error message.
 fn lower(program: &Example, options: &[&str]) -> String {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let source = scratch.path().join("example.te");
@@ -147,7 +146,7 @@ fn lower(program: &Example, options: &[&str]) -> String {
 }
 
 #[test]
-fn printed_programs_are_what_is_printed() {
+fn ir_blocks_match_the_output_of_lower() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for page in documents() {
@@ -173,7 +172,7 @@ fn printed_programs_are_what_is_printed() {
 
 /// Relative links of the documents lead to files, and to headings where they name one.
 #[test]
-fn links_lead_somewhere() {
+fn links_and_headings_exist() {
     let mut dead = Vec::new();
     for page in documents() {
         let text = std::fs::read_to_string(&page).expect("a document in UTF-8");
@@ -201,7 +200,7 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
 
-/// The anchors of a document's headings, as the usual viewers make them.
+/// Returns the anchors of a document's headings, as the usual viewers make them.
 fn headings(text: &str) -> Vec<String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     titles

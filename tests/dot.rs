@@ -1,7 +1,7 @@
 //! Dot products by one instruction: the module against the interpreter, bit by bit, for bytes and
 //! for bfloat16 in the order of the instruction; what the instruction does to tiny numbers against
-//! a model of it; how far its sums are from those in the order of the source. Each test says so
-//! where this processor lacks the instruction, and then no more than compiles.
+//! a model of it; how far its sums are from those in the order of the source. If this processor
+//! lacks the instruction, a test only compiles, and prints that it does.
 
 use crate::support;
 use crate::support::judge;
@@ -12,7 +12,7 @@ use tec::driver::{self, Options, with_stack};
 use tec::ir::interp::{Tensor, Value};
 use tec::target::Target;
 
-/// Options for a target; `None`, and a word about it, where it does not run.
+/// Options for a target; `None`, with a note on standard error, if its code does not run here.
 fn options(target: &str, schedule: &str) -> Options {
     let target = Target::parse(target).expect("a target");
     let mut options = Options::new(target);
@@ -24,7 +24,7 @@ fn runs_here(options: &Options) -> bool {
     support::runs_here(&options.target, "machine code with dot products")
 }
 
-/// A product of matrices with a packed B, as in the samples; `lines` after the common ones.
+/// Returns a product of matrices with a packed B, as in the samples; `lines` after the common ones.
 fn product(a: &str, b: &str, sum: &str, extents: &str, head: &str, lines: &str) -> String {
     let (terms, name) = match (a, b) {
         ("uint8", _) => (4, "dot4_u8_i8"),
@@ -120,7 +120,7 @@ fn all_ways(a: &str, b: &str, sum: &str, head: &str, targets: &[&str]) {
 }
 
 #[test]
-fn sums_of_bytes_are_those_of_the_interpreter() {
+fn byte_sums_match_the_interpreter() {
     let targets = ["x86-avx512+vnni", "x86-avx512", "x86-avx2", "aarch64"];
     all_ways("uint8", "int8", "int32", "", &targets);
     all_ways("int8", "uint8", "int32", "", &targets[..2]);
@@ -134,7 +134,7 @@ fn sums_of_bytes_are_those_of_the_interpreter() {
 }
 
 #[test]
-fn sums_of_bfloat16_are_those_in_the_order_of_the_instruction() {
+fn bfloat16_sums_use_the_order_of_the_instruction() {
     let targets = ["x86-avx512+bf16", "x86-avx512", "riscv64"];
     all_ways("bfloat16", "bfloat16", "float32", "reassociate ", &targets);
     with_stack(|| {
@@ -149,7 +149,7 @@ fn sums_of_bfloat16_are_those_in_the_order_of_the_instruction() {
 /// Rows, columns, terms of the products of bfloat16 here.
 const SHAPE: (usize, usize, usize) = (6, 64, 24);
 
-/// A bfloat16 product with these elements of A and B, after the passes.
+/// Returns a bfloat16 product with these elements of A and B, after the passes.
 fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
     let text = product(
         "bfloat16",
@@ -168,10 +168,13 @@ fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
     judged
 }
 
-/// What a plain loop nest gives for the arguments, in the order of the source.
+/// Returns the results of the default schedule for the arguments.
 fn plain_sums(judged: &Judged, options: &Options) -> Vec<f32> {
-    let naive = driver::lower_naively(&judged.graph, &options.target).expect("it lowers");
-    let Ok(Ok(values)) = judge::run(&naive, &judged.args, "naive") else { panic!("it runs") };
+    let default_loops =
+        driver::lower_unoptimized(&judged.graph, &options.target).expect("it lowers");
+    let Ok(Ok(values)) = judge::run(&default_loops, &judged.args, "default") else {
+        panic!("it runs")
+    };
     floats(&values)
 }
 
@@ -208,13 +211,13 @@ fn is_within_bound(a: &[u16], b: &[u16], x: usize, y: usize, difference: f64) ->
 }
 
 #[test]
-fn bfloat16_is_within_the_stated_bound() {
+fn bfloat16_sums_stay_within_the_documented_bound() {
     with_stack(|| {
         let options = options("x86-avx512+bf16", "s");
         let here = runs_here(&options);
         let (n, m, l) = SHAPE;
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        // Ordinary numbers; small ones, whose products and sums are tiny; subnormal ones.
+        // Ordinary numbers; small ones, whose products and sums are tiny; subnormal numbers.
         for exponents in [120..130, 60..68, 0..4, 0..140] {
             let mut draw = |count: usize| -> Vec<u16> {
                 let mut one = || {

@@ -1,12 +1,12 @@
-//! `--fast-math`: every function of float32 by approximating instructions, in the emulator within
-//! the bound of `docs/MATH.md`, assembled by `ptxas` where there is one; refused where it is
-//! nothing.
+//! `--fast-math`: every function of float32 uses approximate instructions, stays within the bound
+//! of `docs/MATH.md` in the emulator, and is assembled by `ptxas` if it is installed. Targets
+//! without such instructions refuse the option.
 
 use crate::support::{answer, ptxas, tec};
 use std::path::Path;
 use std::process::Command;
 
-/// The functions with the instruction that each is made of.
+/// The functions with the instruction that each uses.
 const FUNCTIONS: [(&str, &str); 17] = [
     ("exp(x[i])", "ex2.approx.f32"),
     ("exp2(x[i])", "ex2.approx.f32"),
@@ -39,7 +39,7 @@ fn source(folder: &Path, body: &str) -> String {
 }
 
 #[test]
-fn functions_are_near_and_fast() {
+fn approximate_functions_stay_within_their_bounds() {
     let folder = tempfile::tempdir().expect("a folder");
     let ptx = folder.path().join("f.ptx");
     let ptx = ptx.to_str().expect("UTF-8");
@@ -64,7 +64,7 @@ fn functions_are_near_and_fast() {
 }
 
 #[test]
-fn the_exact_functions_stay_without_it() {
+fn functions_are_exact_without_fast_math() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = source(folder.path(), "exp(x[i]) / (sqrt(abs(x[i])) + 2.0)");
     let run = ["run", &file, "--target", "nvptx-sm_80", "--emulate", "--verify"];
@@ -83,7 +83,7 @@ fn double_precision_is_not_approximated() {
 }
 
 #[test]
-fn it_is_refused_for_cpus_and_modules() {
+fn fast_math_is_refused_for_cpus_and_modules() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = source(folder.path(), "exp(x[i])");
     let (good, said) = answer(&["run", &file, "--fast-math"]);

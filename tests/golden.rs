@@ -24,8 +24,8 @@
 //! `TEC_GOLDEN` selects files by a part of their path (`make golden T=name`). `TEC_BLESS=1`
 //! rewrites the `#=` lines (`make bless T=name`); it never writes `#~`.
 //!
-//! `lower/PASS` holds the tests of one pass of `driver::PASSES`: what it does, what it declines and
-//! what it leaves alone next to it.
+//! `lower/PASS` holds the tests of one pass of `driver::PASSES`: what it transforms, what it
+//! declines, and what it leaves unchanged.
 
 #[allow(dead_code)]
 mod support;
@@ -46,7 +46,8 @@ use tec::target::Target;
 /// The directory of the golden files.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
-/// What every pass needs: it transforms, it declines, it changes nothing next to it.
+/// The kinds of tests that every pass needs: it transforms, it declines, it leaves other code
+/// unchanged.
 const TESTS_PER_PASS: usize = 3;
 
 fn main() {
@@ -68,7 +69,7 @@ fn main() {
     libtest_mimic::run(&args, tests).exit();
 }
 
-/// A test with a stack that is large enough for the compiler.
+/// Returns a test that runs on a stack large enough for the compiler.
 fn test(name: String, run: impl FnOnce() -> Result<(), String> + Send + 'static) -> Trial {
     Trial::test(name, || driver::with_stack(run).map_err(Failed::from))
 }
@@ -79,7 +80,7 @@ fn test_name(file: &Path) -> String {
     name.to_str().expect("UTF-8").to_string()
 }
 
-/// The golden files of a directory under [`ROOT`].
+/// Returns the golden files of a directory under [`ROOT`].
 fn golden_files(directory: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(&Path::new(ROOT).join(directory), &mut files);
@@ -106,7 +107,7 @@ struct Head {
     options: Options,
     vars: Vec<(String, i64)>,
     seed: u64,
-    /// What is wrong with the targets.
+    /// The errors in the targets.
     targets: Vec<Diag>,
 }
 
@@ -149,7 +150,7 @@ fn parse_head(text: &str) -> Result<Head, String> {
             ["fp-contract", "fast"] => head.options.fp_contract = FpContract::Fast,
             ["fp-contract", "off"] => head.options.fp_contract = FpContract::Off,
             ["seed", seed] => {
-                head.seed = seed.parse().map_err(|_| format!("`{seed}` is no seed"))?;
+                head.seed = seed.parse().map_err(|_| format!("`{seed}` is not a seed"))?;
             }
             ["var", var] => {
                 let (name, value) = var.split_once('=').ok_or("var has no value")?;
@@ -187,7 +188,7 @@ fn failure_text(failure: Failure) -> String {
     }
 }
 
-/// The printed IR of every kernel: at the end, after one pass, or around one pass.
+/// Returns the printed IR of every kernel: at the end, after one pass, or around one pass.
 fn lower(path: &str, head: &Head) -> Result<String, String> {
     let style = match head.args.iter().any(|arg| arg == "--full") {
         true => Style::Full,
@@ -228,7 +229,7 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
     Ok(text)
 }
 
-/// The pass in front of one.
+/// Returns the pass in front of one.
 fn pass_before(pass: PassId) -> Result<PassId, String> {
     let at = PassId::ALL.iter().position(|id| *id == pass).expect("a pass");
     let before = at.checked_sub(1);
@@ -321,13 +322,13 @@ fn compare(file: &Path, text: &str, actual: &str, bless: bool) -> Result<(), Str
     Err(format!("{}\nto accept it: {accept}", diff(&expected, &actual)))
 }
 
-/// The difference between two texts, given as lines, in unified form.
+/// Returns the difference between two texts, given as lines, in unified form.
 fn diff(expected: &[&str], actual: &[&str]) -> String {
     let diff = similar::TextDiff::from_slices(expected, actual);
     diff.unified_diff().context_radius(2).header("expected", "actual").to_string()
 }
 
-/// The diagnostics of a program are exactly its `#~` marks.
+/// Checks that the diagnostics of a program are exactly its `#~` marks.
 fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     let mut expected: Vec<(usize, String)> = Vec::new();
     let mut helps: Vec<(usize, String)> = Vec::new();
@@ -383,7 +384,7 @@ fn check_errors(path: &str, text: &str, head: &Head) -> Result<(), String> {
     Err(show(&expected, &actual, '-') + &show(&actual, &expected, '+'))
 }
 
-/// What is wrong with each program of a file, with the lines.
+/// Returns the differences from the marks in each program of a file, with the lines.
 fn diagnose(path: &str, text: &str, head: &Head) -> Result<Vec<(usize, Diag)>, String> {
     if !head.targets.is_empty() {
         return Ok(head.targets.iter().map(|diag| (0, diag.clone())).collect());
@@ -393,7 +394,7 @@ fn diagnose(path: &str, text: &str, head: &Head) -> Result<Vec<(usize, Diag)>, S
     let starts: Vec<usize> = [0].into_iter().chain(starts).collect();
     for (i, start) in starts.iter().enumerate() {
         let end = starts.get(i + 1).copied().unwrap_or(text.len());
-        // Empty lines in place of what stands before keep the numbers of lines.
+        // Empty lines replace the text before, so that line numbers stay.
         let part = "\n".repeat(text[..*start].matches('\n').count()) + &text[*start..end];
         let loader: &dyn Loader = match starts.len() {
             1 => &Disk,
@@ -423,7 +424,7 @@ impl Loader for Part<'_> {
     }
 }
 
-/// Every row of the table of hints is shown by a golden file.
+/// Checks that a golden file shows every row of the table of hints.
 fn every_hint_is_shown() -> Result<(), String> {
     let mut shown = std::collections::HashSet::new();
     for file in golden_files("error") {

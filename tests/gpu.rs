@@ -1,6 +1,6 @@
 //! Every schedule of `samples/` for GPUs in the reference interpreter, before and after every pass:
-//! the results are those of the plain loops, bit by bit, whatever the order of threads; no thread
-//! sees what another one may not have written yet.
+//! the results are those of the default schedule, bit for bit, in every order of threads, and there
+//! are no races.
 
 use crate::support::Disk;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ fn failure_text(failure: Failure) -> String {
     }
 }
 
-/// The kernel of a case under its schedule. A name is the schedule's if that has it.
+/// Returns the kernel of a case under its schedule. A name is the schedule's if that has it.
 fn place(case: &Case, options: &mut Options) -> Result<BoundedSchedule, String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let path = path.join("samples").join(format!("{}.te", case.file));
@@ -107,7 +107,7 @@ fn place(case: &Case, options: &mut Options) -> Result<BoundedSchedule, String> 
     placed.into_iter().next().ok_or_else(|| "no kernel".to_string())
 }
 
-/// Numbers of which sums are rounded; outputs hold what must not be seen.
+/// Numbers whose sums are rounded; outputs hold values that must not be read.
 fn arguments(kernel: &Kernel) -> Vec<Value> {
     let mut seed = 1u64;
     let mut number = || {
@@ -140,21 +140,21 @@ fn run(kernel: &Kernel, form: &str, order: Order) -> Result<Vec<Vec<u8>>, String
     Ok(args.into_iter().map(bytes).collect())
 }
 
-/// The interpreter runs the schedule before and after every pass.
+/// Runs the schedule in the interpreter before and after every pass.
 fn check(case: &Case) -> Result<(), String> {
     let mut options = Options::new(Target::parse("nvptx-sm_80").expect("a target"));
-    options.fallback = Fallback::Plain;
+    options.fallback = Fallback::Default;
     let placed = place(case, &mut options)?;
     let graph = &placed.schedule.graph;
-    let naive = driver::lower_naively(graph, &options.target).map_err(failure_text)?;
-    let mut expected = run(&naive, "naive", Order::Ascending)?;
+    let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failure_text)?;
+    let mut expected = run(&default_loops, "default", Order::Ascending)?;
     let passes = PassId::ALL.iter().copied().take_while(|pass| *pass != PassId::HoistInvariants);
     for pass in passes.chain([PassId::ExpandMath]) {
         let name = pass.name();
         let mut trace = Trace::default();
         let kernel = driver::lower(&placed, &options, Some(pass), &mut trace);
         let kernel = kernel.map_err(failure_text)?;
-        // Functions are those of the naive form.
+        // Math functions are expanded as in the default schedule.
         let kernel = tec::lower::expand_math::expand_math(kernel, &options.target)
             .map_err(|diag| diag.to_string())?;
         let order = if pass == PassId::BuildLoops { Order::Ascending } else { Order::Shuffled(7) };
@@ -169,7 +169,7 @@ fn check(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn scheduled_samples_are_the_plain_loops() {
+fn gpu_schedules_match_the_default_schedule() {
     let only = std::env::var("TEC_CASE").unwrap_or_default();
     let wrong: Vec<String> = with_stack(|| {
         let picked = CASES.iter().filter(|case| case.kernel.contains(&only));

@@ -1,5 +1,5 @@
-//! The cost model of GPUs: what it counts is what the emulator counts, and it puts the samples'
-//! schedules in the order that the book gives them.
+//! The cost model of GPUs: its counts are those of the emulator, and it estimates better schedules
+//! of the samples to be faster.
 
 use std::path::PathBuf;
 use tec::driver::{self, Options, Trace, with_stack};
@@ -24,7 +24,7 @@ struct Case {
     kernel: &'static str,
     schedule: &'static str,
     defines: &'static str,
-    /// How far the model's counts may be off: wavefronts, sectors.
+    /// The largest relative error of the model's counts of wavefronts and sectors.
     off: [f64; 2],
 }
 
@@ -59,7 +59,7 @@ const CASES: &[Case] = &[
     case("matmul_bf16", "matmul_bf16", "tensor", "n=256 tensor.stages=3", [0.0, 0.0]),
 ];
 
-/// The schedules that files do not have.
+/// Schedules that are not in the files.
 const MORE: &str = "
 schedule matmul.naive for nvptx {
     let xb, xt = C.split(x, factor=16)
@@ -81,7 +81,7 @@ impl Loader for Text {
     }
 }
 
-/// The estimate of a case, and its loops as the back end gets them.
+/// Returns the estimate of a case, and its loops as the back end gets them.
 fn compile(case: &Case, target: &str) -> (Estimate, Kernel, Options) {
     let mut options = Options::new(Target::parse(target).expect("a target"));
     options.kernels = Some(vec![case.kernel.to_string()]);
@@ -121,7 +121,7 @@ fn zeros(kernel: &Kernel) -> Vec<Value> {
     kernel.params.iter().map(zero).collect()
 }
 
-/// What the emulator counts.
+/// Returns the counts of the emulator.
 fn emulated(kernel: &Kernel, options: &Options) -> WarpCounts {
     let kernels = std::slice::from_ref(kernel);
     let mut trace = Trace::default();

@@ -1,5 +1,5 @@
-//! Launches: what the interpreter says of races and of threads that do not meet, and that the
-//! passes keep the results, of launches made by hand, of random ones and of scheduled kernels.
+//! Launches: the interpreter finds races and divergent barriers, and the passes keep the results of
+//! hand-made launches, random launches and scheduled kernels.
 
 mod barriers;
 mod build;

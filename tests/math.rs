@@ -1,7 +1,7 @@
 //! Expanded mathematical functions against the reference: error bounds over the whole range,
 //! special values exactly.
 //!
-//! `make test-exhaustive F=exp` goes through every Float32 argument of one function and prints the
+//! `make test-exhaustive F=exp` evaluates one function on every Float32 argument and prints the
 //! largest error; with `STRIDE=17`, every 17th.
 
 mod flat;
@@ -35,7 +35,7 @@ const UNARY: [(Intrinsic, f64); 13] = [
     (Atan, 2.0),
 ];
 
-/// The expansion of `function` in `dtype`.
+/// Returns the expansion of `function` in `dtype`.
 fn program(function: Intrinsic, dtype: DType) -> Program {
     let arity = if function == Pow { 2 } else { 1 };
     let args: Vec<Var> = (0..arity).map(|i| Var::new(format!("x{i}"), dtype)).collect();
@@ -66,7 +66,7 @@ impl Worst {
     }
 }
 
-/// The largest error of a function of one argument on `bits`.
+/// Returns the largest error of a function of one argument on `bits`.
 fn worst(
     function: Intrinsic,
     dtype: DType,
@@ -144,7 +144,7 @@ fn sweep_f32() -> Vec<u64> {
 }
 
 #[test]
-fn float32_functions_keep_their_bounds() {
+fn float32_functions_stay_within_their_bounds() {
     let sweep = sweep_f32();
     for (function, bound) in UNARY {
         let program = program(function, DType::Float32);
@@ -193,7 +193,7 @@ fn sweep_f64(count: usize) -> Vec<u64> {
         2.4375,
         0.125,
         1.125,
-        // The Float64 number that is closest to a multiple of pi/2, and a few more bad ones.
+        // The Float64 number that is closest to a multiple of pi/2, and other hard cases.
         5.319372648326541e255,
         6.381956970095103e18,
         2.608_370_868_684_383_6e16,
@@ -210,7 +210,7 @@ fn sweep_f64(count: usize) -> Vec<u64> {
     all
 }
 
-/// A small generator of pseudo-random numbers (splitmix64).
+/// A pseudo-random number generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -234,7 +234,7 @@ fn points() -> usize {
 }
 
 #[test]
-fn float64_functions_keep_their_bounds() {
+fn float64_functions_stay_within_their_bounds() {
     let sweep = sweep_f64(points());
     for (function, bound) in UNARY {
         let program = program(function, DType::Float64);
@@ -251,7 +251,7 @@ fn sweep_pow(dtype: DType, count: usize) -> Vec<[u64; 2]> {
     for _ in 0..count {
         all.push([bits(value(dtype, random.next())), bits(value(dtype, random.next()))]);
         let range = if dtype == DType::Float32 { 150.0 } else { 1080.0 };
-        // The result is 2 to the power of something in the range, denormal numbers included.
+        // The exponent of the result covers the whole range, subnormal numbers included.
         let exponent = random.unit() * range;
         let scale = 2f64.powi((random.next() % 60) as i32 - 50);
         let base = (1.0 + random.unit() * scale.min(0.999)) * scale.max(1.0);
@@ -263,7 +263,7 @@ fn sweep_pow(dtype: DType, count: usize) -> Vec<[u64; 2]> {
 }
 
 #[test]
-fn powers_keep_their_bounds() {
+fn powers_stay_within_their_bounds() {
     for (dtype, count) in [(DType::Float32, 100_000), (DType::Float64, points())] {
         let program = program(Pow, dtype);
         let found = worst_of_two(Pow, dtype, &program, sweep_pow(dtype, count).into_iter());
@@ -331,7 +331,7 @@ fn special_values_are_exact() {
 }
 
 #[test]
-fn special_powers_are_those_of_annex_f() {
+fn special_powers_follow_annex_f() {
     let inf = f64::INFINITY;
     let nan = f64::NAN;
     let bases = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, inf, -inf, nan, 1e-40, -3e38];
@@ -365,7 +365,7 @@ fn special_powers_are_those_of_annex_f() {
                 let args = [base, exponent].map(|x| flat::float_bits(dtype, x));
                 let [x, y] = args.map(|x| value(dtype, x));
                 let got = value(dtype, results(&program, &[args])[0]);
-                // The standard library follows Annex F; Float32 powers are exact enough in Float64.
+                // The standard library follows Annex F; Float64 is exact enough for Float32 powers.
                 let expected = value(dtype, flat::float_bits(dtype, x.powf(y)));
                 let close = (got - expected).abs() <= expected.abs() * 1e-6;
                 let same = got.to_bits() == expected.to_bits()
@@ -407,7 +407,7 @@ fn kernel(function: Intrinsic, dtype: DType, count: i64, vector: bool) -> Kernel
     )
 }
 
-/// The output of [`kernel`] by the interpreter.
+/// Returns the output of [`kernel`] by the interpreter.
 fn interpret(kernel: &Kernel, dtype: DType, args: &[[u64; 2]]) -> Vec<u64> {
     let bytes = dtype.bytes() as usize;
     let mut values: Vec<interp::Value> = (0..kernel.params.len())
@@ -494,11 +494,11 @@ fn shared_nodes_are_expanded_once() {
         let sin = Expr::call(Sin, vec![expr]);
         expr = Expr::add(sin.clone(), sin);
     }
-    // A tree of 2^64 nodes, were sharing lost.
+    // Without sharing, this would be a tree of 2^64 nodes.
     assert!(Program::new(&expand_expr(&expr), &[expr_var(&expr)]).len() < 64 * 60);
 }
 
-/// The only free variable of an expression with shared nodes.
+/// Returns the only free variable of an expression with shared nodes.
 fn expr_var(expr: &Expr) -> Var {
     let mut expr = expr.clone();
     loop {
@@ -512,7 +512,7 @@ fn expr_var(expr: &Expr) -> Var {
 }
 
 #[test]
-fn tf32_is_the_nearest_and_ties_go_away() {
+fn tf32_rounds_to_nearest_with_ties_away_from_zero() {
     let program = program(Tf32, DType::Float32);
     let sweep = sweep_f32();
     let args: Vec<[u64; 2]> = sweep.iter().map(|bits| [*bits, 0]).collect();
@@ -538,7 +538,7 @@ fn tf32_is_the_nearest_and_ties_go_away() {
 
 #[test]
 fn the_reference_rounds_correctly() {
-    // Values of independent origin (mpmath with 300 bits, rounded to nearest even).
+    // Values from an independent source (mpmath with 300 bits, rounded to nearest even).
     let cases: [(Intrinsic, f64, f64); 42] = [
         (Exp, 1.25, 3.4903429574618414),
         (Exp, -745.0, 5e-324),

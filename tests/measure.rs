@@ -1,4 +1,4 @@
-//! Measuring candidates in worker processes, records of it, and what is done with them.
+//! Measuring candidates in worker processes, and the records of the measurements.
 
 use serde_json::{Value, json};
 use std::io::Write;
@@ -34,24 +34,24 @@ const FAULTS: &str = "kernel faults(n = 192, m = 16384) reassociate {
 }
 ";
 
-/// Computes each stage again for every term of its reader: minutes on one thread.
+/// Recomputes each stage for every term of its reader, which takes minutes on one thread.
 const SLOW: &str = "R.compute_at(chain, k)\n    Q.compute_at(R, k)\n    P.compute_at(Q, k)";
 /// A copy of `W` with rows of 256 KiB: 4 GiB.
 const LARGE: &str = "let L = W.cache_read(global, [rows])\n    L.storage_align(ax0, 65536, 0)";
 /// Reorders the terms of `S`, but not those of `T`.
 const WRONG: &str = "let ko, ki = S.split(k, factor=8)\n    let L = S.rfactor(ki)";
 
-/// Seconds of CPU time after which the system ends a process of [`Place::limited`] by a signal.
+/// Seconds of CPU time after which the system kills a process of [`Place::limited`].
 const CPU_SECONDS: u32 = 4;
 /// That signal: SIGXCPU.
 const CPU_SIGNAL: i32 = 24;
 
-/// A schedule of `faults` with these directives.
+/// Returns a schedule of `faults` with these directives.
 fn faults(directives: &str) -> String {
     format!("schedule faults for {} {{\n    {directives}\n}}\n", native())
 }
 
-/// A correct schedule of `faults`, another one for each factor.
+/// Returns a correct schedule of `faults`, another one for each factor.
 fn correct(factor: usize) -> String {
     faults(&format!("let io, ii = chain.split(i, factor={factor})"))
 }
@@ -87,7 +87,7 @@ impl Place {
         command
     }
 
-    /// The same for processes that the system ends by a signal after [`CPU_SECONDS`].
+    /// Returns the same for processes that the system kills after [`CPU_SECONDS`].
     fn limited(&self, line: &[&str]) -> Command {
         let mut command = Command::new("sh");
         let script = format!("ulimit -S -t {CPU_SECONDS} && exec \"$0\" \"$@\"");
@@ -142,12 +142,12 @@ impl Place {
     }
 }
 
-/// A schedule to measure, whose first call may take so many seconds.
+/// Returns a schedule to measure, with a time limit in seconds for its first call.
 fn job(text: &str, seconds: u64) -> Value {
     json!({"text": text, "limit": {"secs": seconds, "nanos": 0}})
 }
 
-/// A candidate during whose first call the worker is ended by a signal.
+/// Returns a candidate during whose first call the worker is killed.
 fn crashing() -> Value {
     job(&faults(SLOW), 60)
 }
@@ -285,7 +285,7 @@ fn compares_candidates_interleaved_and_leaves_out_those_that_fail() {
     assert_right(&outcomes[0]);
     assert_eq!(outcomes[1], crash());
     assert!(alone(&place), "no other candidate is left to compare with");
-    // The others are compared without it.
+    // The other candidates are compared without it.
     let jobs = [job(&correct(4), 1), crashing(), job(&correct(6), 1)];
     let (outcomes, notes) = place.measure_jobs(setup(), &jobs, Some(0.2));
     assert_right(&outcomes[0]);
@@ -296,7 +296,7 @@ fn compares_candidates_interleaved_and_leaves_out_those_that_fail() {
 }
 
 #[test]
-fn a_slow_kernel_is_compared_with_a_schedule_that_the_interpreter_judged() {
+fn a_slow_kernel_is_compared_with_a_verified_automatic_schedule() {
     let place = Place::new();
     place.write("big.te", &PROGRAM.replace("n = 48", "n = 1100"));
     let text = format!(
@@ -311,7 +311,8 @@ fn a_slow_kernel_is_compared_with_a_schedule_that_the_interpreter_judged() {
     assert!(notes.to_string().contains("1000 elements of which"), "{notes}");
 }
 
-/// What a worker says to a setup whose reference output is not that of the plain loops.
+/// Returns the reply of a worker to a setup whose reference output is not that of the default
+/// schedule.
 fn judged_by_samples(place: &Place, setup: Value) -> String {
     let mut child = place
         .command(&["tune-worker"])
@@ -329,7 +330,7 @@ fn judged_by_samples(place: &Place, setup: Value) -> String {
 }
 
 #[test]
-fn elements_of_every_kind_of_kernel_are_computed_alone() {
+fn reference_elements_are_verified_for_every_kind_of_kernel() {
     let place = Place::new();
     let samples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples");
     let kernels = [
@@ -362,7 +363,7 @@ fn elements_of_every_kind_of_kernel_are_computed_alone() {
     assert!(said.contains("1031 elements of which"), "{said}");
 }
 
-/// Waits until the file has so many lines, then kills the process.
+/// Waits until the file has `lines` lines, then kills the process.
 fn kill_after(place: &Place, lines: usize) -> usize {
     let mut child = place
         .command(&["records", "replay", "old.jsonl", "p.te", "-o", "new.jsonl", "--threads", "2"])
@@ -379,12 +380,12 @@ fn kill_after(place: &Place, lines: usize) -> usize {
     }
     child.kill().expect("it can be killed");
     let output = child.wait_with_output().expect("it ends");
-    // What was said was kept before.
+    // The record was written before the line was printed.
     String::from_utf8_lossy(&output.stdout).matches("product ").count()
 }
 
 #[test]
-fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
+fn a_killed_search_loses_only_the_current_trial_and_resumes() {
     let place = Place::new();
     let schedules: Vec<String> = (1..=24).map(|factor| schedule(factor, "right")).collect();
     place.write("old.jsonl", &unmeasured(&schedules));
@@ -392,7 +393,7 @@ fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
     for lines in [1, 4, 9, 15] {
         said += kill_after(&place, lines);
         assert!(place.records("new.jsonl").len() >= said, "{said} trials were said to be kept");
-        // A write that did not come to its end.
+        // An incomplete write.
         let text = place.read("new.jsonl") + "{\"format\":1,\"workload\":\"";
         place.write("new.jsonl", &text);
     }
@@ -408,11 +409,11 @@ fn who_is_killed_loses_the_trial_under_way_and_goes_on_from_there() {
     assert_eq!(measured, wanted, "each once");
     assert!(records.iter().all(|record| record["tec"] == env!("CARGO_PKG_VERSION")));
     let text = place.succeeds(&replay);
-    assert!(text.contains("nothing of `product` is left to measure"), "{text}");
+    assert!(text.contains("every record of `product` has been measured"), "{text}");
 }
 
 #[test]
-fn the_best_is_printed_written_back_and_built_alike() {
+fn the_best_schedule_is_printed_written_back_and_built() {
     let place = Place::new();
     let schedules: Vec<String> = [2, 3, 8].map(|factor| schedule(factor, "right")).into();
     place.write("r.jsonl", &unmeasured(&schedules));
@@ -428,7 +429,7 @@ fn the_best_is_printed_written_back_and_built_alike() {
         let said = place.succeeds(&line);
         assert!(said.contains("recorded by tec"), "{said}");
         let recorded = std::fs::read(place.path(name)).expect("a module");
-        // Pasted by hand, at the end.
+        // The schedule pasted by hand at the end of the file.
         place.write("p.te", &format!("{PROGRAM}\n{best}"));
         place.succeeds(&["build", "p.te", "--schedule", "tuned", "--no-sidecars", "-o", name]);
         let pasted = std::fs::read(place.path(name)).expect("a module");
@@ -441,7 +442,7 @@ fn the_best_is_printed_written_back_and_built_alike() {
     assert_eq!(place.read("p.te"), format!("{PROGRAM}\n{best}"));
     place.succeeds(&["best", "r.jsonl", "--write-back", "p.te"]);
     assert_eq!(place.read("p.te"), format!("{PROGRAM}\n{best}"), "once more");
-    // It is what is built then, without a word, also where it was appended twice.
+    // `tec build` then uses it without a note, even if it was appended twice.
     place.succeeds(&["build", "p.te", "--schedule", "tuned", "--no-sidecars", "-o", "a.so"]);
     let asked = std::fs::read(place.path("a.so")).expect("a module");
     place.write("p.te", &format!("{PROGRAM}\n{best}\n{best}"));
@@ -478,7 +479,8 @@ fn records_are_merged_and_pruned() {
     place.succeeds(&["records", "prune", "c.jsonl", "--keep", "1"]);
     assert_eq!(place.records("c.jsonl").len(), 1);
     assert_eq!(place.tec(&["records", "prune", "c.jsonl", "--keep", "0"]).status.code(), Some(2));
-    // What this version cannot read it does not throw away, nor what a search still adds to.
+    // `prune` keeps lines that this version cannot read, and refuses a file to which a search still
+    // appends.
     place.write("later.jsonl", &(both.clone() + "{\"format\": 9}\n"));
     place.fails(&["records", "prune", "later.jsonl"], "would lose 1 line");
     place.succeeds(&["records", "prune", "later.jsonl", "-o", "d.jsonl"]);
@@ -487,10 +489,11 @@ fn records_are_merged_and_pruned() {
     place.fails(&["records", "prune", "b.jsonl"], "a search adds to it");
     drop(searching);
     place.succeeds(&["records", "prune", "b.jsonl"]);
-    // Nothing is added to what is no file of records.
-    place.fails(&["best", "p.te"], "p.te is no file of records: line");
+    // Nothing is added to another kind of file.
+    place.fails(&["best", "p.te"], "p.te is not a file of records: line");
     place.write("text", PROGRAM);
-    place.fails(&["tune", "p.te", "--trials", "1", "--records", "text"], "is no file of records");
+    place
+        .fails(&["tune", "p.te", "--trials", "1", "--records", "text"], "is not a file of records");
     assert_eq!(place.read("text"), PROGRAM);
     place.fails(&["tune", "p.te", "--trials", "1", "--records", "p.te"], "overwrite the source");
     assert_eq!(place.read("p.te"), PROGRAM);
@@ -523,7 +526,7 @@ fn a_wrong_candidate_is_kept_as_a_failing_case() {
     let records = place.records("f.records.jsonl");
     let wrong = records.iter().find(|record| record["verdict"] == "wrong").expect("a record");
     assert!(wrong["ulp"].as_u64() > Some(0), "{wrong}");
-    // It is recorded, but never the best.
+    // It is recorded, but it is never the best.
     assert!(!place.succeeds(&["best", "f.records.jsonl"]).contains("S.rfactor"));
 }
 
@@ -549,13 +552,13 @@ fn a_runner_measures_by_any_command() {
         ("true {}", "ended without an out.json"),
         ("printf garbage > \"$(dirname {})/out.json\"", "out.json is damaged"),
     ] {
-        // Told before anything is measured.
+        // The error comes before the first measurement.
         std::fs::remove_file(place.path("new.jsonl")).expect("it is there");
         let output = replay(runner);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("E0603") && said.contains(why), "{runner}: {said}");
         assert!(!place.path("new.jsonl").exists(), "{runner}");
-        // One that breaks later.
+        // A runner that fails later.
         let later = format!("if mkdir begun; then sh {{}}; else {runner}; fi");
         assert!(replay(&later).status.success(), "{runner}");
         let record = &place.records("new.jsonl")[2];
@@ -563,10 +566,10 @@ fn a_runner_measures_by_any_command() {
         assert!(said.contains(why), "{runner}: {record}");
         std::fs::remove_dir(place.path("begun")).expect("it was made");
     }
-    // What the runner did not do is left to do.
+    // Candidates that the runner did not measure remain.
     assert!(replay("sh {}").status.success());
     assert_eq!(place.records("new.jsonl").len(), 6);
-    // It says on which machine it measured.
+    // The runner reports the machine on which it measured.
     std::fs::remove_file(place.path("new.jsonl")).expect("it is there");
     let other = "sh {} && sed -i 's/\"cpu\": \"[^\"]*\"/\"cpu\": \"another\"/' \
                  \"$(dirname {})/out.json\"";
@@ -584,7 +587,7 @@ fn a_runner_measures_by_any_command() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_before_the_first_candidate() {
+fn kernels_that_cannot_be_measured_are_refused_before_the_first_candidate() {
     let place = Place::new();
     let program = PROGRAM.replace("n = 48", "n: var");
     place.write("v.te", &program);

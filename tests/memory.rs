@@ -1,4 +1,4 @@
-//! What takes more memory than there is ends with a message, not with the process.
+//! Commands that need more memory than is free fail with a message; the system does not kill them.
 
 use std::process::{Command, Output};
 
@@ -28,9 +28,9 @@ fn fails(args: &[&str], status: i32, text: &str) -> String {
     message
 }
 
-/// Arguments that are larger than the memory are refused, not asked for.
+/// Arguments that are larger than the memory are refused before they are allocated.
 #[test]
-fn what_does_not_fit_into_memory_is_refused() {
+fn runs_that_need_too_much_memory_are_refused() {
     let message = fails(&["run", MATMUL, "-D", "n=500000"], 1, "E0543");
     assert!(message.contains("the arguments of `matmul` take 3000.0 GB"), "{message}");
     fails(&["run", MATMUL, "--threads", "513"], 2, "not in 1..=512");
@@ -38,7 +38,7 @@ fn what_does_not_fit_into_memory_is_refused() {
 
 /// The module computes `S` element by element; the interpreter stores all of it.
 #[test]
-fn what_the_interpreter_cannot_hold_is_no_bug() {
+fn too_little_memory_for_the_interpreter_is_not_a_bug() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("sums.te");
     let text = "\
@@ -69,7 +69,7 @@ schedule sums.s {
     assert!(message.contains("no memory for `S`, 4398046511104 bytes"), "{message}");
 }
 
-/// What the process may have can be less than what the system has.
+/// The memory limit of the process can be lower than the free memory of the system.
 #[test]
 fn arguments_beyond_the_limit_of_the_process_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn a_limit_below_the_stack_is_an_error() {
 
 /// With address space for one stack only, the candidates of `auto` are estimated one by one.
 #[test]
-fn an_automatic_schedule_needs_one_stack() {
+fn an_automatic_schedule_allocates_one_stack() {
     let build = format!("{} build {MATMUL} --schedule auto -o", env!("CARGO_BIN_EXE_tec"));
     let dir = tempfile::tempdir().unwrap();
     let [limited, free] = ["limited", "free"].map(|name| dir.path().join(name).join("m.so"));

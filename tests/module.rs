@@ -1,5 +1,5 @@
-//! Modules from hand-built kernels: what they export, what their entries refuse, how they are
-//! called from Rust and from C (`tests/c`).
+//! Modules from hand-built kernels: their exports, the checks of their entries, and calls from Rust
+//! and from C (`tests/c`).
 
 pub mod kernels;
 
@@ -53,7 +53,7 @@ fn build(module: &str, kernels: &[Kernel], kind: ModuleKind, target: Target) -> 
     build_module(kernels, &info, kind).expect("the kernels compile")
 }
 
-/// The module of most tests.
+/// Returns the module of most tests.
 fn standard() -> Built {
     Built::new("m", &kernels::all(), ModuleKind::SharedObject, Target::native())
 }
@@ -144,7 +144,7 @@ fn wide_scalars_reach_the_kernel() {
 }
 
 #[test]
-fn the_interpreters_values_are_arguments() {
+fn interpreter_values_convert_to_arguments() {
     let built = standard();
     let kernel = kernels::outer();
     for (n, m) in [(3, 2), (0, 2), (3, 0)] {
@@ -174,7 +174,7 @@ fn long_messages_stay_utf8() {
 }
 
 #[test]
-fn every_dtype_is_its_own() {
+fn no_dtype_is_accepted_as_another() {
     let built = standard();
     let module = built.load("m.so");
     for declared in DType::ALL {
@@ -213,7 +213,7 @@ fn floating_point_mode_is_the_modules_own() {
 }
 
 #[test]
-fn threads_do_not_meet() {
+fn calls_from_several_threads_are_independent() {
     run_c(&standard(), "threads.c", &["./m.so", "-Wl,-rpath,.", "-pthread"]);
 }
 
@@ -224,7 +224,7 @@ fn hosts_run_parallel_loops() {
     run_c(&built, "parallel.c", &["./p.so", "-Wl,-rpath,.", "-pthread"]);
 }
 
-/// The same under emulators, where there are any with the libraries of their system.
+/// The same under emulators, if they are installed with the libraries of their systems.
 #[test]
 fn hosts_of_other_families_run_parallel_loops() {
     for family in ["aarch64", "riscv64"] {
@@ -273,7 +273,7 @@ fn run_pool_test(source: &str, runtime: &str, built: &Built, args: &[&str]) {
     run_c(built, source, &[&["-pthread", "-ldl", "-rdynamic"], args].concat());
 }
 
-/// A directory with the runtime that goes into modules of this machine.
+/// Returns a directory with the runtime that goes into modules of this machine.
 fn with_runtime() -> Built {
     let built = standard();
     let runtime = link::runtime_object(Target::native().arch).expect("the host's runtime");
@@ -287,12 +287,12 @@ fn modules_have_threads() {
 }
 
 #[test]
-fn memory_is_kept_and_freed() {
+fn workspaces_are_reused_and_freed() {
     run_pool_test("pool_memory.c", "tec_runtime.o", &with_runtime(), &[]);
 }
 
 #[test]
-fn threads_stand_stress() {
+fn the_thread_pool_withstands_stress() {
     run_pool_test("pool_stress.c", "tec_runtime.o", &with_runtime(), &[]);
 }
 
@@ -321,7 +321,7 @@ fn threads_do_not_race() {
     run_pool_test("pool_stress.c", "checked.o", &built, &["-g", flag]);
 }
 
-/// Prints what a parallel loop costs (`cargo test -- --nocapture`); times are no test.
+/// Prints the cost of a parallel loop (`cargo test -- --nocapture`); the times are not checked.
 #[test]
 fn parallel_loops_are_measured() {
     let built = with_runtime();
@@ -332,7 +332,7 @@ fn parallel_loops_are_measured() {
 }
 
 #[test]
-fn a_checked_call_is_cheap() {
+fn a_checked_call_has_little_overhead() {
     let one = Kernel { name: "add_one".into(), ..kernels::add_of(1) };
     let built = Built::new("one", &[one], ModuleKind::SharedObject, Target::native());
     let program = compile_c(&built, "call_cost.c", &["./one.so", "-Wl,-rpath,."]);
@@ -340,7 +340,8 @@ fn a_checked_call_is_cheap() {
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     assert!(output.status.success());
-    // Far above what it costs (docs/ABI.md): other work on the machine must not fail the test.
+    // Far above the measured cost (docs/ABI.md), so that other load on the machine does not fail
+    // the test.
     for line in text.lines() {
         let cost: f64 = line.split(' ').nth(2).and_then(|ns| ns.parse().ok()).expect("a number");
         assert!(cost < 100.0, "{line}");
@@ -360,7 +361,7 @@ fn software_fma_is_exact() {
 }
 
 #[test]
-fn two_modules_share_a_program() {
+fn two_modules_load_into_one_program() {
     let kernels = kernels::all();
     let of = |names: [&str; 2]| -> Vec<Kernel> {
         kernels.iter().filter(|k| names.contains(&k.name.as_str())).cloned().collect()
@@ -378,7 +379,7 @@ fn two_modules_share_a_program() {
 }
 
 #[test]
-fn hosts_of_every_kind_get_the_message() {
+fn every_host_receives_the_error_message() {
     let built = standard();
     let program = compile_c(&built, "host.c", &["-ldl"]);
     let options = ["-shared", "-fPIC", "-Wl,-soname,libtvm_ffi.so"];
@@ -396,7 +397,7 @@ fn hosts_of_every_kind_get_the_message() {
 }
 
 #[test]
-fn missing_features_are_a_message() {
+fn missing_cpu_features_are_reported() {
     // No CPU of this family has the other family's feature.
     let feature = if Target::native().arch == Arch::Aarch64 { "avx2" } else { "neon" };
     let mut target = Target::native();
@@ -465,7 +466,7 @@ fn only_the_interface_is_visible() {
 }
 
 #[test]
-fn the_file_suits_loaders() {
+fn shared_objects_have_safe_segments() {
     use object::elf;
     use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
     let built = build("m", &kernels::all(), ModuleKind::SharedObject, Target::native());
@@ -529,7 +530,7 @@ fn headers_are_cpp_too() {
 }
 
 #[test]
-fn manifests_are_in_every_form() {
+fn every_output_contains_the_manifest() {
     let kernels = kernels::all();
     let built = standard();
     let expected = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
@@ -556,7 +557,7 @@ fn manifests_are_in_every_form() {
 }
 
 #[test]
-fn a_manifest_says_what_a_kernel_takes() {
+fn a_manifest_lists_the_arguments() {
     let kernels = kernels::all();
     let manifest = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
     let find = |name: &str| manifest.kernels.iter().find(|k| k.name == name).unwrap();
@@ -620,7 +621,7 @@ fn every_field_of_the_manifest_is_documented() {
 }
 
 #[test]
-fn archives_hold_the_parts() {
+fn archives_contain_every_part() {
     let names = |target: &str| -> Vec<String> {
         let target = Target::parse(target).unwrap();
         let module = build("m", &[kernels::add()], ModuleKind::Archive, target);
@@ -640,7 +641,7 @@ fn archives_hold_the_parts() {
 }
 
 #[test]
-fn foreign_modules_need_a_foreign_runtime() {
+fn shared_objects_need_the_runtime_of_their_cpu_family() {
     for name in ["x86-64", "aarch64", "riscv64"] {
         let target = Target::parse(name).unwrap();
         let kernels = [kernels::add()];
@@ -655,7 +656,7 @@ fn foreign_modules_need_a_foreign_runtime() {
 }
 
 #[test]
-fn names_of_modules() {
+fn module_names_come_from_the_output() {
     let name = |path: &str| module_name(Path::new(path));
     assert_eq!(name("out/matmul.so"), "matmul");
     assert_eq!(name("conv-2d.v1.tar"), "conv_2d_v1");
@@ -715,9 +716,9 @@ fn files_are_written_whole_or_not_at_all() {
     assert!(!Path::new("/dev/full").is_file(), "a device is not replaced");
 }
 
-/// A full disk, played by a limit on the size of files: the test runs itself under it.
+/// Simulates a full disk by a limit on file sizes, under which the test runs itself again.
 #[test]
-fn a_full_disk_leaves_nothing_behind() {
+fn a_full_disk_leaves_no_partial_files() {
     const VARIABLE: &str = "TEC_TEST_FULL_DISK";
     let Some(directory) = std::env::var_os(VARIABLE) else {
         let dir = tempfile::tempdir().unwrap();
@@ -725,7 +726,7 @@ fn a_full_disk_leaves_nothing_behind() {
         let mut limited = Command::new("sh");
         limited.args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" \"$@\""]);
         limited.arg(std::env::current_exe().unwrap()).env(VARIABLE, dir.path());
-        run_alone("module::a_full_disk_leaves_nothing_behind", &mut limited);
+        run_alone("module::a_full_disk_leaves_no_partial_files", &mut limited);
         assert_eq!(names_in(dir.path()), ["m.so"]);
         assert_eq!(std::fs::read(dir.path().join("m.so")).unwrap(), b"old");
         return;

@@ -1,4 +1,4 @@
-//! Random loop nests, made without the schedule language: split axes of every kind of loop and
+//! Random loop nests, built without the schedule language: split axes with every kind of loop and
 //! tail, conditions and gathers that differ between lanes, temporaries, loops whose bounds differ
 //! between lanes. The interpreter gives the same results before and after every pass, bit by bit.
 
@@ -60,7 +60,7 @@ impl Generator {
         self.rng.random_range(0..bound)
     }
 
-    /// An index inside every input.
+    /// Returns an index inside every input.
     fn index(&mut self, depth: u32) -> Expr {
         let point = match self.below(5) {
             0 => Expr::index(self.below(LEN)),
@@ -115,14 +115,14 @@ impl Generator {
         }
     }
 
-    /// An offset of an index, what it is when it is inside, and where it is.
+    /// Returns the condition that an index is in bounds, and the index, which may be outside.
     fn outside(&mut self) -> (Expr, Expr) {
         let at = Expr::add(self.index(1), Expr::index(self.below(30) - 15));
         let low = Expr::le(Expr::index(0), at.clone());
         (Expr::and(low, Expr::lt(at.clone(), Expr::index(LEN))), at)
     }
 
-    /// What reads outside unless its first part protects it.
+    /// Returns a condition whose second part reads out of bounds unless its first part guards it.
     fn guarded_cond(&mut self) -> Expr {
         let (inside, at) = self.outside();
         let byte = Expr::load(&self.bytes, vec![at]);
@@ -183,7 +183,7 @@ impl Generator {
         }
     }
 
-    /// What is done at one point: it writes no element but its own.
+    /// Returns the statement at one point, which writes only its own element.
     fn work(&mut self, own: &[Expr], depth: u32) -> Stmt {
         if depth == 0 {
             return self.store(own);
@@ -206,7 +206,7 @@ impl Generator {
             }
             4 | 5 => {
                 let var = Var::index("r");
-                // Also one that differs between lanes.
+                // A condition that differs between lanes, too.
                 let extent = match self.below(3) {
                     0 => Expr::binary(BinOp::Min, self.index(1), Expr::index(4)),
                     _ => Expr::index(self.below(5)),
@@ -223,7 +223,7 @@ impl Generator {
         }
     }
 
-    /// A buffer of a few elements, filled and read.
+    /// Returns a small buffer that is filled and read.
     fn temporary(&mut self, own: &[Expr], depth: u32) -> Stmt {
         let extent = Expr::index(self.below(4) + 1);
         let local = Buffer::new("T", DType::Float32, vec![extent.clone()], Scope::Local);
@@ -262,7 +262,7 @@ impl Generator {
         Stmt::store(&self.out, own.to_vec(), value)
     }
 
-    /// The loops of an axis, its value and the conditions of its tail.
+    /// Returns the loops of an axis, its value and the conditions of its tail.
     fn split(&mut self, name: &str, extent: Expr) -> (Vec<Loop>, Expr, Vec<Expr>) {
         let (mut loops, mut conds) = (Vec::new(), Vec::new());
         let mut outer = extent.clone();
@@ -317,7 +317,7 @@ impl Generator {
             };
         }
         if self.below(3) == 0 {
-            // A box that sticks out of its tensor.
+            // A box that extends beyond its tensor.
             let most = Expr::index(self.below(LEN));
             let inside = Expr::lt(column.clone(), most);
             conds.push(Expr::unary(UnOp::Likely, inside));
@@ -387,7 +387,7 @@ fn arguments(seed: u64, rows: i64) -> Vec<Value> {
     ]
 }
 
-/// The outputs, with every NaN the same.
+/// Returns the outputs, with every NaN the same.
 fn results(kernel: &Kernel, seed: u64, rows: i64) -> Result<(Vec<u32>, Vec<u8>), String> {
     let mut args = arguments(seed, rows);
     interp::run(kernel, &mut args).map_err(|trap| format!("{trap:?}"))?;
@@ -412,7 +412,7 @@ fn check(seed: u64) {
         .collect();
     let original = print_kernel(&kernel, Style::Full);
     let target = Target::native();
-    // One kernel in four as without optimisation.
+    // One kernel in four is compiled without optimisation.
     let opt = if seed % 4 == 3 { 0 } else { 3 };
     for pass in PASSES.iter().filter(|pass| pass.runs(&target, opt)) {
         let before = print_kernel(&kernel, Style::Full);

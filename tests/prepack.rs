@@ -1,5 +1,6 @@
-//! Inputs packed ahead: under random schedules the packed kernels give the results of the plain
-//! loop nest, bit for bit; what cannot be packed is refused with the reason; C calls them.
+//! Inputs packed ahead: under random schedules the packed kernels give the results of the default
+//! schedule, bit for bit; inputs that cannot be packed are refused with the reason; C programs can
+//! call the kernels.
 
 use crate::support::data::{Data, make_args};
 use crate::support::{Memory, Random, tec};
@@ -7,15 +8,16 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
-use tec::ir::{Kernel, Param, Part, Var};
+use tec::ir::{Kernel, Param, PrepackRole, Var};
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::{BoundedSchedule, Free};
+use tec::schedule::{BoundedSchedule, PrepackedInputs};
 use tec::target::Target;
 use tec::te::Graph;
 use tec::tune::model::MachineModel;
 
-/// Weights `B`, and `W` that is worked on before it is read; an extent that is an expression.
+/// Weights `B`, and `W`, which another stage transforms before it is read; an extent that is an
+/// expression.
 const KERNEL: &str = "
 kernel k(m: var, n: var, l = 10, T: dtype = float32) {
     input A: T[m, l]
@@ -30,7 +32,7 @@ kernel k(m: var, n: var, l = 10, T: dtype = float32) {
 }
 ";
 
-/// The kernel as it is, and with the kernels of its packed inputs behind it.
+/// Returns the kernel alone, and followed by the kernels of its packed inputs.
 fn compile(
     text: String,
     options: &Options,
@@ -71,36 +73,37 @@ fn graph_of(text: &str, options: &Options) -> Graph {
 }
 
 #[test]
-fn packing_is_free_where_the_layout_is() {
+fn layout_free_inputs_are_packed_at_no_cost() {
     let target = Target::parse("x86-avx2").expect("a target");
     let machine = MachineModel::typical(&target);
-    let seconds = |text: &str, schedule: &str, free: Free| {
-        let options = Options { free, ..Options::new(target.clone()) };
+    let seconds = |text: &str, schedule: &str, prepacked: PrepackedInputs| {
+        let options = Options { prepacked, ..Options::new(target.clone()) };
         let graph = graph_of(text, &options);
         let estimate = driver::estimate_text(&graph, schedule, &options, &machine, 1);
         estimate.expect("it is legal").seconds
     };
-    let named = |name: &str| Free::Named(vec![(Some("rows".to_string()), name.to_string())]);
-    let charged = seconds(FEW_ROWS, PACKING, Free::None);
-    let free = seconds(FEW_ROWS, PACKING, Free::All);
-    assert!(free < 0.8 * charged, "{free} of {charged}");
-    assert_eq!(seconds(FEW_ROWS, PACKING, named("B")), free);
+    let named =
+        |name: &str| PrepackedInputs::Named(vec![(Some("rows".to_string()), name.to_string())]);
+    let charged = seconds(FEW_ROWS, PACKING, PrepackedInputs::None);
+    let prepacked = seconds(FEW_ROWS, PACKING, PrepackedInputs::All);
+    assert!(prepacked < 0.8 * charged, "{prepacked} of {charged}");
+    assert_eq!(seconds(FEW_ROWS, PACKING, named("B")), prepacked);
     assert_eq!(seconds(FEW_ROWS, PACKING, named("A")), charged);
     // Without the permission, without a copy at the root, or on a GPU all is charged.
     let fixed = FEW_ROWS.replace(" layout_free", "");
-    assert_eq!(seconds(&fixed, PACKING, Free::All), charged);
+    assert_eq!(seconds(&fixed, PACKING, PrepackedInputs::All), charged);
     let inside = PACKING.replace("C.vectorize(l)", "C.vectorize(l)\n    Packed.compute_at(C, o)");
-    let inside = |free: Free| seconds(FEW_ROWS, &inside, free);
-    assert_eq!(inside(Free::All), inside(Free::None));
+    let inside = |prepacked: PrepackedInputs| seconds(FEW_ROWS, &inside, prepacked);
+    assert_eq!(inside(PrepackedInputs::All), inside(PrepackedInputs::None));
     let gpu = Target::parse("nvptx-sm_80").expect("a target");
-    let options = Options { free: Free::All, ..Options::new(gpu) };
+    let options = Options { prepacked: PrepackedInputs::All, ..Options::new(gpu) };
     let text = "schedule rows { C.bind(y, threadIdx.x) }";
     let packed = driver::packed_ahead(&graph_of(FEW_ROWS, &options), text, &options);
     assert_eq!(packed.expect("it is legal"), Vec::<String>::new());
 }
 
 #[test]
-fn a_schedule_made_for_packed_inputs_packs_them() {
+fn automatic_schedules_for_prepacked_inputs_pack_them() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     let text = FEW_ROWS.replace("m = 2, n = 512", "m = 200, n = 200");
@@ -113,11 +116,11 @@ fn a_schedule_made_for_packed_inputs_packs_them() {
         let output = tec(&[&args[..], more].concat());
         (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
-    // With the permission the schedule is made for calls that find `B` packed.
+    // With `layout_free`, the automatic schedule assumes calls with a packed `B`.
     assert_eq!(build("free.te", &["--prepack", "B"]), (true, String::new()));
     let (built, message) = build("fixed.te", &["--prepack", "B"]);
     assert!(!built && message.contains("E0554"), "{message}");
-    // A schedule that packs is used with or without the permission, which brings a note.
+    // A schedule that packs is used with or without `layout_free`; with it, a note is printed.
     let (built, message) = build("own.te", &[]);
     assert!(
         built && message.contains("`rows` packs the `layout_free` input `B` in each call"),
@@ -129,7 +132,7 @@ fn a_schedule_made_for_packed_inputs_packs_them() {
     std::fs::write(at("own.te"), own).expect("it can be written");
     assert_eq!(build("own.te", &[]), (true, String::new()));
     assert_eq!(build("own.te", &["--prepack", "B"]), (true, String::new()));
-    // What it gains is a line of `explain`.
+    // `explain` prints a line about the time that packing ahead saves.
     std::fs::write(at("own.te"), FEW_ROWS.to_string() + PACKING).expect("it can be written");
     let output = tec(&["explain", &at("own.te"), "--target", "x86-avx2", "--machine", "typical"]);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
@@ -174,7 +177,7 @@ fn draw(random: &mut Random) -> String {
     text
 }
 
-/// The values of a kernel's parameters: those that are known by name, and outputs to be filled.
+/// Returns the values of a kernel's parameters: those that `known` names, and outputs to be filled.
 fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
     let find = |name: &str| known.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let runtime: Vec<(Var, u64)> = kernel
@@ -200,9 +203,10 @@ fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
     kernel.params.iter().map(value).collect()
 }
 
-/// Runs the kernels that pack, then the one that reads what is packed: its output.
+/// Runs the kernels that pack and then the one that reads the packed inputs, and returns its
+/// output.
 fn run_packed(
-    parts: &[(Kernel, Option<Part>)],
+    parts: &[(Kernel, Option<PrepackRole>)],
     known: &[(String, Value)],
     run: &mut dyn FnMut(&Kernel, &mut [Value]),
 ) -> Value {
@@ -211,13 +215,14 @@ fn run_packed(
         let mut args = values(kernel, &known);
         match part {
             None => {}
-            Some(Part::Pack { of, input }) => {
+            Some(PrepackRole::Pack { of, input }) => {
                 assert_eq!((&of[..], &kernel.name), ("k", &format!("k_pack_{input}")));
                 run(kernel, &mut args);
-                // What is packed has its place from now on: packing others does not read it.
+                // A packed input is added under another name, so packing other inputs does not read
+                // it.
                 known.insert(0, (format!("packed {input}"), args[1].clone()));
             }
-            Some(Part::Prepacked { inputs, .. }) => {
+            Some(PrepackRole::Prepacked { inputs, .. }) => {
                 for input in inputs {
                     let at = kernel.params.iter().position(|param| param.name() == input);
                     let packed = known.iter().find(|(name, _)| *name == format!("packed {input}"));
@@ -237,7 +242,7 @@ fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> Lo
         parameters: Vec::new(),
         schedule: one.schedule.text.clone(),
         work: driver::count_work(&one.schedule.graph, &options.target).expect("it is counted"),
-        part: one.part.clone(),
+        prepack_role: one.prepack_role.clone(),
     };
     let info = BuildInfo {
         module: "k".to_string(),
@@ -257,11 +262,12 @@ fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> Lo
 fn bytes(value: &Value) -> &[u8] {
     match value {
         Value::Tensor(tensor) => &tensor.data,
-        other => panic!("{other:?} is no tensor"),
+        other => panic!("{other:?} is not a tensor"),
     }
 }
 
-/// Whether a random schedule lets some inputs be packed; then all forms of it agree.
+/// Whether a random schedule lets some inputs be packed; if so, checks that all forms of the kernel
+/// agree.
 fn judge(random: &mut Random, seed: u64) -> bool {
     let directives = draw(random);
     let dtype = random.pick(&["float32", "float64", "int8"]);
@@ -283,15 +289,15 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     if inputs.is_empty() {
         return false;
     }
-    let naive = driver::lower_naively(&graph, &options.target).expect("it is lowered");
-    let args = make_args(&naive, &vars, seed, Data::Rough).expect("small tensors");
-    let names = naive.params.iter().map(|param| param.name().to_string());
+    let default_loops = driver::lower_unoptimized(&graph, &options.target).expect("it is lowered");
+    let args = make_args(&default_loops, &vars, seed, Data::Rough).expect("small tensors");
+    let names = default_loops.params.iter().map(|param| param.name().to_string());
     let known: Vec<(String, Value)> = names.zip(args.clone()).collect();
     let mut trace = Trace::default();
     let mut expected = args;
-    match driver::interpret(&naive, &mut expected, &mut trace).expect("no bug") {
+    match driver::interpret(&default_loops, &mut expected, &mut trace).expect("no bug") {
         Ok(()) => {}
-        // The data have a wrong shape now and then.
+        // Some arguments have a wrong shape.
         Err(Trap::Check(_)) => return false,
         Err(trap) => panic!("{trap:?}"),
     }
@@ -299,8 +305,8 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     let lower = |one: &BoundedSchedule| driver::lower(one, &options, None, &mut Trace::default());
     let kernels: Vec<Kernel> =
         placed.iter().map(|one| lower(one).expect("it is lowered")).collect();
-    let parts: Vec<(Kernel, Option<Part>)> =
-        kernels.iter().cloned().zip(placed.iter().map(|one| one.part.clone())).collect();
+    let parts: Vec<(Kernel, Option<PrepackRole>)> =
+        kernels.iter().cloned().zip(placed.iter().map(|one| one.prepack_role.clone())).collect();
     assert_eq!(parts.len(), inputs.len() + 2, "{directives}");
     let interpreted = run_packed(&parts, &known, &mut |kernel, args| {
         let result = driver::interpret(kernel, args, &mut Trace::default()).expect("no bug");
@@ -340,7 +346,7 @@ fn refusal(directives: &str, inputs: &[&str], kernel: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_packed_is_refused() {
+fn inputs_that_cannot_be_packed_are_refused() {
     let none = "C.parallel(x)\n";
     let plain = "kernel k(n = 8) {
         input A: float32[n, n]
@@ -426,7 +432,7 @@ schedule rt.fast for cpu {
 ";
 
 #[test]
-fn c_packs_once_and_calls_often() {
+fn a_c_program_packs_once_and_calls_many_times() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     std::fs::write(at("rt.te"), RUN_TIME).expect("it is written");
@@ -449,7 +455,7 @@ fn c_packs_once_and_calls_often() {
 }
 
 #[test]
-fn the_command_line_tells_what_belongs_together() {
+fn commands_show_the_kernels_that_prepack_adds() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
     let (sample, out) = ("samples/matmul_add.te", at("mm.so"));

@@ -1,9 +1,9 @@
-//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` takes it for every architecture,
-//! the emulator finds nothing wrong with it, its results are the interpreter's to the bit, and a
-//! module launches it as the emulator does.
+//! The PTX of the samples, and of programs in `tests/ptx`: `ptxas` accepts it for every
+//! architecture, the emulator finds no defects, its results equal the interpreter's bit for bit,
+//! and a module launches it as the emulator does.
 //!
-//! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests say
-//! "skipped".
+//! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests
+//! print "skipped".
 
 use crate::support::{Disk, ptxas, run_alone};
 use rand::{RngExt, SeedableRng};
@@ -26,8 +26,8 @@ use tec::te::Graph;
 /// Architectures that every sample is assembled for, if it has what the sample needs.
 const ARCHES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 
-/// Sizes of kernels beside the default one, small enough for the interpreter: such that blocks and
-/// threads are partly used, single, many. A kernel that is not here has its default size alone.
+/// Sizes of kernels besides the default one, small enough for the interpreter: with partial, single
+/// and many blocks and threads. A kernel that is not in the list has only its default size.
 const SIZES: &[(&str, &[&str])] = &[
     ("vector_add", &["n=1", "n=64", "n=1000"]),
     ("broadcast_add", &["m1=40 n1=1 m2=40 n2=50", "m1=1 n1=600 m2=70 n2=600"]),
@@ -50,7 +50,7 @@ struct Sample {
     schedule: String,
 }
 
-/// Every schedule for GPUs that the samples have.
+/// Returns every schedule for GPUs that the samples have.
 fn samples() -> Vec<Sample> {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in ["samples", "tests/ptx"] {
@@ -78,7 +78,7 @@ fn samples() -> Vec<Sample> {
     found
 }
 
-/// A sample, compiled.
+/// A compiled sample.
 struct Compiled {
     graph: Graph,
     kernel: Kernel,
@@ -141,12 +141,13 @@ fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
     kernel.params.iter().map(&mut argument).collect()
 }
 
-/// What the interpreter makes of the arguments: of the plain loops, or, where the schedule says in
-/// which order terms are added, of the scheduled ones.
+/// The results of the interpreter for the arguments: of the default schedule, or, if the schedule
+/// changes the order of terms, of the schedule.
 fn interpret(compiled: &Compiled, args: &mut [Value]) {
     let judge = match compiled.kernel.reassociated {
         true => compiled.kernel.clone(),
-        false => driver::lower_naively(&compiled.graph, &compiled.target).expect("plain loops"),
+        false => driver::lower_unoptimized(&compiled.graph, &compiled.target)
+            .expect("the default schedule"),
     };
     interp::run(&judge, args).expect("the interpreter accepts the arguments");
 }
@@ -165,7 +166,7 @@ fn sizes(sample: &Sample) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_emulator_agrees_and_finds_nothing() {
+fn the_emulator_agrees_and_finds_no_defects() {
     driver::with_stack(|| {
         for sample in samples() {
             for size in sizes(&sample) {
@@ -191,7 +192,7 @@ fn the_emulator_agrees_and_finds_nothing() {
 
 // ---- ptxas ----
 
-/// What `ptxas -v` says of each entry: registers, and bytes of spills.
+/// Returns the registers and bytes of spills that `ptxas -v` reports for each entry.
 fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<(u32, u32), String> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let directory = tempfile::tempdir().expect("a directory");
@@ -224,7 +225,7 @@ fn assemble(ptxas: &Path, text: &str, arch: &str) -> Result<(u32, u32), String> 
 }
 
 #[test]
-fn ptxas_takes_every_sample() {
+fn ptxas_accepts_every_sample() {
     let Some(ptxas) = ptxas() else { return };
     driver::with_stack(|| {
         for sample in samples() {
@@ -250,7 +251,7 @@ fn ptxas_takes_every_sample() {
 
 /// Sizes at which tiles cross the border: conditions take registers.
 #[test]
-fn ptxas_spills_little_at_the_border() {
+fn tiles_at_the_border_spill_few_registers() {
     let Some(ptxas) = ptxas() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/matmul.te");
     let sample = Sample { file, kernel: "matmul".to_string(), schedule: "fast".to_string() };
@@ -264,7 +265,7 @@ fn ptxas_spills_little_at_the_border() {
     });
 }
 
-/// What the back end tells the user of a kernel.
+/// Returns the notes of the back end about a kernel.
 fn notes(compiled: &Compiled) -> Vec<String> {
     let kernel = std::slice::from_ref(&compiled.kernel);
     compile_ptx(kernel, &compiled.target).expect("PTX").notes
@@ -297,7 +298,7 @@ fn pipelines_copy_asynchronously_with_any_number_of_stages() {
     });
 }
 
-/// A module for sm_80 is one for sm_86, too, which has less shared memory.
+/// A module for sm_80 also runs on sm_86, which has less shared memory.
 #[test]
 fn kernels_that_do_not_fit_every_gpu_are_noted() {
     let mut all = samples().into_iter().filter(|one| one.kernel == "matmul_bf16");
@@ -312,7 +313,7 @@ fn kernels_that_do_not_fit_every_gpu_are_noted() {
     assert_eq!(notes_of("nvptx-sm_90a"), [""; 0]);
 }
 
-/// What `cp.async` does not copy is named.
+/// A note names the stages that `cp.async` cannot copy.
 #[test]
 fn copies_through_registers_are_noted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -335,7 +336,8 @@ fn copies_through_registers_are_noted() {
 
 // ---- modules ----
 
-/// Memory of the driver in `tests/c/fake_cuda.c`: where an address's block begins, and its bytes.
+/// Memory of the driver in `tests/c/fake_cuda.c`: the start of the allocation of an address, and
+/// its bytes.
 type FindMemory = unsafe extern "C" fn(u64, *mut u64) -> u64;
 
 static FIND_MEMORY: Mutex<Option<FindMemory>> = Mutex::new(None);
@@ -353,8 +355,8 @@ unsafe extern "C" fn emulate_launch(
 ) -> i32 {
     use nvptx_emulator::{Launch, Memory, Module};
     let find = FIND_MEMORY.lock().unwrap().expect("the test set it");
-    // SAFETY: the fake driver gives texts that end, three numbers each, and as many parameters and
-    // sizes as it says.
+    // SAFETY: the fake driver passes terminated strings, three numbers each, and as many parameters
+    // and sizes as it states.
     let (text, name, grid, block, params) = unsafe {
         let text = |text| std::ffi::CStr::from_ptr(text).to_str().expect("UTF-8");
         let three = |at: *const u32| [*at, *at.add(1), *at.add(2)];
@@ -376,7 +378,7 @@ unsafe extern "C" fn emulate_launch(
             continue;
         }
         let pointer = std::ptr::with_exposed_provenance_mut::<u8>(start as usize);
-        // SAFETY: the driver allocated so many bytes there, and nobody else uses them now.
+        // SAFETY: the driver allocated this many bytes there, and nothing else uses them now.
         let data = unsafe { std::slice::from_raw_parts_mut(pointer, bytes as usize) };
         let buffer = memory.inout("memory", data);
         launch = launch.buffer_at(buffer, address - start);
@@ -390,7 +392,7 @@ unsafe extern "C" fn emulate_launch(
     0
 }
 
-/// A module of a compiled sample, loaded.
+/// Returns a module of a compiled sample, loaded.
 fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModule {
     let work =
         tec::ir::cost::Work { flops: tec::ir::Expr::index(0), bytes: tec::ir::Expr::index(0) };
@@ -404,7 +406,7 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
             parameters: vec![],
             schedule: "default".into(),
             work,
-            part: None,
+            prepack_role: None,
         }],
     };
     let kernels = std::slice::from_ref(&compiled.kernel);
@@ -414,8 +416,8 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
     LoadedModule::open(&path).expect("it loads")
 }
 
-/// The module finds the driver by an environment variable, which no other test may see: the test
-/// runs itself in a process of its own.
+/// An environment variable names the driver for the module, and no other test may see it, so the
+/// test runs itself in its own process.
 #[test]
 fn modules_launch_what_the_emulator_runs() {
     const VARIABLE: &str = "TEC_CUDA_LIBRARY";
@@ -467,7 +469,7 @@ fn modules_launch_what_the_emulator_runs() {
 fn indices_have_32_bits_where_they_fit() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("sizes.te");
-    // What is assumed of the sizes bounds them, and so does the largest grid: of 65,535 blocks
+    // The assumptions on the sizes bound them, and so does the largest grid, with 65,535 blocks
     // along y.
     let text = "kernel assumed(n: var, m: var) {
     assume n <= 4096
@@ -508,7 +510,8 @@ kernel unknown(n: var) {
 
 // ---- what would go wrong ----
 
-/// Sizes at which every barrier of a kernel is needed: loops run more than twice, blocks are whole.
+/// Sizes at which every barrier of a kernel is needed: loops run more than twice, and blocks are
+/// full.
 const WHOLE: &[(&str, &str)] = &[
     ("matmul", "n=128 m=128 l=128"),
     ("matmul_bf16", "n=128 l=192"),
@@ -567,8 +570,8 @@ fn virtual_threads_have_fewer_bank_conflicts() {
     });
 }
 
-/// The instructions of the loop with the most of `opcode`: all of them, and those. A loop is what
-/// is between a label and a branch back to it.
+/// Returns the instructions of the loop with the most of `opcode`: all of them, and those. A loop
+/// is what is between a label and a branch back to it.
 fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
     let lines: Vec<&str> = listing.lines().map(str::trim).collect();
     let is_instruction = |line: &&&str| line.starts_with("/*") && line.ends_with(';');
@@ -588,7 +591,7 @@ fn loop_with(listing: &str, opcode: &str) -> (usize, usize) {
 }
 
 #[test]
-fn the_fast_product_is_multiply_adds() {
+fn the_inner_loop_of_matmul_is_multiply_adds() {
     let Some(ptxas) = ptxas() else { return };
     let named = std::env::var_os("TEC_NVDISASM").map(PathBuf::from);
     let disassembler = named.unwrap_or_else(|| ptxas.with_file_name("nvdisasm"));

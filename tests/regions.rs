@@ -1,6 +1,6 @@
 //! Random programs with clamped, guarded, mirrored and strided reads, whose stages are computed in
-//! tiles: every tile computes what it reads and, if extents are constants, hardly more. No result
-//! changes.
+//! tiles: every tile computes the elements that are read and, if extents are constants, few others.
+//! No result changes.
 //!
 //! The elements that a tile reads are counted by evaluating the program here, point by point. The
 //! elements that it computes are counted by the interpreter: a counter stands before every store.
@@ -174,7 +174,7 @@ struct Program {
     /// Whether `S0` is attached to the outer loop of `S1` instead.
     nested: bool,
     vectorized: bool,
-    /// Whether a box of a constant size can be exact.
+    /// Whether a box of constant size can contain exactly the elements that are read.
     exact: bool,
     /// Whether the extents, which are equal then, are run-time integers.
     symbolic: bool,
@@ -192,7 +192,7 @@ impl Draw<'_> {
         self.random.below(bound) as i64
     }
 
-    /// The values of a stage of the extents `from` that reads `stage`, of the extents `of`.
+    /// Returns the values of a stage of the extents `from` that reads `stage`, of the extents `of`.
     fn term(&mut self, stage: usize, of: &[i64], from: &[i64], reduced: bool) -> Term {
         let mut test = None;
         let mut inside = Vec::new();
@@ -211,7 +211,7 @@ impl Draw<'_> {
         match test {
             None => read,
             Some(test) => {
-                // No element stands for those beyond either end.
+                // No element replaces those beyond either end.
                 let none = outside.iter().any(|index| matches!(index, Index::Int(-1)));
                 // Under two conditions the nearest element is far away if only one of them fails.
                 let both = matches!(test, Test::And(..)) && self.exact;
@@ -224,8 +224,8 @@ impl Draw<'_> {
         }
     }
 
-    /// The condition of a read in one dimension, its index, and the index where the condition does
-    /// not hold, which is inside in any case.
+    /// Returns the condition of a read in one dimension, its index, and the index where the
+    /// condition does not hold, which is inside in any case.
     fn index(
         &mut self,
         axis: usize,
@@ -426,15 +426,16 @@ impl Program {
         text + "}\n"
     }
 
-    /// The run-time integers.
+    /// Returns the run-time integers.
     fn vars(&self) -> Vec<(String, i64)> {
         let names = EXTENTS[2 - self.factors.len()..].iter().map(|name| name.to_string());
         let vars = names.zip(self.shapes[0].iter().copied());
         vars.filter(|_| self.symbolic).collect()
     }
 
-    /// The number of elements of the smallest boxes around what the iterations of each attached
-    /// stage's loop read, summed over the iterations. All elements of a box count as computed.
+    /// Returns the number of elements of the smallest boxes around what the iterations of each
+    /// attached stage's loop read, summed over the iterations. All elements of a box count as
+    /// computed.
     fn used(&self) -> Vec<usize> {
         let rank = self.factors.len();
         let output = self.terms.len();
@@ -486,7 +487,7 @@ impl Program {
     }
 }
 
-/// The kernel with one more output: the number of stores into `S0`, `S1` and so on.
+/// Returns the kernel with one more output: the number of stores into `S0`, `S1` and so on.
 fn with_counters(kernel: &Kernel, stages: usize) -> Kernel {
     let counters =
         Buffer::new("counters", DType::Int64, vec![Expr::index(stages as i64)], Scope::Global);
@@ -512,7 +513,7 @@ fn count_stores(stmt: Stmt, counters: &Buffer, stages: usize) -> Stmt {
     Stmt::Block(vec![Stmt::store(counters, at, more), stmt])
 }
 
-/// The number of elements that each attached stage computes.
+/// Returns the number of elements that each attached stage computes.
 fn computed(judged: &judge::Judged, options: &Options, stages: usize) -> Vec<usize> {
     let built =
         driver::lower(&judged.placed, options, Some(PassId::BuildLoops), &mut Trace::default());
@@ -577,14 +578,14 @@ fn compare_regions(programs: u64, seed: u64) {
 }
 
 #[test]
-fn a_tile_computes_hardly_more_than_it_reads() {
+fn a_tile_computes_few_elements_that_it_does_not_read() {
     let programs = std::env::var("TEC_REGIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let seed = std::env::var("TEC_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     driver::with_stack(move || compare_regions(programs, seed));
 }
 
 #[test]
-fn a_stage_that_is_computed_more_than_twice_over_is_noted() {
+fn a_stage_that_is_recomputed_more_than_twice_is_noted() {
     let notes = |read: &str, factor: i64, extent: &str| {
         let mut text = format!("kernel f(n{extent}) {{\n    input A: float32[n]\n");
         text += "    compute S[x: n] = A[x] * 3.0\n";

@@ -1,5 +1,5 @@
 //! Every kernel of `samples/` in machine code and in the reference interpreter: the results are the
-//! same bits. The sizes are small, the interpreter is slow.
+//! same bits. The sizes are small, because the interpreter is slow.
 
 use crate::support::data::{Data, make_args};
 use crate::support::judge::{self, Judged, Verdict};
@@ -124,7 +124,7 @@ fn samples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
-/// What `tec` notes where a schedule of its own is illegal.
+/// The note of `tec` about an illegal automatic schedule.
 const REFUSED: &str = "was refused";
 
 /// Names of the schedules for CPUs that a sample has for a kernel.
@@ -150,7 +150,7 @@ fn load(case: &Case) -> Program {
     loaded.map_err(|(_, failure)| failure).expect("a sample that parses")
 }
 
-/// The options of a case with a schedule.
+/// Returns the options of a case with a schedule.
 fn options_of(case: &Case, schedule: &str, options: &Options) -> Options {
     let defines = pairs(case, "-D").into_iter();
     Options {
@@ -176,13 +176,14 @@ fn schedule(program: &Program, options: &Options) -> Result<BoundedSchedule, Str
 /// Arguments, and what the interpreter computes from them.
 type Reference = (Vec<Value>, Result<Vec<Value>, String>);
 
-/// The references by the text of the plain loops, which several targets and schedules share.
+/// The reference results by the text of the default schedule, which several targets and schedules
+/// share.
 static REFERENCES: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Reference>>>>> =
     LazyLock::new(Mutex::default);
 
-/// Runs the plain loops of a case in the interpreter, once for all schedules and targets.
-fn reference(case: &Case, naive: &Kernel, reassociates: bool) -> Reference {
-    let key = format!("{} {}", case.options, print_kernel(naive, Style::Full));
+/// Runs the default schedule of a case in the interpreter, once for all schedules and targets.
+fn reference(case: &Case, default_loops: &Kernel, reassociates: bool) -> Reference {
+    let key = format!("{} {}", case.options, print_kernel(default_loops, Style::Full));
     let slot = REFERENCES.lock().expect("no panic").entry(key).or_default().clone();
     let compute = || {
         let vars: Vec<(String, i64)> = pairs(case, "--var")
@@ -192,8 +193,9 @@ fn reference(case: &Case, naive: &Kernel, reassociates: bool) -> Reference {
         let data = if reassociates { Data::Rough } else { Data::Any };
         // Some seeds make shapes that the kernel refuses.
         let runs = (0..16).map(|seed| {
-            let args = make_args(naive, &vars, seed, data).expect("small tensors");
-            let expected = judge::run(naive, &args, "naive").expect("the interpreter runs it");
+            let args = make_args(default_loops, &vars, seed, data).expect("small tensors");
+            let expected =
+                judge::run(default_loops, &args, "default").expect("the interpreter runs it");
             (args, expected)
         });
         runs.into_iter().find(|(_, expected)| expected.is_ok()).expect("arguments that fit")
@@ -206,9 +208,9 @@ fn lower(case: &Case, program: &Program, options: &Options) -> Result<Judged, St
     let placed = schedule(program, options)?;
     let graph = placed.schedule.graph.clone();
     let failed = |failure| format!("{failure:?}");
-    let naive = driver::lower_naively(&graph, &options.target).map_err(failed)?;
+    let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
     let kernel = driver::lower(&placed, options, None, &mut Trace::default()).map_err(failed)?;
-    let (args, expected) = reference(case, &naive, graph.reassociate);
+    let (args, expected) = reference(case, &default_loops, graph.reassociate);
     let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
     if judged.kernel.reassociated {
         let text = |verdict| format!("{verdict:?}");
@@ -222,8 +224,8 @@ fn lower(case: &Case, program: &Program, options: &Options) -> Result<Judged, St
     Ok(judged)
 }
 
-/// Verifies every case with the plain loops, with the compiler's schedule and with
-/// each of its own; lists all that differ.
+/// Verifies every case with the default schedule, the automatic schedule and each of its own; lists
+/// all that differ.
 fn verify_all(options: &Options) {
     let mut wrong = Vec::new();
     for case in CASES {
@@ -278,11 +280,10 @@ fn every_kernel_has_a_case() {
     assert_eq!(declared, tested);
 }
 
-/// The compiler's own schedules are not refused, for any target; those of targets that run here are
-/// seen by `verify_all`.
+/// Automatic schedules are legal for every target; `verify_all` covers the targets that run here.
 #[test]
 fn auto_is_legal_everywhere() {
-    // Otherwise a reworded note would be overlooked.
+    // Without this check, the test would miss a reworded note.
     assert!(include_str!("../src/driver/auto.rs").contains(REFUSED));
     let mut wrong = Vec::new();
     let targets = Target::cpus().into_iter().filter(|target| !target.runs_here());
@@ -310,12 +311,12 @@ fn machine_code_agrees_with_the_interpreter() {
 }
 
 #[test]
-fn so_it_does_without_optimisation() {
+fn unoptimised_code_agrees_with_the_interpreter() {
     verify_all(&Options { opt: 0, ..native() });
 }
 
 #[test]
-fn so_it_does_without_fusing() {
+fn code_without_fused_operations_agrees_with_the_interpreter() {
     verify_all(&Options { fp_contract: FpContract::Off, ..native() });
 }
 
@@ -328,16 +329,16 @@ fn verify_all_on(target: &str) {
 }
 
 #[test]
-fn so_it_does_on_the_baseline_target() {
+fn code_for_the_baseline_target_agrees_with_the_interpreter() {
     verify_all_on("x86-64");
 }
 
 #[test]
-fn so_it_does_on_half_as_wide_vectors() {
+fn code_with_half_as_wide_vectors_agrees_with_the_interpreter() {
     verify_all_on("x86-avx2");
 }
 
-/// What `tec` prints with these arguments.
+/// Returns the output of `tec` with these arguments.
 fn printed(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts");
     let error = String::from_utf8(output.stderr).expect("UTF-8");
@@ -346,7 +347,7 @@ fn printed(args: &[&str]) -> String {
 }
 
 /// Every vectorized nest of every schedule, at the sizes of the file, runs on the wide vectors of
-/// the target; where the schedule is a `fast` one, everything has a place in registers.
+/// the target; schedules named `fast` spill nothing.
 #[test]
 fn vectorized_nests_use_wide_vectors() {
     let scratch = tempfile::tempdir().expect("a temporary directory");

@@ -1,5 +1,5 @@
-//! Candidates of the tuner's space, drawn at random: nearly all are accepted, and those that are
-//! compute what the plain loops compute.
+//! Candidates of the tuner's space, drawn at random: nearly all are accepted, and the accepted ones
+//! compute the results of the default schedule.
 
 #[allow(dead_code)]
 mod support;
@@ -81,7 +81,7 @@ const GPU_SAMPLES: &[Sample] = &[
     sample("conv_bwd_weight", "conv_bwd_weight", "", "batch=2 in_channel=9 in_h=5", ""),
 ];
 
-/// Kernels whose order of terms is free, and the rule that is best for them.
+/// Kernels whose terms may be reordered, and the best rule for them.
 const GPU_PROGRAMS: &[(&str, &str)] = &[
     (
         "kernel product(n = 64) reassociate {
@@ -126,7 +126,7 @@ fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
     (program, graphs.into_iter().next().expect("a kernel"))
 }
 
-/// A candidate whose answers are drawn.
+/// Returns a candidate with random decisions.
 fn draw(space: &impl Space, random: &mut Random) -> Candidate {
     space.replay(&mut |choice| random.below(choice.options.len() as u64) as usize)
 }
@@ -264,7 +264,7 @@ fn candidates_compute_the_same() {
     });
 }
 
-/// Allocations of each thread: what work is, wherever and beside whatever it runs.
+/// Allocations of each thread, a measure of work that does not depend on the machine or its load.
 struct Counting;
 
 thread_local! {
@@ -293,10 +293,10 @@ fn allocations(run: impl FnOnce()) -> u64 {
     ALLOCATIONS.get() - before
 }
 
-/// A search writes thousands of candidates, so one is a matter of microseconds: of so many
-/// allocations, which do not grow with the kernel's sizes.
+/// A search writes thousands of candidates, so writing one must take microseconds: a limited number
+/// of allocations, which does not grow with the kernel's sizes.
 #[test]
-fn writing_a_candidate_is_little_work() {
+fn writing_a_candidate_takes_few_operations() {
     const CANDIDATES: u64 = 200;
     let sample = picked().find(|sample| sample.kernel == "matmul_add").expect("a sample");
     let work = |defines: &str| {
@@ -312,9 +312,9 @@ fn writing_a_candidate_is_little_work() {
     assert!(large < 2 * usual, "{large} allocations, {usual} for a smaller kernel");
 }
 
-/// A sample's schedule with the answers that lead to its like: questions that are not named have
-/// their defaults.
-struct Like {
+/// A sample's schedule with the decisions that lead to a similar one; decisions that are not named
+/// have their defaults.
+struct SimilarSchedule {
     file: &'static str,
     kernel: &'static str,
     defines: &'static str,
@@ -322,8 +322,8 @@ struct Like {
     answers: &'static [(&'static str, &'static str)],
 }
 
-const LIKE: &[Like] = &[
-    Like {
+const SIMILAR_SCHEDULES: &[SimilarSchedule] = &[
+    SimilarSchedule {
         file: "matmul",
         kernel: "matmul",
         defines: "n=1024",
@@ -340,7 +340,7 @@ const LIKE: &[Like] = &[
             ("C.parallel", "y_o x_o"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "matmul_add",
         kernel: "matmul_add",
         defines: "",
@@ -357,7 +357,7 @@ const LIKE: &[Like] = &[
             ("out.parallel", "j_o i_o"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "conv",
         kernel: "conv",
         defines: "oc=64 ic=64 nh=56",
@@ -376,7 +376,7 @@ const LIKE: &[Like] = &[
             ("PaddedX.parallel", "i1"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "conv_bwd_weight",
         kernel: "conv_bwd_weight",
         defines: "",
@@ -393,64 +393,70 @@ const LIKE: &[Like] = &[
             ("result.parallel", "co_o kh"),
         ],
     },
-    Like {
+    SimilarSchedule {
         file: "depthwise_conv",
         kernel: "depthwise_conv",
         defines: "ic=64 nh=56",
         schedule: "fast",
         answers: &[("Y.rows", "4"), ("Y.order", "c i j"), ("PaddedX.at", "c")],
     },
-    Like {
+    SimilarSchedule {
         file: "max_pool",
         kernel: "max_pool",
         defines: "c=64 nh=56",
         schedule: "fast",
         answers: &[("PoolMax.rows", "8"), ("PaddedX.at", "k")],
     },
-    Like {
+    SimilarSchedule {
         file: "avg_pool",
         kernel: "avg_pool",
         defines: "c=64 nh=56",
         schedule: "fast",
         answers: &[("PoolSum.rows", "8"), ("PaddedX.at", "k")],
     },
-    Like {
+    SimilarSchedule {
         file: "batch_norm",
         kernel: "batch_norm",
         defines: "",
         schedule: "fast",
         answers: &[("Y.fused", "2"), ("Y.width", "64"), ("T_sqrt.at", "ax0")],
     },
-    Like {
+    SimilarSchedule {
         file: "softmax",
         kernel: "softmax",
         defines: "",
         schedule: "fast",
         answers: &[("Y.width", "32"), ("E.width", "32"), ("M.vectors", "4"), ("S.at", "i")],
     },
-    Like {
+    SimilarSchedule {
         file: "layer_norm",
         kernel: "layer_norm",
         defines: "m=512",
         schedule: "fast",
         answers: &[("Y.width", "32"), ("Y.parallel", "i"), ("Squares.at", "i")],
     },
-    Like {
+    SimilarSchedule {
         file: "sum_rows",
         kernel: "sum_rows",
         defines: "",
         schedule: "fast",
         answers: &[("b.chunk", "8"), ("b.vectors", "8"), ("b.parallel", "i_o")],
     },
-    Like { file: "transpose", kernel: "transpose", defines: "", schedule: "fast", answers: &[] },
-    Like {
+    SimilarSchedule {
+        file: "transpose",
+        kernel: "transpose",
+        defines: "",
+        schedule: "fast",
+        answers: &[],
+    },
+    SimilarSchedule {
         file: "exp",
         kernel: "exp_vector",
         defines: "",
         schedule: "fast",
         answers: &[("y.width", "32"), ("y.piece", "4096")],
     },
-    Like {
+    SimilarSchedule {
         file: "broadcast_add",
         kernel: "broadcast_add",
         defines: "m1=128 m2=128 n2=4096",
@@ -459,7 +465,7 @@ const LIKE: &[Like] = &[
     },
 ];
 
-/// An extent with one name for all loops.
+/// Returns an extent with one name for all loops.
 fn nameless(extent: &str) -> String {
     const KEPT: [&str; 6] = ["n", "m", "floordiv", "floormod", "min", "max"];
     let (mut text, mut word) = (String::new(), String::new());
@@ -476,7 +482,8 @@ fn nameless(extent: &str) -> String {
     text
 }
 
-/// The loops of a program, outermost first, without their names: those that run once left out.
+/// Returns the loops of a program, outermost first, without their names: those that run once left
+/// out.
 fn nest(text: &str) -> Vec<String> {
     let mut loops = Vec::new();
     for line in text.lines() {
@@ -494,10 +501,10 @@ fn nest(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_space_has_the_like_of_the_samples_schedules() {
+fn the_space_contains_schedules_like_those_of_the_samples() {
     let only = std::env::var("TEC_CASE").unwrap_or_default();
     driver::with_stack(|| {
-        for like in LIKE.iter().filter(|like| like.kernel.contains(&only)) {
+        for like in SIMILAR_SCHEDULES.iter().filter(|like| like.kernel.contains(&only)) {
             let sample = sample(like.file, like.kernel, "", "", "");
             let mut options = options(&sample, "x86-avx512", like.defines);
             let source = text(&sample);
@@ -533,7 +540,8 @@ fn the_space_has_the_like_of_the_samples_schedules() {
             if std::env::var("TEC_SHOW").is_ok() {
                 println!("{}\n{fast}\n{ours}", candidate.text);
             }
-            // Channels go by vectors inside of the sample's rows, outside of those of the rules.
+            // The vector loop over channels is inside the loop over rows in the sample, and outside
+            // of it in the rules' schedule.
             let part = |text: &str| match like.kernel {
                 "conv_bwd_weight" => {
                     text[text.find("produce result {").expect("it is there")..].to_string()
@@ -548,7 +556,8 @@ fn the_space_has_the_like_of_the_samples_schedules() {
     });
 }
 
-/// The questions about a sample, some answered as given and the others by default, and the text.
+/// Returns the questions about a sample, some answered as given and the others by default, and the
+/// text.
 fn asked(sample: &Sample, answers: &[(&str, &str)]) -> (Vec<String>, String) {
     let options = options(sample, "x86-avx512", sample.usual);
     let (_, graph) = elaborate(&text(sample), &options);
@@ -583,7 +592,7 @@ fn a_tile_of_a_product_may_have_a_third_axis() {
         let (names, text) = asked(&conv, &with_rows);
         assert!(names.iter().any(|name| name == "Y.block ric"), "{names:?}");
         assert!(text.contains("split(i, factor="), "{text}");
-        // Nothing is read again along a third axis, or there is none.
+        // Nothing is reused along a third axis, or there is none.
         for (file, usual) in [("depthwise_conv", "ic=64 nh=56"), ("matmul", "n=512")] {
             let (names, _) = asked(&sample(file, file, usual, "", ""), &[]);
             assert!(!names.iter().any(|name| name.ends_with("also along")), "{names:?}");
@@ -592,20 +601,20 @@ fn a_tile_of_a_product_may_have_a_third_axis() {
 }
 
 #[test]
-fn threads_may_take_the_rows_of_a_padding_that_they_read() {
+fn threads_may_compute_the_padded_rows_that_they_read() {
     driver::with_stack(|| {
         let conv = sample("conv", "conv", "oc=64 ic=64 nh=56", "", "");
         let by_rows = [("Y.order", "i c j"), ("PaddedX.outermost", "i1")];
         let (_, text) = asked(&conv, &by_rows);
         assert!(text.contains("PaddedX.reorder(i1, i0, i2)"), "{text}");
-        // Threads that share out the channels read all rows.
+        // If channels are distributed over threads, each thread reads all rows.
         let (names, _) = asked(&conv, &[("Y.order", "c i j")]);
         assert!(!names.iter().any(|name| name == "PaddedX.outermost"), "{names:?}");
     });
 }
 
 #[test]
-fn knobs_are_questions() {
+fn knobs_become_decisions() {
     driver::with_stack(|| {
         let sample = sample("matmul_add", "matmul_add", "", "", "");
         let options = options(&sample, "x86-avx512", "N=64");
@@ -625,8 +634,8 @@ fn knobs_are_questions() {
     });
 }
 
-/// Runs a candidate in the emulator: its results are the interpreter's, and nothing is found. False
-/// if nothing is launched: the shapes of some arguments are wrong, which the entry refuses.
+/// Runs a candidate in the emulator, and checks its results and that there are no findings. False
+/// if nothing is launched, because the entry refuses arguments of wrong shapes.
 fn emulate(judged: &judge::Judged, target: &Target, text: &str) -> bool {
     let kernels = std::slice::from_ref(&judged.kernel);
     let ptx = driver::compile_ptx(kernels, target, &mut Trace::default());
@@ -677,7 +686,7 @@ fn candidates_for_gpus_run_in_the_emulator() {
 }
 
 #[test]
-fn threads_make_results_together_where_the_order_is_free() {
+fn threads_share_a_reduction_if_its_order_is_free() {
     let n = number("TEC_N", 40);
     driver::with_stack(|| {
         for (source, rule) in GPU_PROGRAMS {
@@ -701,7 +710,7 @@ fn threads_make_results_together_where_the_order_is_free() {
                     continue;
                 }
                 accepted += 1;
-                // The interpreter takes its time.
+                // The interpreter is slow.
                 if !candidate.text.contains(&format!("# {rule}: ")) || emulated >= 4 {
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Directives about storage and loops, applied by hand: what is computed stays the same, bit by
-//! bit, before and after every pass.
+//! Directives about storage and loops, applied one by one: the results stay the same, bit for bit,
+//! before and after every pass.
 
 use tec::diag::{Diag, Span};
 use tec::driver::{Options, PASSES};
@@ -50,7 +50,7 @@ fn apply(schedule: &mut Schedule, line: &str) -> tec::diag::Result<()> {
             ArgKind::Int => Value::Int(word.parse().unwrap()),
             ArgKind::Word => Value::Word(word.to_string()),
             ArgKind::Bool => Value::Bool(*word == "true"),
-            ArgKind::Setting => match word.parse() {
+            ArgKind::IntOrBool => match word.parse() {
                 Ok(value) => Value::Int(value),
                 Err(_) => Value::Bool(*word == "true"),
             },
@@ -86,7 +86,7 @@ fn refused(text: &str, lines: &[&str]) -> Diag {
     *build(text, lines).map(|kernel| print_kernel(&kernel, Style::Simple)).unwrap_err()
 }
 
-/// Runs a kernel without run-time integers on numbers that depend on the place alone.
+/// Runs a kernel without run-time integers on numbers that depend only on their position.
 fn run(kernel: &Kernel) -> Vec<Vec<u8>> {
     let mut args: Vec<interp::Value> = Vec::new();
     for param in &kernel.params {
@@ -113,7 +113,8 @@ fn run(kernel: &Kernel) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The loops of a schedule, after checking that every pass keeps the results of the plain loops.
+/// Returns the loops of a schedule, after checking that every pass keeps the results of the default
+/// schedule.
 fn same(text: &str, lines: &[&str]) -> String {
     let plain = build_plain_loops(&graph_of(text), &Target::native()).unwrap();
     let expected = run(&plain);
@@ -200,7 +201,7 @@ fn the_next_iteration_is_computed_ahead() {
 }
 
 #[test]
-fn short_loops_are_written_out() {
+fn short_loops_are_unrolled() {
     let lines = &["C.split i 4", "C.pragma i_o auto_unroll_max_step 48"];
     let text = same(TWO, lines);
     assert!(text.contains("unrolled (i_i, 0, 4) {\n      unrolled (j, 0, 12)"), "{text}");
@@ -233,7 +234,7 @@ fn a_later_iteration_is_prefetched() {
     assert!(text.contains("prefetch(A[((i + 1) + p0), (p1*16)])"), "{text}");
     let text = same(BLUR, &["C.split j 8", "C.prefetch S j_o 2"]);
     assert!(text.contains("prefetch(S[(i + p0), ((j_o + 2)*8)])"), "{text}");
-    // More than a few lines are a loop.
+    // More than a few cache lines are prefetched by a loop.
     let text = same(&BLUR.replace("m = 40", "m = 400"), &["C.prefetch S i 3"]);
     let loops = "for (p0, 0, 3) {
       unrolled (p1, 0, 25) {";
@@ -255,7 +256,7 @@ fn a_later_iteration_is_prefetched() {
 }
 
 #[test]
-fn stores_go_past_the_caches() {
+fn nontemporal_stores_keep_the_results() {
     let text = same(BLUR, &["C.store_nontemporal", "S.store_nontemporal", "C.parallel i"]);
     assert!(text.contains("S[i, j] = (A[i, j]*2f)  // nontemporal\n"), "{text}");
     assert!(text.contains("C[i, j] = (S[i, j] + S[(i + 2), j])  // nontemporal\n"), "{text}");

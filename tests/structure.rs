@@ -96,7 +96,7 @@ fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The paths in a text that begin with `crate` or `super`: those of `use`, and others.
+/// Returns the paths in a text that begin with `crate` or `super`: those of `use`, and others.
 fn paths_in(text: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for part in text.split("use ").skip(1) {
@@ -118,7 +118,7 @@ fn paths_in(text: &str) -> Vec<String> {
     paths
 }
 
-/// The module that a path of another module leads into.
+/// Returns the module that a path of another module leads into.
 fn target<'m>(module: &str, path: &str, known: &'m BTreeMap<String, String>) -> Option<&'m str> {
     let mut from: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
     let mut parts = path.split("::").peekable();
@@ -143,7 +143,7 @@ fn target<'m>(module: &str, path: &str, known: &'m BTreeMap<String, String>) -> 
     None
 }
 
-/// The part of a module's path below a folder, up to the next `::`.
+/// Returns the part of a module's path below a folder, up to the next `::`.
 fn child<'m>(folder: &str, module: &'m str) -> Option<&'m str> {
     let rest = match folder {
         "" => module,
@@ -167,7 +167,7 @@ fn reachable<'g>(from: &'g str, graph: &'g Imports) -> BTreeSet<&'g str> {
 }
 
 #[test]
-fn imports_inside_a_folder_form_only_the_cycles_that_are_listed() {
+fn imports_inside_a_folder_form_only_the_listed_cycles() {
     let mut modules = BTreeMap::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut modules);
     let imports = modules.iter().flat_map(|(module, text)| {

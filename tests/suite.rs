@@ -1,5 +1,5 @@
-//! Every test that needs no harness of its own, in one program: it is linked once, and its tests
-//! run side by side. The modules are the files beside this one. Programs of their own are `golden`
+//! Every test that needs no harness of its own, in one program that is linked once and runs its
+//! tests in parallel. The modules are the files beside this one. Programs of their own are `golden`
 //! (one test for each file), `fuzz` (long runs on request) and `space` (it counts allocations).
 //!
 //! `cargo test --test suite ptx::` runs the tests of one module.

@@ -72,7 +72,7 @@ fn nesting_is_limited() {
 }
 
 #[test]
-fn what_is_not_nested_has_no_limit() {
+fn sequences_are_not_limited_as_nesting() {
     on_large_stack(|| {
         let chain = value(&format!("{}1", "if a then 1 else ".repeat(20_000)));
         assert_eq!(outcome(&chain), "ok");
@@ -167,7 +167,7 @@ kernel k(n = 16, m: var, T: dtype = float32, eps: real = 1e-5, relu: bool = fals
 "#,
 ];
 
-/// Text pieces that damage a program in interesting ways.
+/// Pieces of text that are inserted to damage a program.
 const PIECES: [&str; 36] = [
     "(", ")", "[", "]", "{", "}", ",", ":", "=", "==", "..", ".", "+", "-", "*", "//", "<", "<<",
     "if ", " then ", " else ", "not ", " and ", " as ", "let ", "input", "\"", "#", "\n", "0x",
@@ -198,7 +198,7 @@ fn mutate(text: &str, rng: &mut ChaCha8Rng) -> String {
     chars.into_iter().collect()
 }
 
-/// A program of so many parts of a kind: what is imported is the `def` of another file.
+/// A program as a function of its number of parts of one kind.
 type Shape = fn(usize) -> String;
 
 fn each(count: usize, part: impl Fn(usize) -> String) -> String {
@@ -301,7 +301,7 @@ fn check_time(text: String) -> f64 {
 
 /// Eight times as many parts take eight times as long, or up to twice that; not 64 times.
 #[test]
-fn the_front_end_takes_time_by_the_size_of_a_program() {
+fn front_end_time_is_linear_in_program_size() {
     on_large_stack(|| {
         const TIMES: usize = 8;
         let mut slow = Vec::new();
@@ -310,10 +310,11 @@ fn the_front_end_takes_time_by_the_size_of_a_program() {
                 let small = check_time(shape(count)).min(check_time(shape(count)));
                 let large = check_time(shape(TIMES * count));
                 eprintln!("{name}: {count} in {small:.3} s, {TIMES} times as many in {large:.3} s");
-                // What is quick enough is not told apart.
+                // Times that are too short cannot be compared.
                 large / (small + 0.02)
             };
-            // A busy machine may disturb one of the two, hardly three times.
+            // Load on the machine may disturb one of the two measurements, but not likely three
+            // times.
             if (0..3).all(|_| ratio() > 2.0 * TIMES as f64) {
                 slow.push(name);
             }
@@ -336,7 +337,7 @@ fn damaged_programs_are_parsed_or_refused_with_a_place() {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED);
         for round in 0..3000 {
             let program = PROGRAMS[rng.random_range(0..PROGRAMS.len())];
-            // A short text keeps the rounds many.
+            // A short text allows many rounds.
             let items: Vec<&str> = program.split_inclusive("\n}\n").collect();
             let text = mutate(items[rng.random_range(0..items.len())], &mut rng);
             let Err(diag) = parse_file(&text, 0) else { continue };

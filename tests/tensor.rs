@@ -13,8 +13,8 @@ const INTRINSICS: [(&str, &str, &str, u32, u32); 5] = [
     ("mma_m16n8k32_u8", "uint8", "int32", 32, 4),
 ];
 
-/// A product of matrices, `wx` times `wy` warps a block, `rows` times `columns` products a warp.
-/// `a` and `b` say whether the factors are transposed.
+/// Returns a product of matrices, `wx` times `wy` warps a block, `rows` times `columns` products a
+/// warp. `a` and `b` say whether the factors are transposed.
 fn program(
     (name, factor, sum, terms, copied): (&str, &str, &str, u32, u32),
     (a, b): (bool, bool),
@@ -79,7 +79,7 @@ fn layouts(copied: u32) -> &'static [(bool, bool)] {
 }
 
 #[test]
-fn products_are_those_of_the_interpreter() {
+fn products_match_the_interpreter() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("product.te");
     let path = file.to_str().expect("UTF-8");
@@ -102,7 +102,7 @@ fn products_are_those_of_the_interpreter() {
 }
 
 #[test]
-fn ptxas_takes_every_intrinsic() {
+fn ptxas_accepts_every_intrinsic() {
     let Some(ptxas) = ptxas() else {
         return;
     };

@@ -1,19 +1,19 @@
-//! What the tree promises of itself: who may use whom, sizes, widths, no leftovers, an error page
-//! and a test for every code. Each rule reads the files as text.
+//! Rules for the source tree: allowed imports, sizes of files, widths of lines, no leftovers, and
+//! an error page and a test for every code. Each rule reads the files as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lines of a source file or test at most.
+/// The largest number of lines of a source file or test.
 const MAX_LINES: usize = 800;
 
-/// Columns of a line at most.
+/// The largest number of columns of a line.
 const MAX_COLUMNS: usize = 100;
 
-/// Edges narrower than a folder: in `user`, `used` may stand only on lines that contain `only`, or
-/// in that file.
+/// Imports that are restricted further: in `user`, `used` may occur only on lines that contain
+/// `only`, or in that file.
 const NARROW: [(&str, &str, &str); 2] = [
     ("src/lower/", "te", "src/lower/build_loops.rs"),
     ("src/target.rs", "ir", "crate::ir::DType;"),
@@ -43,7 +43,7 @@ struct File {
     text: String,
 }
 
-/// The files under a folder, sorted by path.
+/// Returns the files under a folder, sorted by path.
 fn files_under(folder: &str) -> Vec<File> {
     fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder of the tree") {
@@ -61,7 +61,7 @@ fn files_under(folder: &str) -> Vec<File> {
     collect(&root().join(folder), &mut paths);
     paths.sort();
     let read = |path: PathBuf| {
-        // One test is about a file that is not UTF-8.
+        // One test has a file that is not UTF-8.
         let text = String::from_utf8_lossy(&std::fs::read(&path).expect("a readable file")).into();
         let path = path.strip_prefix(root()).expect("a path under the root");
         File { path: path.to_str().expect("plain names").to_string(), text }
@@ -69,7 +69,7 @@ fn files_under(folder: &str) -> Vec<File> {
     paths.into_iter().map(read).collect()
 }
 
-/// Everything that people write.
+/// Returns all files that people write.
 fn all_files() -> Vec<File> {
     let folders = ["src", "lib", "grammar", "samples", "tests", "docs", "tools", "bench"];
     let mut files: Vec<File> = folders.into_iter().flat_map(files_under).collect();
@@ -91,12 +91,12 @@ fn none_of(wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{} places:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The words in back quotes of a piece of Markdown.
+/// Returns the words in back quotes of a piece of Markdown.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The table of `docs/ARCHITECTURE.md`: each folder or file of `src` with what it may use.
+/// Returns the table of `docs/ARCHITECTURE.md`: each folder or file of `src` with what it may use.
 fn layers() -> Vec<(String, BTreeSet<String>)> {
     let page = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("the page");
     let mut layers: Vec<(String, BTreeSet<String>)> = Vec::new();
@@ -121,7 +121,8 @@ fn component(path: &str) -> &str {
     path.split('/').next().expect("a name").trim_end_matches(".rs")
 }
 
-/// A file's lines without its tests and comments, numbered from 1. Tests may use layers above.
+/// Returns a file's lines without its tests and comments, numbered from 1. Tests may use layers
+/// above.
 fn lines_but_tests(file: &File) -> impl Iterator<Item = (usize, &str)> {
     let is_test = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
     let end = file.text.find("#[cfg(test)]\nmod tests {").unwrap_or(file.text.len());
@@ -168,7 +169,7 @@ fn layers_use_only_what_the_architecture_page_allows() {
     none_of(wrong);
 }
 
-/// The names that follow a path prefix in a text: `a` and `b` of `prefix::{a, b::c}`.
+/// Returns the names that follow a path prefix in a text: `a` and `b` of `prefix::{a, b::c}`.
 fn names_after<'t>(text: &'t str, prefix: &str) -> Vec<&'t str> {
     let name = |path: &'t str| path.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next();
     let ends = text.match_indices(prefix).map(|(at, _)| (at, &text[at + prefix.len()..]));
@@ -216,7 +217,7 @@ fn codegen_layers_use_only_what_the_table_allows() {
     none_of(wrong);
 }
 
-/// How many modules are around the text of a file.
+/// Returns the number of modules that enclose the text of a file.
 fn depth(path: &str) -> usize {
     path.split('/').count() - 1 - usize::from(path.ends_with("/mod.rs"))
 }
@@ -302,7 +303,7 @@ fn source_files_begin_with_their_purpose() {
     none_of(without.map(|file| file.path).collect());
 }
 
-/// The error codes that stand in a text.
+/// Returns the error codes that stand in a text.
 fn codes(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("E0").filter_map(|(at, _)| {
         let digits = text.get(at + 1..at + 5)?;
@@ -312,7 +313,7 @@ fn codes(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The codes that `tec` can give, each with a place.
+/// Returns the codes that `tec` can give, each with a place.
 fn codes_in_source() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for file in files_under("src").iter().filter(|file| has_ending(file, &["rs"])) {
@@ -340,7 +341,8 @@ fn every_code_has_a_page_and_every_page_a_code() {
     none_of(wrong);
 }
 
-/// A line of a test as far as it does something; comments of a golden test are what is expected.
+/// Returns the part of a test's line that is not a comment; the comments of a golden test are
+/// expectations, so they stay.
 fn without_comment<'a>(path: &str, line: &'a str) -> &'a str {
     let starts: &[&str] = match path.rsplit_once('.').map(|(_, ending)| ending) {
         Some("rs" | "c" | "h") => &["//", " // "],
@@ -356,7 +358,7 @@ fn without_comment<'a>(path: &str, line: &'a str) -> &'a str {
 }
 
 #[test]
-fn comments_test_nothing() {
+fn error_codes_in_comments_do_not_count_as_tests() {
     let left = |path: &str, line: &str| without_comment(path, line).contains("E0301");
     assert!(left("tests/cli.rs", "    fails(&[], 1, \"E0301\"); // As it should."));
     assert!(left("tests/python/test_abi.py", "    with pytest.raises(match=\"E0301\"):"));
@@ -397,9 +399,9 @@ fn every_code_is_tested() {
     none_of(wrong);
 }
 
-/// Nothing that a build makes, and no file that only one person needs, is in the repository.
+/// The repository contains no build outputs and no personal files.
 #[test]
-fn the_top_of_the_tree_is_known() {
+fn the_repository_root_has_no_other_files() {
     let known = [
         ".ci",
         ".gitignore",

@@ -1,6 +1,6 @@
-//! Transpositions in registers: kernels that read by columns what they write by rows, of every
-//! type, with tails, loops written out, several inputs. Machine code of both widths gives what the
-//! plain loops give, bit by bit.
+//! Transpositions in registers: kernels that read by columns and write by rows, of every type, with
+//! tails, unrolled loops and several inputs. Machine code of both widths gives the results of the
+//! default schedule, bit for bit.
 
 use crate::support;
 use crate::support::Random;
@@ -16,10 +16,10 @@ const TYPES: [&str; 13] = [
     "bfloat16", "float32", "float64", "bool",
 ];
 
-/// What is computed of an element that is read by columns.
+/// The expressions of an element that is read by columns.
 const VALUES: [&str; 4] = ["a[j, i]", "c[j, i]", "f(a[j, i], c[j, i])", "f(a[j, i], a[j, i + 1])"];
 
-/// A kernel of one type with a schedule of tiles.
+/// Returns a kernel of one type with a schedule of tiles.
 fn draw(random: &mut Random, dtype: &str, lanes: u64) -> String {
     let (n, m) = (1 + random.below(70), 1 + random.below(70));
     let extents = match random.below(2) {

@@ -1,4 +1,4 @@
-//! `tec tune` as a user runs it: what it prints, keeps, takes up, and refuses.
+//! `tec tune` as a user runs it: its output, its records, resumed searches, and refused options.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ impl Place {
         (String::from_utf8(output.stdout).expect("UTF-8"), errors)
     }
 
-    /// The schedules of all records, in order.
+    /// Returns the schedules of all records, in order.
     fn tried(&self, name: &str) -> Vec<Value> {
         let text = self.read(name);
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -81,7 +81,8 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     assert!(!text.contains("defect"), "{text}");
     assert_eq!(place.tried("p.records.jsonl").len(), 24);
     assert!(place.read("c.svg").contains("seconds of the search"));
-    // Pasted, it is what is built, and agrees; the output of another search may follow.
+    // Pasted into the file, the schedule is used and its results agree; the output of another
+    // search may follow.
     std::fs::write(place.path("q.te"), format!("{PROGRAM}\n{text}")).expect("a scratch file");
     place.succeeds(&["run", "q.te", "--verify"]);
     let (tree, _) = place.succeeds(&["lower", "q.te", "--simple"]);
@@ -91,9 +92,9 @@ fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     assert_eq!(place.succeeds(&["lower", "q.te", "--simple"]).0, tree);
 }
 
-/// An input whose layout is free is packed before the calls that are timed, and the results say so.
+/// A `layout_free` input is packed before the timed calls, and the output says so.
 #[test]
-fn what_is_packed_ahead_is_said() {
+fn prepacked_inputs_are_reported() {
     let place = Place::new();
     let schedule = "schedule product.packs {
     knob rows = 2 in [1, 2, 4]
@@ -104,7 +105,7 @@ fn what_is_packed_ahead_is_said() {
     C.vectorize(ji)
 }
 ";
-    // Run-time integers, a second packed input, one that may not be packed.
+    // Run-time integers, a second packed input, and an input that may not be packed.
     let several = "kernel several(n: var, m = 24) {
     input A: float32[n, m] layout_free
     input B: float32[m, m] layout_free
@@ -127,9 +128,9 @@ schedule several.packs {
     let packs = ["--schedule", "packs", "--trials", "3"];
     let (text, _) =
         place.succeeds(&[&["tune", "p.te", "--kernel", "product"], &packs[..]].concat());
-    let line = "# that is with `B` packed ahead: tec build --prepack B\n";
+    let line = "# this time is with `B` packed ahead: tec build --prepack B\n";
     assert!(text.contains(line), "{text}");
-    assert!(text.contains("\n# without it each call packs, about "), "{text}");
+    assert!(text.contains("\n# otherwise each call packs, which takes about "), "{text}");
     assert!(!text.contains(" failed") && !text.contains("defect"), "{text}");
     let tune = ["tune", "s.te", "--var", "n=17", "--json"];
     let (text, _) = place.succeeds(&[&tune[..], &packs[..]].concat());
@@ -137,7 +138,7 @@ schedule several.packs {
     assert_eq!(best["prepack"], serde_json::json!(["A", "B"]), "{text}");
     let trials = place.tried("s.records.jsonl");
     assert!(!trials.is_empty() && trials.iter().all(|one| one["failure"].is_null()), "{trials:?}");
-    // By the model alone too, and not where the layout is fixed.
+    // The same by the cost model alone, and not without `layout_free`.
     let (text, _) = place.succeeds(&[&["tune", "s.te", "--estimate"], &packs[..]].concat());
     assert!(text.contains("tec build --prepack A --prepack B\n"), "{text}");
     let fixed = several.replace(" layout_free", "");
@@ -147,7 +148,7 @@ schedule several.packs {
 }
 
 #[test]
-fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
+fn a_search_resumes_recorded_trials_and_repeats_none() {
     let place = Place::new();
     let tune = ["tune", "p.te", "--kernel", "product", "--trials", "12"];
     place.succeeds(&tune);
@@ -160,7 +161,7 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
     texts.sort_unstable();
     texts.dedup();
     assert_eq!(texts.len(), 24, "a schedule was tried twice");
-    // What this version refuses is left out, and said so.
+    // Records that this version refuses are ignored with a note.
     let text = place.read("p.records.jsonl").replace(".vectorize(", ".vectorise(");
     std::fs::write(place.path("p.records.jsonl"), text).expect("a scratch file");
     let (_, notes) = place.succeeds(&["tune", "p.te", "--kernel", "product", "--trials", "1"]);
@@ -168,7 +169,7 @@ fn a_search_takes_up_what_was_tried_and_tries_nothing_twice() {
 }
 
 #[test]
-fn who_is_killed_keeps_what_was_measured() {
+fn a_killed_search_keeps_its_records() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "product", "--budget", "60s"];
     let mut search = place.command(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -191,7 +192,7 @@ fn who_is_killed_keeps_what_was_measured() {
 }
 
 #[test]
-fn what_a_runner_finds_after_its_search_was_killed_is_taken_up() {
+fn a_search_takes_over_the_batches_of_a_killed_search() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "product", "--runner", "sh {}", "--trials"];
     let mut search = place.command(&[&line[..], &["64"]].concat());
@@ -218,7 +219,7 @@ fn what_a_runner_finds_after_its_search_was_killed_is_taken_up() {
     search.kill().expect("it runs");
     search.wait().expect("it ran");
     let kept = lines(&place.path("p.records.jsonl"));
-    // The job goes on.
+    // The job continues.
     wait_for(&|| batch("out.json").is_some_and(|path| path.exists()));
     let (_, notes) = place.succeeds(&[&line[..], &["1"]].concat());
     assert!(notes.contains("note: product: 4 trials whose search had ended are added"), "{notes}");
@@ -242,9 +243,9 @@ fn the_knobs_of_a_schedule_are_a_space() {
     assert!(kernel["best"]["seconds"].as_f64().expect("a number") > 0.0);
 }
 
-/// What the rules found before is no answer where the knobs of a schedule are searched.
+/// A search of a schedule's knobs ignores records of schedules that the rules wrote.
 #[test]
-fn only_what_a_schedule_can_be_is_found_where_its_knobs_are_searched() {
+fn a_knob_search_ignores_records_of_other_schedules() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "product", "--trials", "4"];
     place.succeeds(&line);
@@ -257,7 +258,7 @@ fn only_what_a_schedule_can_be_is_found_where_its_knobs_are_searched() {
     assert!(notes.contains("resumed from"), "{notes}");
 }
 
-/// Each kernel takes what is said of its own run-time integers.
+/// Each kernel uses the options for its own run-time integers.
 #[test]
 fn kernels_with_different_arguments_are_tuned_together() {
     let place = Place::new();
@@ -277,7 +278,7 @@ fn kernels_with_different_arguments_are_tuned_together() {
 }
 
 #[test]
-fn the_graph_is_printed() {
+fn the_stage_graph_is_printed() {
     let place = Place::new();
     let (text, _) = place.succeeds(&["tune", "p.te", "--dag"]);
     let expected = "# product
@@ -293,7 +294,7 @@ S(i) += A[i, k]
 }
 
 #[test]
-fn sums_change_their_order_only_where_that_is_allowed() {
+fn sums_are_reordered_only_with_permission() {
     let place = Place::new();
     let line = ["tune", "p.te", "--kernel", "row_sums", "--trials", "8"];
     let (text, _) = place.succeeds(&line);
@@ -308,14 +309,14 @@ fn sums_change_their_order_only_where_that_is_allowed() {
 }
 
 #[test]
-fn what_cannot_be_tuned_is_refused() {
+fn kernels_that_cannot_be_tuned_are_refused() {
     let place = Place::new();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["tune", "p.so"], 2, "takes a `.te` file, not p.so"),
         (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
-        (&["tune", "p.te", "--plot", "c.png"], 2, "the picture is an SVG"),
+        (&["tune", "p.te", "--plot", "c.png"], 2, "the plot is an SVG"),
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
-        (&["tune", "p.te", "--schedule", "auto"], 1, "`auto` is no schedule of the file"),
+        (&["tune", "p.te", "--schedule", "auto"], 1, "the file has no schedule `auto`"),
         (&["tune", "p.te", "--schedule", "knobs", "-D", "product.knobs.rows=2"], 1, "E0217"),
         (&["tune", "p.te", "--budget", "-3s"], 2, "write it as 60s, 5m or 1h"),
         (&["tune", "p.te", "--trials", "-1"], 2, "invalid value '-1' for '--trials"),

@@ -276,7 +276,7 @@ fn measure(args: &Args, options: &Options, placed: &BoundedSchedule) -> Result<f
             parameters: graph.params.clone(),
             schedule: placed.schedule.text.clone(),
             work: driver::count_work(graph, &options.target).map_err(failed)?,
-            part: None,
+            prepack_role: None,
         }],
     };
     let built =

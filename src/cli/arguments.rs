@@ -59,12 +59,12 @@ impl Arguments {
         Ok(given)
     }
 
-    /// The number of threads for parallel loops.
+    /// Returns the number of threads for parallel loops.
     pub fn threads(&self) -> usize {
         self.threads.map_or_else(threads::usual, |threads| threads as usize)
     }
 
-    /// The arguments that a kernel has parameters for.
+    /// Returns the arguments that a kernel has parameters for.
     pub fn of(&self, kernel: &Kernel) -> Arguments {
         let has = |text: &&String| {
             let name = text.split('=').next().unwrap_or_default();
@@ -76,8 +76,8 @@ impl Arguments {
     }
 }
 
-/// The element type of the parameter `name` of `kernel`; none if only another one of `kernels` has
-/// it.
+/// Returns the element type of the parameter `name` of `kernel`; none if only another one of
+/// `kernels` has it.
 pub fn find(
     what: &str,
     name: &str,

@@ -7,7 +7,7 @@ use super::report::{Error, Reporter, show_trace};
 use crate::driver::{self, Options};
 use crate::module::write::OutputFile;
 use crate::module::{BuiltModule, ModuleKind, module_name};
-use crate::schedule::{Free, Request};
+use crate::schedule::{InputSelector, PrepackedInputs};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Examples:
 /// The extension of the output selects its kind: `.so` (a shared library for Python, C and Rust),
 /// `.tar` (object files, run-time library, header, manifest), `.o` (an object file to link with
 /// tec_runtime.o of the `.tar`), `.s` (an assembly listing) or `.ptx` (for GPUs). The manifest and
-/// the C header are written beside a `.so`. Files appear complete or not at all.
+/// the C header are written beside a `.so`. All files are written completely, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -59,10 +59,10 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
-    let requests: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
+    let selectors: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
     // The cost of packing ahead does not count in an automatic schedule.
-    let free = Free::Named(requests.clone());
-    let options = Options { free, ..args.compile.options_to_run()? };
+    let prepacked = PrepackedInputs::Named(selectors.clone());
+    let options = Options { prepacked, ..args.compile.options_to_run()? };
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
@@ -72,21 +72,21 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     for one in &placed {
         let kernel = &one.schedule.graph.name;
         let packed = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
-        let asked = |name: &String| {
-            let is_for = |(only, input): &Request| {
+        let is_selected = |name: &String| {
+            let is_for = |(only, input): &InputSelector| {
                 input == name && only.as_ref().is_none_or(|only| only == kernel)
             };
-            requests.iter().any(is_for)
+            selectors.iter().any(is_for)
         };
-        for name in packed.into_iter().filter(|name| !asked(name)) {
+        for name in packed.into_iter().filter(|name| !is_selected(name)) {
             trace.notes.push(format!(
                 "`{kernel}` packs the `layout_free` input `{name}` in each call; \
                  `--prepack {name}` packs it once"
             ));
         }
     }
-    if !requests.is_empty() {
-        placed = driver::prepack(placed, &requests, &mut trace).map_err(failed)?;
+    if !selectors.is_empty() {
+        placed = driver::prepack(placed, &selectors, &mut trace).map_err(failed)?;
     }
     let (manifest, header) = (
         beside(args, &args.manifest, "json", kind, &output),
@@ -110,16 +110,16 @@ fn default_output(file: &str) -> PathBuf {
     Path::new(file).with_extension("so")
 }
 
-/// The path of a file beside the module, if it is written.
+/// Returns the path of a file beside the module, if it is written.
 fn beside(
     args: &Args,
     explicit: &Option<PathBuf>,
-    ending: &str,
+    extension: &str,
     kind: ModuleKind,
     output: &Path,
 ) -> Option<PathBuf> {
     let usual = kind == ModuleKind::SharedObject && !args.no_sidecars;
-    explicit.clone().or_else(|| usual.then(|| output.with_extension(ending)))
+    explicit.clone().or_else(|| usual.then(|| output.with_extension(extension)))
 }
 
 fn output_files(

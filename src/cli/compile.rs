@@ -61,7 +61,7 @@ pub fn schedule_file(
     }
 }
 
-/// The error for a file without a kernel that can be compiled.
+/// Returns the error for a file without a kernel that can be compiled.
 pub fn no_kernel(path: &str, program: &Program) -> Diag {
     let is_kernel = |item: &Item| matches!(item, Item::Kernel(_));
     if !program.files[0].items.iter().any(is_kernel) {
@@ -142,7 +142,7 @@ pub fn build_module(
             parameters: graph.params.clone(),
             schedule: schedule.text.clone(),
             work: driver::count_work(graph, &options.target).map_err(failed)?,
-            part: one.part.clone(),
+            prepack_role: one.prepack_role.clone(),
         });
     }
     // A module must not depend on the directory that it is built in.

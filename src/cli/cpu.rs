@@ -54,7 +54,7 @@ fn cache(index: usize) -> Option<Cache> {
         return None;
     }
     let (level, bytes) = (read("level")?.parse().ok()?, size(&read("size")?)?);
-    let shared_by = read("shared_cpu_list").map_or(1, |list| members(&list));
+    let shared_by = read("shared_cpu_list").map_or(1, |list| count_listed(&list));
     (bytes > 0).then_some(Cache { level, bytes, shared_by })
 }
 
@@ -72,7 +72,7 @@ fn size(text: &str) -> Option<u64> {
 }
 
 /// Counts the CPUs of a list such as `0-3,8`; at least one.
-fn members(list: &str) -> u64 {
+fn count_listed(list: &str) -> u64 {
     let count = |range: &str| -> Option<u64> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
@@ -92,9 +92,9 @@ mod tests {
         assert_eq!(size("512"), Some(512));
         assert_eq!(size("3X"), None);
         assert_eq!(size(""), None);
-        assert_eq!(members("0-3,8"), 5);
-        assert_eq!(members("2"), 1);
-        assert_eq!(members("nonsense"), 1);
+        assert_eq!(count_listed("0-3,8"), 5);
+        assert_eq!(count_listed("2"), 1);
+        assert_eq!(count_listed("nonsense"), 1);
     }
 
     #[test]

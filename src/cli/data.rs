@@ -30,7 +30,7 @@ pub fn find_sizes(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     Ok(vars)
 }
 
-/// The size of all tensors, in bytes.
+/// Returns the size of all tensors, in bytes.
 fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
     let mut bytes = 0;
     for param in &kernel.params {
@@ -40,8 +40,8 @@ fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Refuses arguments, `copies` times, that need more memory than is free: the system would end the
-/// process later.
+/// Refuses arguments of which `copies` copies need more memory than is free: the system would kill
+/// the process later.
 pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
     let bytes = tensor_bytes(kernel, &find_vars(kernel, given)?)?.saturating_mul(copies);
     let Some(free) = available_memory().filter(|free| *free < bytes) else { return Ok(()) };
@@ -141,10 +141,10 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     Ok(vars)
 }
 
-/// The largest extent, and the largest size of a tensor in bytes, that is run.
+/// The largest extent, and the largest size of a tensor in bytes, that a command accepts.
 const MAX_SIZE: i128 = 1 << 40;
 
-/// The extents of a tensor for these values of the run-time integers.
+/// Returns the extents of a tensor for these values of the run-time integers.
 pub fn shape_of(buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
     let mut shape = Vec::new();
     for extent in &buffer.shape {
@@ -175,7 +175,8 @@ pub fn shape_of(buffer: &Buffer, vars: &[(Var, i64)]) -> Result<Vec<i64>> {
     Ok(shape)
 }
 
-/// The number of elements of a shape. The product of the other extents may overflow if one is 0.
+/// Returns the number of elements of a shape. The product of the other extents may overflow if one
+/// is 0.
 fn count_elements(shape: &[i64]) -> u64 {
     if shape.contains(&0) { 0 } else { shape.iter().product::<i64>() as u64 }
 }
@@ -209,7 +210,7 @@ fn round_to(dtype: DType, value: f64) -> f64 {
     Expr::float(dtype, value).as_float().expect("a float constant")
 }
 
-/// A tensor of zeros for `buffer`.
+/// Returns a tensor of zeros for `buffer`.
 pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
     let bytes = (count_elements(&shape) * buffer.dtype.bytes()) as usize;
     let mut data = Vec::new();
@@ -223,7 +224,7 @@ pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
     Ok(Tensor { dtype: buffer.dtype, data, shape })
 }
 
-/// A random tensor: floats uniform in [0, 1), integers from 0 to 99.
+/// Returns a random tensor: floats uniform in [0, 1), integers from 0 to 99.
 fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Result<Tensor> {
     let dtype = buffer.dtype;
     let mut tensor = zeros(buffer, shape)?;
@@ -246,7 +247,7 @@ fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> R
     Ok(tensor)
 }
 
-/// The value of an element; integers beyond 2^53 are rounded.
+/// Returns the value of an element; integers beyond 2^53 are rounded.
 pub fn element(tensor: &Tensor, index: usize) -> f64 {
     let size = tensor.dtype.bytes() as usize;
     let mut bits = [0u8; 8];
@@ -261,7 +262,7 @@ pub fn element(tensor: &Tensor, index: usize) -> f64 {
     }
 }
 
-/// One line about a tensor: type, shape, minimum, maximum, mean.
+/// Returns one line about a tensor: type, shape, minimum, maximum, mean.
 pub fn summary(name: &str, tensor: &Tensor) -> String {
     let extents: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
     let head = format!("{name}: {}[{}]", tensor.dtype, extents.join(", "));
@@ -278,7 +279,7 @@ pub fn summary(name: &str, tensor: &Tensor) -> String {
     format!("{head}  min {min:.6}  max {max:.6}  mean {mean:.6}{nans}")
 }
 
-/// The outputs among a kernel's arguments, with their names.
+/// Returns the outputs among a kernel's arguments, with their names.
 pub fn outputs<'a>(
     kernel: &'a Kernel,
     values: &'a [Value],
@@ -291,7 +292,7 @@ pub fn outputs<'a>(
     })
 }
 
-/// A line about each output.
+/// Returns a line about each output.
 pub fn summaries(kernel: &Kernel, values: &[Value]) -> String {
     outputs(kernel, values).map(|(name, tensor)| summary(name, tensor) + "\n").collect()
 }
@@ -348,13 +349,13 @@ pub fn beyond_largest(actual: &Tensor, expected: &Tensor, bound: f64) -> usize {
     beyond(actual, expected, &ones(expected), bound)
 }
 
-/// A tensor of ones, a scale for [`beyond`].
+/// Returns a tensor of ones, a scale for [`beyond`].
 pub fn ones(tensor: &Tensor) -> Tensor {
     let count = tensor.data.len() / tensor.dtype.bytes() as usize;
     Tensor { dtype: DType::Bool, shape: tensor.shape.clone(), data: vec![1; count] }
 }
 
-/// The absolute values of floats; integers are copied.
+/// Returns the absolute values of floats; integers are copied.
 pub fn absolute(values: &[Value]) -> Vec<Value> {
     let tensor = |tensor: &Tensor| {
         let mut tensor = tensor.clone();

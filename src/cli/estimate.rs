@@ -7,7 +7,7 @@ use super::report::{Error, print, show_trace};
 use super::text::duration;
 use super::threads::{self, MAX_THREADS};
 use crate::driver::{self, Options};
-use crate::schedule::Free;
+use crate::schedule::PrepackedInputs;
 use crate::target::Target;
 use crate::tune::model::{Estimate, MachineModel, estimate};
 use serde_json::json;
@@ -21,8 +21,8 @@ Examples:
 /// Estimate the run time of kernels with the cost model.
 ///
 /// Prints each term of the estimate with its share of the total. `tec tune` and `--schedule auto`
-/// use the same model to rank schedules; as a prediction of seconds it is rough. Of terms that
-/// overlap in time, the longest counts in full and the others as far as they are not hidden
+/// use the same model to rank schedules; as a prediction of seconds it is rough. If terms overlap
+/// in time, the longest counts in full, and the others only as far as it does not hide them
 /// (docs/COST-MODEL.md).
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,7 +36,7 @@ pub struct Args {
     threads: Option<u32>,
     /// Machine to estimate for [default: measured, if `tec bench` measured this machine]
     #[arg(long, value_enum, value_name = "WHICH")]
-    machine: Option<Which>,
+    machine: Option<MachineOption>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -46,7 +46,7 @@ pub struct Args {
 
 /// `--machine`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Which {
+enum MachineOption {
     /// This machine, with the limits that `tec bench` measured or measures now.
     Measured,
     /// A typical machine of the target.
@@ -65,7 +65,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let mut all = Vec::new();
     for one in &placed {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).map_err(failed)?;
-        let ahead = driver::free_layouts(one, &Free::All, &mut trace).map_err(failed)?;
+        let ahead =
+            driver::prepacked_kernel(one, &PrepackedInputs::All, &mut trace).map_err(failed)?;
         let ahead = match ahead {
             None => None,
             Some(ahead) => {
@@ -77,7 +78,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         };
         let schedule = super::bench::label(&one.schedule).to_string();
         let estimate = estimate(&kernel, &machine, threads);
-        all.push(Explained { kernel: kernel.name.clone(), schedule, estimate, ahead });
+        all.push(KernelEstimate { kernel: kernel.name.clone(), schedule, estimate, ahead });
     }
     show_trace(&trace, args.compile.time);
     let from = if measured { "measured" } else { "typical" };
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 /// The estimate of a kernel.
-struct Explained {
+struct KernelEstimate {
     kernel: String,
     schedule: String,
     /// The estimate of a call.
@@ -97,25 +98,25 @@ struct Explained {
     ahead: Option<(Vec<String>, f64)>,
 }
 
-/// The options of `tec build` that pack these inputs ahead.
+/// Returns the options of `tec build` that pack these inputs ahead.
 pub fn prepack_options(inputs: &[String]) -> String {
     let options: Vec<String> = inputs.iter().map(|name| format!("--prepack {name}")).collect();
     options.join(" ")
 }
 
-/// The machine to estimate for, and whether its limits were measured.
+/// Returns the machine to estimate for, and whether its limits were measured.
 fn machine_of(
-    which: Option<Which>,
+    which: Option<MachineOption>,
     target: &Target,
     threads: usize,
 ) -> Result<(MachineModel, bool), Error> {
     let typical = MachineModel::typical(target);
     let here = target.runs_here();
-    if which == Some(Which::Measured) && !here {
+    if which == Some(MachineOption::Measured) && !here {
         let text = format!("--machine measured: code for {target} does not run on this machine");
         return Err(Error::Usage(text));
     }
-    if which == Some(Which::Typical) || !here {
+    if which == Some(MachineOption::Typical) || !here {
         return Ok((typical, false));
     }
     let (isa, threads) = (machine::Isa::of(target), super::cpu::at_most(threads));
@@ -128,9 +129,9 @@ fn machine_of(
     Ok((known.refine(typical), true))
 }
 
-fn as_text(all: &[Explained], options: &Options, threads: usize, from: &str) -> String {
+fn as_text(all: &[KernelEstimate], options: &Options, threads: usize, from: &str) -> String {
     let mut text = String::new();
-    for (at, Explained { kernel, schedule, estimate, ahead }) in all.iter().enumerate() {
+    for (at, KernelEstimate { kernel, schedule, estimate, ahead }) in all.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
         let threads = match (options.target.is_gpu(), threads) {
             (true, _) => String::new(),
@@ -157,7 +158,7 @@ fn as_text(all: &[Explained], options: &Options, threads: usize, from: &str) -> 
     text
 }
 
-/// The terms of an estimate, a line for each, and the total.
+/// Returns the terms of an estimate, a line for each, and the total.
 pub fn table(estimate: &Estimate) -> String {
     let names = estimate.terms.iter().map(|term| term.name.len());
     let width = names.max().unwrap_or(0).max(5);
@@ -178,8 +179,8 @@ pub fn table(estimate: &Estimate) -> String {
     text + &line("total", estimate.seconds, 1.0, "", "")
 }
 
-fn as_json(all: &[Explained], options: &Options, threads: usize, from: &str) -> String {
-    let kernel = |Explained { kernel, schedule, estimate, ahead }: &Explained| {
+fn as_json(all: &[KernelEstimate], options: &Options, threads: usize, from: &str) -> String {
+    let kernel = |KernelEstimate { kernel, schedule, estimate, ahead }: &KernelEstimate| {
         let terms = estimate.terms.iter().map(|term| {
             json!({"name": term.name, "seconds": term.seconds, "alone": term.alone,
                    "about": term.about})

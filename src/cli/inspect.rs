@@ -28,7 +28,7 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     print(&if args.json { manifest.to_json() + "\n" } else { describe(&manifest) })
 }
 
-/// The text that the command prints.
+/// Returns the text that the command prints.
 pub fn describe(manifest: &Manifest) -> String {
     let Manifest { module, target, compiler, fp_contract, .. } = manifest;
     let mut text = format!("module {module}, by {compiler}\n");

@@ -71,13 +71,13 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     }
     show_trace(&trace, args.compile.time);
     match &trace.nests {
-        Some(nests) => print(&explained(nests, &options)),
+        Some(nests) => print(&describe_nests(nests, &options)),
         None => print(&text),
     }
 }
 
-/// A line for each vectorized nest, and the share of those that the SIMD back end compiles.
-fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
+/// Returns a line for each vectorized nest, and the share of those that the SIMD back end compiles.
+fn describe_nests(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     let target = &options.target;
     if target.simd().is_none() {
         return format!(
@@ -117,8 +117,8 @@ fn explained(kernels: &[(String, Vec<Nest>)], options: &Options) -> String {
     text
 }
 
-/// The trees of all kernels, with the names of the kernels if there are several. The text of an
-/// automatic schedule precedes its tree, which is then a comment.
+/// Returns the trees of all kernels, with the names of the kernels if there are several. The text
+/// of an automatic schedule precedes its tree, which is then a comment.
 fn trees(kernels: &[BoundedSchedule]) -> String {
     let mut text = String::new();
     for (index, placed) in kernels.iter().enumerate() {

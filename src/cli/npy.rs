@@ -84,7 +84,7 @@ fn type_string(dtype: DType) -> &'static str {
     }
 }
 
-/// The `.npy` file of a tensor.
+/// Returns the `.npy` file of a tensor.
 pub fn to_file(path: &str, tensor: &Tensor) -> OutputFile {
     let shape: Vec<u64> = tensor.shape.iter().map(|extent| *extent as u64).collect();
     let dtype = type_string(tensor.dtype).parse().expect("a valid type string");

@@ -68,7 +68,7 @@ pub enum Contract {
 }
 
 impl CompileArgs {
-    /// The driver's options. Kernels without a schedule get the default schedule.
+    /// Returns the driver's options. Kernels without a schedule get the default schedule.
     pub fn options(&self) -> Result<Options, Error> {
         let mut options = Options::new(Target::parse(&self.target)?);
         options.kernels = (!self.kernel.is_empty()).then(|| self.kernel.clone());
@@ -102,12 +102,13 @@ impl CompileArgs {
         Ok(options)
     }
 
-    /// The driver's options for machine code. Kernels without a schedule get an automatic one.
+    /// Returns the driver's options for machine code. Kernels without a schedule get an automatic
+    /// one.
     pub fn options_to_run(&self) -> Result<Options, Error> {
         Ok(Options { fallback: Fallback::Auto, ..self.options()? })
     }
 
-    /// A trace that records what `--dump` asks for.
+    /// Returns a trace that records what `--dump` asks for.
     pub fn trace(&self) -> Result<Trace, Error> {
         let dump = match self.dump.as_deref() {
             None => None,

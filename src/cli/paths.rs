@@ -78,8 +78,8 @@ enum Place {
 }
 
 impl Place {
-    /// The identity of a regular file, which need not exist. None for pipes and devices, which may
-    /// be written twice, and for files in no existing folder, which cannot be written.
+    /// Returns the identity of a regular file, which need not exist. None for pipes and devices,
+    /// which may be written twice, and for files in no existing folder, which cannot be written.
     fn of(path: &Path) -> Option<Place> {
         let mut path = path.to_path_buf();
         // Linux follows 40 links.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_apart_from_inputs_and_from_each_other() {
+    fn outputs_must_differ_from_inputs_and_each_other() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("a.te"), "").unwrap();

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The largest number of errors shown: each costs a pass over the text of its file.
+/// The largest number of errors shown. Showing one takes a pass over the text of its file.
 const MAX_SHOWN: usize = 100;
 
 /// When messages are coloured.
@@ -85,7 +85,7 @@ impl Reporter {
         Ok(write_files(files)?)
     }
 
-    /// A spinner on a terminal; the caller clears it.
+    /// Returns a spinner on a terminal; the caller clears it.
     pub fn spinner(&self, text: String) -> indicatif::ProgressBar {
         if !std::io::stderr().is_terminal() {
             return indicatif::ProgressBar::hidden();
@@ -95,7 +95,7 @@ impl Reporter {
         spinner
     }
 
-    /// A progress bar over `steps` steps on a terminal; the caller clears it.
+    /// Returns a progress bar over `steps` steps on a terminal; the caller clears it.
     pub fn progress(&self, steps: usize) -> indicatif::ProgressBar {
         if steps < 2 {
             return self.spinner(String::new());

@@ -42,7 +42,7 @@ pub struct Source {
     pub options: Options,
 }
 
-/// The files that a session reads: the file with its imports, and those of options.
+/// Returns the files that a session reads: the file with its imports, and those of options.
 pub fn files(
     file: &str,
     source: Option<&Source>,
@@ -141,14 +141,14 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
 }
 
 impl Source {
-    /// A kernel under its schedule.
-    pub fn placed_as(&self, kernel: &str) -> Option<&BoundedSchedule> {
+    /// Returns a kernel under its schedule.
+    pub fn bounded_schedule(&self, kernel: &str) -> Option<&BoundedSchedule> {
         self.placed.iter().find(|placed| placed.schedule.graph.name == kernel)
     }
 }
 
 impl Session {
-    /// The kernels of that names, for `--kernel`; all if there are none.
+    /// Returns the kernels that `--kernel` names; all if it names none.
     pub fn kernels(&self, wanted: &[String]) -> Result<Vec<&KernelManifest>, Error> {
         let all = &self.manifest.kernels;
         for name in wanted {
@@ -172,7 +172,7 @@ impl Session {
         Ok(())
     }
 
-    /// A kernel of the module, its parameters, and arguments for it.
+    /// Returns a kernel of the module, its parameters, and arguments for it.
     pub fn prepare(
         &self,
         manifest: &KernelManifest,

@@ -1,6 +1,6 @@
 //! Numbers in messages.
 
-/// The ending of a noun after a number.
+/// Returns the plural `s` of a noun after a number, or nothing after 1.
 pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }

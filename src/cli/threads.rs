@@ -6,14 +6,14 @@ use super::cpu;
 /// The largest number of threads in the pool of a module (`src/runtime/pool.c`).
 pub const MAX_THREADS: i64 = 512;
 
-/// The number in `TEC_NUM_THREADS`, else one per CPU that this process may use.
+/// Returns the number in `TEC_NUM_THREADS`, else one per CPU that this process may use.
 pub fn usual() -> usize {
     let named = std::env::var("TEC_NUM_THREADS").ok();
     let named = named.as_deref().and_then(parse);
     named.unwrap_or_else(cpu::count).min(MAX_THREADS as usize)
 }
 
-/// A decimal number from 1 to 65536, as the runtime reads it.
+/// Parses a decimal number from 1 to 65536, as the runtime reads it.
 fn parse(text: &str) -> Option<usize> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = if digits { text.parse().ok() } else { None };

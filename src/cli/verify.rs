@@ -86,10 +86,10 @@ pub fn verify(
 ) -> Result<(String, bool), Error> {
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
     let placed =
-        source.placed_as(&kernel.name).expect("every kernel of the manifest was scheduled");
+        source.bounded_schedule(&kernel.name).expect("every kernel of the manifest was scheduled");
     let (graph, options) = (&placed.schedule.graph, &source.options);
     let trace = &mut Trace::default();
-    let naive = driver::lower_naively(graph, &options.target).map_err(failed)?;
+    let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failed)?;
     let progress = reporter.spinner(format!("interpreting {}", kernel.name));
     let interpret = |kernel: &Kernel, mut values: Vec<Value>| -> Result<Vec<Value>, Error> {
         check_memory(kernel, &values)?;
@@ -108,7 +108,7 @@ pub fn verify(
         true => Some(driver::lower_in_order(placed, options, trace).map_err(failed)?),
         false => None,
     };
-    let body = &in_order.as_ref().unwrap_or(&naive).body;
+    let body = &in_order.as_ref().unwrap_or(&default_loops).body;
     let adds_floats =
         |name: &str| WarpProduct::of(name).is_some_and(|product| product.sum.is_float());
     let tensors = |values: &[Value]| -> Vec<Tensor> {
@@ -117,13 +117,13 @@ pub fn verify(
     let allowed = if options.target.gpu.is_some_and(|gpu| gpu.fast_math) {
         Allowed::PartOfLargest
     } else if has_intrinsic(body, &adds_floats) {
-        Allowed::PartOfTerms(tensors(&interpret(&naive, data::absolute(&inputs))?))
+        Allowed::PartOfTerms(tensors(&interpret(&default_loops, data::absolute(&inputs))?))
     } else if has_intrinsic(body, &|name| name == DOT2_BF16) {
         Allowed::Subnormals
     } else {
         Allowed::Nothing
     };
-    let of_source = tensors(&interpret(&naive, inputs.clone())?);
+    let of_source = tensors(&interpret(&default_loops, inputs.clone())?);
     let of_schedule = match &in_order {
         Some(in_order) => Some(tensors(&interpret(in_order, inputs)?)),
         None => None,
@@ -147,7 +147,7 @@ pub fn verify(
 /// Bytes that the interpreter needs for an element: its value and whether it was written.
 const ELEMENT_BYTES: u64 = 9;
 
-/// Refuses a kernel for which the interpreter needs more memory than is free: the system would end
+/// Refuses a kernel for which the interpreter needs more memory than is free: the system would kill
 /// the process. The temporaries of the default schedule may be larger than those of the schedule.
 fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     let value_of = |var: &Var| {
@@ -200,7 +200,7 @@ fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     }
 }
 
-/// The error for a kernel that the interpreter has no memory for.
+/// Returns the error for a kernel that the interpreter has no memory for.
 fn no_memory(kernel: &Kernel, what: &str) -> Box<Diag> {
     let text = format!("the interpreter cannot run `{}`: {what}", kernel.name);
     let help = "give smaller sizes, with `-D` or `--var`, or leave `--verify` out";

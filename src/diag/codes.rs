@@ -7,12 +7,12 @@
 /// Each code with its page, sorted.
 const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_codes.rs"));
 
-/// The page of a code, as Markdown: `# E0101: title`, the meaning, an example, the remedy.
+/// Returns the page of a code, as Markdown: `# E0101: title`, the meaning, an example, the remedy.
 pub fn explain(code: &str) -> Option<&'static str> {
     PAGES.binary_search_by_key(&code, |(code, _)| code).ok().map(|i| PAGES[i].1)
 }
 
-/// Every code with its title, sorted.
+/// Returns every code with its title, sorted.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     PAGES.iter().map(|(code, page)| {
         let title = page.lines().next().unwrap_or_default();

@@ -83,12 +83,12 @@ pub struct Diag {
 }
 
 impl Diag {
-    /// An error at a place.
+    /// Returns an error at a place.
     pub fn new(code: &'static str, span: Span, message: impl Into<String>) -> Diag {
         Diag { span: Some(span), ..Diag::global(code, message) }
     }
 
-    /// An error without a place.
+    /// Returns an error without a place.
     pub fn global(code: &'static str, message: impl Into<String>) -> Diag {
         let (label, related, notes, help) = (None, Vec::new(), Vec::new(), None);
         Diag { code, span: None, message: message.into(), label, related, notes, help, hint: None }
@@ -136,8 +136,8 @@ macro_rules! bug {
     ($($arg:tt)*) => { panic!("bug in tec: {}", format_args!($($arg)*)) };
 }
 
-/// The name closest to a misspelt one by edit distance, for "did you mean"; none if all differ in
-/// more than a third of their letters.
+/// Returns the name closest to a misspelt one by edit distance, for "did you mean"; none if all
+/// differ in more than a third of their letters.
 pub fn closest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names
         .into_iter()

@@ -16,7 +16,7 @@ const COLUMNS_BEFORE: usize = 40;
 /// The largest span that is shown whole; of a larger one the first line is shown.
 const MAX_BYTES: usize = 4096;
 
-/// The text of one diagnostic, with a final newline; ANSI colours if `color`.
+/// Returns the text of one diagnostic, with a final newline; ANSI colours if `color`.
 pub fn render(diag: &Diag, sources: &Sources, color: bool) -> String {
     let excerpt = diag.span.and_then(|span| Excerpt::new(sources, span));
     let related: Vec<(Excerpt, &str)> = diag
@@ -99,7 +99,7 @@ fn own_positions(text: &str) -> String {
     })
 }
 
-/// The start of the character at a byte.
+/// Returns the start of the character at a byte.
 fn boundary(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
     (0..=at).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
@@ -110,7 +110,7 @@ fn end_of_line(text: &str, at: usize) -> usize {
     if text[at..end].ends_with('\r') { end - 1 } else { end }
 }
 
-/// The part of a long line around the marked bytes, and the marked bytes in it.
+/// Returns the part of a long line around the marked bytes, and the marked bytes in it.
 fn cut(line: &str, marked: Range<usize>) -> (String, Range<usize>) {
     let back = |(i, _): (usize, char)| i;
     let first = line[..marked.start].char_indices().rev().map(back).nth(COLUMNS_BEFORE);

@@ -28,7 +28,7 @@ pub struct Token<'i> {
 }
 
 impl Token<'_> {
-    /// One past its last byte.
+    /// Returns the offset after its last byte.
     pub fn end(&self) -> usize {
         self.start + self.text.len()
     }
@@ -71,7 +71,7 @@ pub const RESERVED: [&str; 27] = [
     "auto_inline_injective",
 ];
 
-/// The tokens of a text from byte `at` on, which must be the start of a token.
+/// Returns the tokens of a text from byte `at` on, which must be the start of a token.
 pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
     let mut at = at;
     std::iter::from_fn(move || {
@@ -118,7 +118,7 @@ fn word_length(text: &str) -> usize {
     text.bytes().take_while(is_word_byte).count()
 }
 
-/// The length of a number with all that follows without a gap: `12abc`, `1.`, `1e+`.
+/// Returns the length of a number with all that follows without a gap: `12abc`, `1.`, `1e+`.
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut length = word_length(text);

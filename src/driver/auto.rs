@@ -51,7 +51,7 @@ fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
     Ok(schedule)
 }
 
-/// The text of the candidate with the lowest estimate; none if all are refused.
+/// Returns the text of the candidate with the lowest estimate; none if all are refused.
 fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
     let target = &options.target;
     let machine = MachineModel::typical(target);

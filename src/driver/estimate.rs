@@ -6,7 +6,7 @@ use super::{Failure, Options, STACK_BYTES, Trace, lower};
 use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
-use crate::ir::{Kernel, Part};
+use crate::ir::{Kernel, PrepackRole};
 use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
 use crate::tune::model::{self, Estimate, MachineModel};
@@ -31,29 +31,31 @@ pub fn lower_to_estimate(
     Ok(kernel)
 }
 
-/// Returns the kernel that takes its `free` inputs packed, if its schedule packs any of them.
-pub fn free_layouts(
+/// Returns the kernel that takes these `layout_free` inputs packed, if its schedule packs any of
+/// them.
+pub fn prepacked_kernel(
     placed: &BoundedSchedule,
-    free: &schedule::Free,
+    inputs: &schedule::PrepackedInputs,
     trace: &mut Trace,
 ) -> Result<Option<BoundedSchedule>, Failure> {
-    let kernels = trace.phase("prepack", &String::new, || schedule::prepack_free(placed, free))?;
+    let kernels =
+        trace.phase("prepack", &String::new, || schedule::prepack_layout_free(placed, inputs))?;
     Ok(kernels.and_then(|mut kernels| kernels.pop()))
 }
 
-/// The `layout_free` inputs that each call of a kernel packs.
+/// Returns the `layout_free` inputs that each call of a kernel packs.
 pub fn packed_in_calls(
     placed: &BoundedSchedule,
     trace: &mut Trace,
 ) -> Result<Vec<String>, Failure> {
-    let prepacked = free_layouts(placed, &schedule::Free::All, trace)?;
-    Ok(match prepacked.and_then(|kernel| kernel.part) {
-        Some(Part::Prepacked { inputs, .. }) => inputs,
+    let prepacked = prepacked_kernel(placed, &schedule::PrepackedInputs::All, trace)?;
+    Ok(match prepacked.and_then(|kernel| kernel.prepack_role) {
+        Some(PrepackRole::Prepacked { inputs, .. }) => inputs,
         _ => Vec::new(),
     })
 }
 
-/// The `layout_free` inputs that a schedule given as text packs.
+/// Returns the `layout_free` inputs that a schedule given as text packs.
 pub fn packed_ahead(graph: &Graph, text: &str, options: &Options) -> Result<Vec<String>, Failure> {
     let (target, defines) = (&options.target, &options.defines);
     let schedule = schedule::apply_text(graph, target, defines, text)?;
@@ -75,7 +77,7 @@ pub fn estimate_text(
         infer_bounds(schedule)
     };
     let placed = trace.phase("schedule", &String::new, apply)??;
-    let placed = free_layouts(&placed, &options.free, trace)?.unwrap_or(placed);
+    let placed = prepacked_kernel(&placed, &options.prepacked, trace)?.unwrap_or(placed);
     let kernel = lower_to_estimate(&placed, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))

@@ -9,7 +9,8 @@ mod run_pass;
 mod trace;
 
 pub use estimate::{
-    estimate_text, estimate_texts, free_layouts, lower_to_estimate, packed_ahead, packed_in_calls,
+    estimate_text, estimate_texts, lower_to_estimate, packed_ahead, packed_in_calls,
+    prepacked_kernel,
 };
 pub use passes::{PASSES, Pass, PassId};
 pub use trace::{Dump, Failure, Trace, panic_text};
@@ -45,7 +46,7 @@ impl FpContract {
         if target.fma { FpContract::Fast } else { FpContract::Off }
     }
 
-    /// The name on the command line and in manifests.
+    /// Returns the name on the command line and in manifests.
     pub fn name(self) -> &'static str {
         match self {
             FpContract::Fast => "fast",
@@ -70,8 +71,8 @@ pub struct Options {
     /// What a kernel without a schedule of its own gets: the default schedule, or an automatic one
     /// for commands that make machine code.
     pub fallback: schedule::Fallback,
-    /// The inputs that the cost model takes to be packed ahead.
-    pub free: schedule::Free,
+    /// The inputs that the cost model assumes to be packed before the call.
+    pub prepacked: schedule::PrepackedInputs,
     /// `--fp-contract`.
     pub fp_contract: FpContract,
     /// `--opt`.
@@ -79,7 +80,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The default options for a target.
+    /// Returns the default options for a target.
     pub fn new(target: Target) -> Options {
         Options {
             fp_contract: FpContract::default_for(&target),
@@ -88,8 +89,8 @@ impl Options {
             defines: Vec::new(),
             schedule: None,
             candidates: auto::DEFAULT_CANDIDATES,
-            fallback: schedule::Fallback::Plain,
-            free: schedule::Free::None,
+            fallback: schedule::Fallback::Default,
+            prepacked: schedule::PrepackedInputs::None,
             opt: 3,
         }
     }
@@ -157,13 +158,13 @@ pub fn schedule(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Vec<BoundedSchedule>, Failure> {
-    let chosen = options.schedule.as_ref();
+    let selector = options.schedule.as_ref();
     let (target, defines) = (&options.target, &options.defines);
     let kernels = graphs.iter().map(|graph| &graph.name[..]);
-    let mut notes = schedule::without_chosen(program, kernels, target, chosen);
+    let mut notes = schedule::note_ignored_selector(program, kernels, target, selector);
     let schedules = trace
         .phase("schedule", &String::new, || {
-            let choice = (chosen, options.fallback);
+            let choice = (selector, options.fallback);
             let auto = |graph: &Graph, notes: &mut Vec<String>| {
                 auto::automatic_schedule(graph, options, notes)
             };
@@ -230,7 +231,7 @@ fn drop_errors_after_unknown_stages(program: &Program, diags: &mut Vec<Diag>) {
     });
 }
 
-/// The errors of a program, with hints.
+/// Returns the errors of a program, with hints.
 fn errors(program: &Program, mut diags: Vec<Diag>) -> Failure {
     hints::give(&mut diags, &program.sources);
     Failure::User(diags)
@@ -253,11 +254,11 @@ fn infer_all_bounds(
 /// Adds the kernels that pack inputs ahead, and those that take packed inputs.
 pub fn prepack(
     placed: Vec<BoundedSchedule>,
-    requests: &[schedule::Request],
+    selectors: &[schedule::InputSelector],
     trace: &mut Trace,
 ) -> Result<Vec<BoundedSchedule>, Failure> {
     trace
-        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, requests))?
+        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, selectors))?
         .map_err(Failure::User)
 }
 
@@ -297,7 +298,7 @@ fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) 
     }
 }
 
-/// The notes about the hints that `drop_hints` drops.
+/// Returns the notes about the hints that `drop_hints` drops.
 fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
     let (name, has_simd) = (&kernel.name, target.simd().is_some());
     let mut notes = Vec::new();
@@ -327,7 +328,7 @@ fn dropped_hints(kernel: &Kernel, target: &Target) -> Vec<String> {
 /// Lowers the default schedule of a kernel without any pass but `expand_math`. All other forms of
 /// the kernel are compared with the result. Math functions are expanded because their operations
 /// are part of the language.
-pub fn lower_naively(graph: &Graph, target: &Target) -> Result<Kernel, Failure> {
+pub fn lower_unoptimized(graph: &Graph, target: &Target) -> Result<Kernel, Failure> {
     let kernel = lower::build_loops::build_plain_loops(graph, target)?;
     Ok(lower::expand_math::expand_math(kernel, target)?)
 }

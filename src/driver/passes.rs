@@ -39,7 +39,7 @@ macro_rules! passes {
             /// All values, in the order in which they run.
             pub const ALL: &[PassId] = &[PassId::BuildLoops, $(PassId::$id),*];
 
-            /// The name of `--dump`, `--time` and the golden tests.
+            /// Returns the name of `--dump`, `--time` and the golden tests.
             pub fn name(self) -> &'static str {
                 match self {
                     PassId::BuildLoops => "build_loops",
@@ -95,12 +95,12 @@ impl PassId {
     /// The last pass whose result resembles the source: `tec lower --simple` shows it.
     pub const LAST_READABLE: PassId = PassId::ShareStorage;
 
-    /// The pass of that name.
+    /// Returns the pass of that name.
     pub fn parse(name: &str) -> Option<PassId> {
         PassId::ALL.iter().copied().find(|id| id.name() == name)
     }
 
-    /// The entry of [`PASSES`]; none for `build_loops`.
+    /// Returns the entry of [`PASSES`]; none for `build_loops`.
     pub(super) fn pass(self) -> Option<&'static Pass> {
         PASSES.iter().find(|pass| pass.id == self)
     }

@@ -85,7 +85,7 @@ impl Trace {
     }
 }
 
-/// The message of a caught panic.
+/// Returns the message of a caught panic.
 pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned())

@@ -4,7 +4,7 @@
 //! the verifier, the interpreter, the prover and the simplifier. The IR depends on no target.
 
 mod expr;
-mod part;
+mod prepack_role;
 mod stmt;
 mod thread_index;
 mod types;
@@ -28,7 +28,7 @@ pub mod warp;
 pub use expr::{
     BinOp, Buffer, BufferData, Buffering, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
-pub use part::Part;
+pub use prepack_role::PrepackRole;
 pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Stmt};
 pub use thread_index::ThreadIndex;
 pub use types::{DType, Type, half_bits};

@@ -298,7 +298,7 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
-    /// The operator in source text.
+    /// Returns the operator in source text.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",
@@ -342,7 +342,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The innermost statement around a byte of the file; none outside of the body.
+    /// Returns the innermost statement around a byte of the file; none outside of the body.
     pub fn statement_at(&self, byte: u32) -> Option<&ScheduleStmt> {
         fn find(body: &[ScheduleStmt], byte: u32) -> Option<&ScheduleStmt> {
             let around = |stmt: &&ScheduleStmt| (stmt.span.start..stmt.span.end).contains(&byte);

@@ -33,7 +33,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program of parsed files.
+    /// Returns a program of parsed files.
     pub fn new(sources: Sources, files: Vec<ast::File>, imports: Vec<Vec<Imported>>) -> Program {
         let mut schedules: FxHashMap<_, Vec<_>> = FxHashMap::default();
         let mut named: FxHashMap<_, Vec<_>> = FxHashMap::default();
@@ -50,12 +50,12 @@ impl Program {
         Program { sources, files, imports, schedules, named }
     }
 
-    /// The schedules of a kernel, in source order.
+    /// Returns the schedules of a kernel, in source order.
     pub fn schedules_of(&self, kernel: &str) -> impl Iterator<Item = &ast::Schedule> {
         self.at(self.schedules.get(kernel))
     }
 
-    /// The schedules of a kernel that have this name, or no name.
+    /// Returns the schedules of a kernel that have this name, or no name.
     pub fn schedules_named(
         &self,
         kernel: &str,
@@ -176,7 +176,7 @@ impl Reading<'_> {
         None
     }
 
-    /// The path of a file in quotes, relative to the folder of the file given to `tec`.
+    /// Returns the path of a file in quotes, relative to the folder of the file given to `tec`.
     fn shown(&self, file: u32) -> String {
         let files = &self.sources.files;
         let folder = files[0].path.rfind('/').map_or("", |slash| &files[0].path[..=slash]);
@@ -247,7 +247,7 @@ fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
     }
 }
 
-/// The path of a file that another file imports.
+/// Returns the path of a file that another file imports.
 fn join(importer: &str, path: &str) -> String {
     match importer.rfind('/') {
         Some(slash) if !path.starts_with('/') => {

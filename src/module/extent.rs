@@ -19,7 +19,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// The manifest's form of an `index` expression.
+    /// Returns the manifest's form of an `index` expression.
     pub fn new(expr: &Expr) -> Extent {
         match expr.as_int().map(i64::try_from) {
             Some(Ok(value)) => Extent::Number(value),
@@ -28,7 +28,7 @@ impl Extent {
     }
 
     /// Parses the expression, with variables from `var_of`. Returns `None` if `var_of` does not
-    /// know a name or the text is no integer expression.
+    /// know a name or the text is not an integer expression.
     pub fn to_expr(&self, var_of: &dyn Fn(&str) -> Option<Var>) -> Option<Expr> {
         match self {
             Extent::Number(value) => Some(Expr::index(*value)),
@@ -40,7 +40,7 @@ impl Extent {
         }
     }
 
-    /// The name, if the expression is a single name.
+    /// Returns the name, if the expression is a single name.
     pub fn as_name(&self) -> Option<&str> {
         match self {
             Extent::Expression(text) if is_name(text) => Some(text),
@@ -86,7 +86,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An expression in parentheses.
+    /// Returns an expression in parentheses.
     fn inner(&mut self) -> Option<Expr> {
         self.depth += 1;
         let value = if self.depth > MAX_DEPTH { None } else { self.level(0) };

@@ -23,7 +23,7 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The name of the first GPU. Makes no context on it.
+    /// Returns the name of the first GPU. Makes no context on it.
     pub fn find() -> Result<String> {
         let gpu = Gpu::load()?;
         let mut name = [0u8; 256];
@@ -186,7 +186,7 @@ impl Gpu {
         }
     }
 
-    /// The driver's text for a result code.
+    /// Returns the driver's text for a result code.
     fn explain(&self, result: CuResult) -> String {
         type Words = unsafe extern "C" fn(CuResult, *mut *const c_char) -> CuResult;
         let mut text = std::ptr::null();

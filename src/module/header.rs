@@ -2,7 +2,7 @@
 
 use super::BuildInfo;
 use crate::codegen::entry::signature_text;
-use crate::ir::{DType, Kernel, Param, Part};
+use crate::ir::{DType, Kernel, Param, PrepackRole};
 use std::fmt::Write;
 
 /// The beginning of every header.
@@ -46,7 +46,7 @@ extern "C" {
 #endif
 "#;
 
-/// The header of a module with these kernels.
+/// Returns the header of a module with these kernels.
 pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
     let module = &info.module;
     let guard = format!("TEC_{}_H", module.to_uppercase());
@@ -69,7 +69,7 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
             all arguments first; they return -1 if they wrote nothing, and\n";
     let _ = writeln!(out, " * {module}_last_error() returns the reason. */");
     for (kernel, info) in kernels.iter().zip(&info.kernels) {
-        declare(&mut out, kernel, info.part.as_ref(), gpu);
+        declare(&mut out, kernel, info.prepack_role.as_ref(), gpu);
     }
     let _ = write!(
         out,
@@ -97,28 +97,28 @@ void {module}_set_parallel_for(
 }
 
 /// The functions of a kernel.
-fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
+fn declare(out: &mut String, kernel: &Kernel, role: Option<&PrepackRole>, gpu: bool) {
     let (name, signature) = (&kernel.name, comment(&signature_text(kernel)));
     let _ = write!(out, "\n/* {signature}");
-    match part {
+    match role {
         None => {}
-        Some(Part::Pack { of, input }) => {
+        Some(PrepackRole::Pack { of, input }) => {
             let _ = write!(
                 out,
                 "\n *\n * Packs `{input}` for {of}_prepacked, once for any number of calls. `out` \
                  has room for\n * {name}_bytes() bytes and should be aligned to 64 bytes."
             );
         }
-        Some(Part::Prepacked { of, inputs }) => {
+        Some(PrepackRole::Prepacked { of, inputs }) => {
             let from = |input: &String| format!("`{input}` is the output of {of}_pack_{input}");
             let from: Vec<String> = inputs.iter().map(from).collect();
             let _ = write!(out, "\n *\n * Like {of}, but {}.", from.join(" and\n * "));
         }
     }
-    let raw = raw_params(kernel, part, gpu);
+    let raw = raw_params(kernel, role, gpu);
     let _ = write!(out, " */\nint32_t {name}({raw});\n");
     let _ = writeln!(out, "int32_t {name}_dl({});", dl_params(kernel, gpu));
-    if let Some(Part::Pack { .. }) = part {
+    if let Some(PrepackRole::Pack { .. }) = role {
         let integers = kernel.params.iter().filter_map(|param| match param {
             Param::Runtime { var, .. } => Some(format!("int64_t {}", c_name(var.name()))),
             _ => None,
@@ -127,13 +127,13 @@ fn declare(out: &mut String, kernel: &Kernel, part: Option<&Part>, gpu: bool) {
     }
 }
 
-/// The parameters of the raw entry. A packed tensor has no element type: the order of its elements
-/// is private to the module.
-fn raw_params(kernel: &Kernel, part: Option<&Part>, gpu: bool) -> String {
-    let packed = |name: &String, output: bool| match part {
+/// Returns the parameters of the raw entry. A packed tensor has no element type: the order of its
+/// elements is private to the module.
+fn raw_params(kernel: &Kernel, role: Option<&PrepackRole>, gpu: bool) -> String {
+    let packed = |name: &String, output: bool| match role {
         None => false,
-        Some(Part::Pack { .. }) => output,
-        Some(Part::Prepacked { inputs, .. }) => inputs.contains(name),
+        Some(PrepackRole::Pack { .. }) => output,
+        Some(PrepackRole::Prepacked { inputs, .. }) => inputs.contains(name),
     };
     let params = kernel.params.iter().map(|param| match param {
         Param::Tensor { buffer, output, .. } => {
@@ -166,7 +166,7 @@ fn join(params: impl Iterator<Item = String>) -> String {
     if params.is_empty() { "void".to_string() } else { params.join(", ") }
 }
 
-/// The C type of a scalar; halves are passed as their bits.
+/// Returns the C type of a scalar; halves are passed as their bits.
 fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Float64 => "double",
@@ -183,7 +183,7 @@ fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A parameter's name, with an underscore appended if C, C++ or this header reserves it.
+/// Returns a parameter's name, with an underscore appended if C, C++ or this header reserves it.
 fn c_name(name: &str) -> String {
     const WORDS: &str = " alignas alignof and and_eq asm atomic_cancel atomic_commit \
         atomic_noexcept auto bitand bitor bool break case catch char char16_t char32_t char8_t \

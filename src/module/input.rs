@@ -39,7 +39,7 @@ pub fn open(path: &Path) -> Result<File, String> {
     }
 }
 
-/// The kind of a file that is not regular.
+/// Returns the kind of a file that is not regular.
 fn kind(meta: &Metadata) -> Option<&'static str> {
     let kind = meta.file_type();
     Some(match () {
@@ -51,7 +51,7 @@ fn kind(meta: &Metadata) -> Option<&'static str> {
     })
 }
 
-/// The operating system's message without its number.
+/// Returns the operating system's message without its number.
 pub fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_kept_and_named() {
+    fn a_size_limit_is_enforced_and_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let file = File::create(&path).unwrap();

@@ -38,7 +38,7 @@ pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
     }
 }
 
-/// The runtime's object file for a CPU family, if this `tec` was built with it.
+/// Returns the runtime's object file for a CPU family, if this `tec` was built with it.
 pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
     runtimes::object(arch.name())
 }
@@ -52,7 +52,8 @@ pub fn link_launchers(object: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The runtime's object file with the functions for GPUs; it works for modules for the CPU too.
+/// Returns the runtime's object file with the functions for GPUs; it works for modules for the CPU
+/// too.
 pub fn launcher_runtime() -> &'static [u8] {
     runtimes::cuda_object()
 }

@@ -32,8 +32,8 @@ pub enum Arg<'a> {
     Bool(bool),
 }
 
-/// The arguments of a checked entry for values in the order of the kernel's parameters. Leaves out
-/// run-time integers that are extents of tensors.
+/// Returns the arguments of a checked entry for values in the order of the kernel's parameters.
+/// Leaves out run-time integers that are extents of tensors.
 pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
     assert_eq!(kernel.params.len(), values.len(), "one value per parameter");
     let pairs = kernel.params.iter().zip(values);
@@ -134,7 +134,7 @@ impl LoadedModule {
         }
     }
 
-    /// The manifest, as JSON text.
+    /// Returns the manifest, as JSON text.
     pub fn manifest(&self) -> Result<String> {
         self.text("tec_manifest")
     }
@@ -299,7 +299,7 @@ struct TensorView {
 }
 
 impl TensorView {
-    /// The view of a tensor argument.
+    /// Returns the view of a tensor argument.
     ///
     /// # Panics If there are fewer bytes than the shape needs.
     fn new(arg: &Arg<'_>) -> Option<TensorView> {
@@ -328,7 +328,7 @@ impl TensorView {
     }
 }
 
-/// The message of the system's loader, which libloading hides in its own.
+/// Returns the message of the system's loader, which libloading hides in its own.
 pub(super) fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -10,7 +10,7 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{Buffer, DType, Kernel, Param, Part, Scope, Stmt, Var};
+use crate::ir::{Buffer, DType, Kernel, Param, PrepackRole, Scope, Stmt, Var};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -84,7 +84,7 @@ pub struct KernelManifest {
     pub bytes: Extent,
     /// Whether the order of floating-point operations may differ from the source.
     pub reassociated: bool,
-    /// Its part in a prepacked kernel, if `--prepack` made it.
+    /// Its role, if `--prepack` made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepack: Option<PrepackManifest>,
     /// GPUs: temporaries in global memory.
@@ -98,7 +98,7 @@ pub struct KernelManifest {
     pub launches: Vec<LaunchManifest>,
 }
 
-/// The part of a kernel that `--prepack` made from another one.
+/// The role of a kernel that `--prepack` made from another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum PrepackManifest {
@@ -224,8 +224,8 @@ pub struct DimManifest {
 }
 
 impl Manifest {
-    /// The manifest of a module with these lowered kernels; `info.kernels` and, for GPUs, the
-    /// kernels of `ptx` are in the same order.
+    /// Returns the manifest of a module with these lowered kernels; `info.kernels` and, for GPUs,
+    /// the kernels of `ptx` are in the same order.
     pub fn new(kernels: &[Kernel], ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
         assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
         let target = &info.target;
@@ -253,7 +253,7 @@ impl Manifest {
                 flops: Extent::new(&info.work.flops),
                 bytes: Extent::new(&info.work.bytes),
                 reassociated: kernel.reassociated,
-                prepack: info.part.as_ref().map(|part| PrepackManifest::new(part, kernel)),
+                prepack: info.prepack_role.as_ref().map(|role| PrepackManifest::new(role, kernel)),
                 workspaces: launched.iter().flat_map(|launched| workspaces(launched)).collect(),
                 gpus: launched.iter().flat_map(|launched| gpus(launched, target)).collect(),
                 launches: launched
@@ -321,13 +321,13 @@ impl Manifest {
 }
 
 impl PrepackManifest {
-    fn new(part: &Part, kernel: &Kernel) -> PrepackManifest {
-        match part.clone() {
-            Part::Pack { of, input } => {
+    fn new(role: &PrepackRole, kernel: &Kernel) -> PrepackManifest {
+        match role.clone() {
+            PrepackRole::Pack { of, input } => {
                 let bytes = simplify_expr(&output_bytes(kernel), &Facts::new());
                 PrepackManifest::Pack { of, input, bytes: Extent::new(&bytes) }
             }
-            Part::Prepacked { of, inputs } => PrepackManifest::Prepacked { of, inputs },
+            PrepackRole::Prepacked { of, inputs } => PrepackManifest::Prepacked { of, inputs },
         }
     }
 }
@@ -353,7 +353,7 @@ impl ArgManifest {
         }
     }
 
-    /// The user's name.
+    /// Returns the user's name.
     pub fn name(&self) -> &str {
         match self {
             ArgManifest::Tensor { name, .. }
@@ -396,7 +396,8 @@ fn gpus(kernel: &PtxKernel, target: &Target) -> Vec<String> {
 }
 
 impl KernelManifest {
-    /// A kernel with these parameters and an empty body, for code that needs only the parameters.
+    /// Returns a kernel with these parameters and an empty body, for code that needs only the
+    /// parameters.
     pub fn to_kernel(&self) -> Result<Kernel> {
         let unreadable = |what: &str| {
             let text = format!("kernel `{}`: the manifest has no valid {what}", self.name);
@@ -430,7 +431,8 @@ impl KernelManifest {
     }
 }
 
-/// A parameter's value: integers and `bool`s as JSON values, others as the text of the source.
+/// Returns a parameter's value: integers and `bool`s as JSON values, others as the text of the
+/// source.
 fn parameter(name: &str, text: &str) -> (String, serde_json::Value) {
     let value = match (text.parse::<i64>(), text) {
         (Ok(number), _) => number.into(),

@@ -19,7 +19,7 @@ use crate::codegen::ptx::PtxModule;
 use crate::codegen::{ObjectOptions, compile_launchers, compile_object};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
-use crate::ir::{Kernel, Part};
+use crate::ir::{Kernel, PrepackRole};
 use crate::target::Target;
 use manifest::Manifest;
 use std::path::Path;
@@ -50,8 +50,8 @@ pub struct KernelInfo {
     pub schedule: String,
     /// The operations and bytes of a call, counted before `expand_math`.
     pub work: Work,
-    /// Its part in a prepacked kernel, if it is one.
-    pub part: Option<Part>,
+    /// Its role, if prepacking made it.
+    pub prepack_role: Option<PrepackRole>,
 }
 
 /// The form of a module.
@@ -109,10 +109,11 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
     Ok(BuiltModule { bytes, manifest, header })
 }
 
-/// The names of the kernels that pack an input.
+/// Returns the names of the kernels that pack an input.
 fn packs(kernels: &[Kernel], info: &BuildInfo) -> Vec<String> {
     let packs = kernels.iter().zip(&info.kernels);
-    let packs = packs.filter(|(_, info)| matches!(info.part, Some(Part::Pack { .. })));
+    let packs =
+        packs.filter(|(_, info)| matches!(info.prepack_role, Some(PrepackRole::Pack { .. })));
     packs.map(|(kernel, _)| kernel.name.clone()).collect()
 }
 
@@ -149,15 +150,15 @@ pub fn build_gpu_module(
     Ok(BuiltModule { bytes, manifest, header })
 }
 
-fn wrong_form(ending: &str, target: &Target, help: &str) -> Box<Diag> {
-    let text = format!("code for {target} cannot be a `.{ending}` file");
+fn wrong_form(extension: &str, target: &Target, help: &str) -> Box<Diag> {
+    let text = format!("code for {target} cannot be a `.{extension}` file");
     Box::new(Diag::global("E0528", text).help(help))
 }
 
 impl ModuleKind {
-    /// The form that a path's ending selects.
+    /// Returns the form that a path's extension selects.
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
-        match path.extension().and_then(|ending| ending.to_str()) {
+        match path.extension().and_then(|extension| extension.to_str()) {
             Some("so") => Ok(ModuleKind::SharedObject),
             Some("tar") => Ok(ModuleKind::Archive),
             Some("o") => Ok(ModuleKind::Object),
@@ -166,7 +167,7 @@ impl ModuleKind {
             _ => Err(Box::new(
                 Diag::global(
                     "E0526",
-                    format!("`{}` does not have the ending of a module", path.display()),
+                    format!("`{}` does not have the extension of a module", path.display()),
                 )
                 .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),
@@ -174,7 +175,8 @@ impl ModuleKind {
     }
 }
 
-/// The default module name for an output: its stem, with `_` for characters that C does not allow.
+/// Returns the default module name for an output: its stem, with `_` for characters that C does not
+/// allow.
 pub fn module_name(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };

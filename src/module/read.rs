@@ -17,7 +17,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     })?;
     let text = if bytes.starts_with(b"\x7fELF") {
         manifest_of_elf(&bytes)
-    } else if path.extension().is_some_and(|ending| ending == "ptx") {
+    } else if path.extension().is_some_and(|ext| ext == "ptx") {
         manifest_of_ptx(&bytes)
     } else {
         manifest_of_archive(&bytes)
@@ -47,7 +47,7 @@ fn manifest_of_archive(bytes: &[u8]) -> Option<String> {
     let mut archive = tar::Archive::new(bytes);
     for entry in archive.entries().ok()? {
         let mut entry = entry.ok()?;
-        if entry.path().ok()?.extension().is_some_and(|ending| ending == "json") {
+        if entry.path().ok()?.extension().is_some_and(|ext| ext == "json") {
             let mut text = String::new();
             entry.read_to_string(&mut text).ok()?;
             return Some(text);

@@ -1,4 +1,4 @@
-//! Annotations of stages: what a directive leaves at a stage for a later phase or pass.
+//! Annotations of stages, with which a directive passes information to a later phase or pass.
 //!
 //! The type of the value identifies the annotation and belongs to the file of its directive.
 
@@ -27,7 +27,7 @@ pub struct StageAnnotation {
 }
 
 impl StageAnnotation {
-    /// The value, if it has this type.
+    /// Returns the value, if it has this type.
     pub fn value<T: AnnotationValue>(&self) -> Option<&T> {
         let value: &dyn Any = &*self.value;
         value.downcast_ref()
@@ -80,24 +80,24 @@ impl Stage {
         }
     }
 
-    /// All annotations, in the order of their directives.
+    /// Returns all annotations, in the order of their directives.
     pub fn annotations(&self) -> &[StageAnnotation] {
         &self.annotations
     }
 
-    /// The annotations of a type, with their values.
+    /// Returns the annotations of a type, with their values.
     pub fn annotations_of<T: AnnotationValue>(
         &self,
     ) -> impl Iterator<Item = (&StageAnnotation, &T)> {
         self.annotations.iter().filter_map(|annotation| Some((annotation, annotation.value()?)))
     }
 
-    /// The last annotation of a type, with its value.
+    /// Returns the last annotation of a type, with its value.
     pub fn annotation<T: AnnotationValue>(&self) -> Option<(&StageAnnotation, &T)> {
         self.annotations_of().last()
     }
 
-    /// The last annotation of a loop.
+    /// Returns the last annotation of a loop.
     pub(super) fn annotation_at(&self, axis: AxisId) -> Option<&StageAnnotation> {
         self.annotations.iter().rfind(|annotation| annotation.axis == Some(axis))
     }

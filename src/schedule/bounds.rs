@@ -34,7 +34,7 @@ pub struct StageBounds {
     /// The loops of other stages that enclose it, outermost first.
     pub enclosing_loops: Vec<Loop>,
     /// The thread indices that its guards need and that neither its loops nor the enclosing ones
-    /// bind, with variable and extent.
+    /// bind, each with its variable and extent.
     pub threads: Vec<(ThreadIndex, Var, Expr)>,
 }
 
@@ -58,7 +58,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The condition as it is printed, without the mark of likely ones.
+    /// Returns the condition as it is printed, without the mark of likely ones.
     pub(super) fn text(&self) -> String {
         print_expr(match &self.cond.kind {
             ExprKind::Unary(UnOp::Likely, cond) => cond,
@@ -72,9 +72,9 @@ pub fn is_terms_only(guard: &Guard) -> bool {
     guard.depth.is_none() && guard.kind == AxisKind::Reduce
 }
 
-/// The loop of the consumer, as an index into its leaves, at whose beginning an attached stage is
-/// computed; `None` if that is before all loops. A stage that is attached to a vectorized loop is
-/// computed before that loop, for all lanes.
+/// Returns the loop of the consumer, as an index into its leaves, at whose beginning an attached
+/// stage is computed; `None` if that is before all loops. A stage that is attached to a vectorized
+/// loop is computed before that loop, for all lanes.
 pub fn attach_depth(consumer: &Stage, axis: AxisId) -> Option<usize> {
     let at = consumer.leaves.iter().position(|leaf| *leaf == axis).expect("the axis is a loop");
     let lanes = consumer.leaves[..=at].iter().position(|leaf| is_vectorized(consumer, *leaf));
@@ -87,8 +87,8 @@ pub(super) fn is_vectorized(stage: &Stage, axis: AxisId) -> bool {
 }
 
 impl Inference {
-    /// The bounds of a stage whose consumers have theirs. A stage that is attached to a vectorized
-    /// loop becomes vectorized where possible.
+    /// Returns the bounds of a stage whose consumers have theirs. A stage that is attached to a
+    /// vectorized loop becomes vectorized where possible.
     pub(super) fn bound_stage(&mut self, id: StageId) -> StageBounds {
         let enclosing = self.enclosing_loops(id);
         let mut facts = self.facts.clone();
@@ -122,8 +122,8 @@ impl Inference {
         compute_loops(stage, mins, shape, attached.then_some(&domain[..]), enclosing, facts)
     }
 
-    /// The loop over the lanes of a stage that is attached to a vectorized axis. `None` if no loop
-    /// as declared runs over them, or if the stage has loops that cannot enclose vectors.
+    /// Returns the loop over the lanes of a stage that is attached to a vectorized axis. `None` if
+    /// no loop as declared runs over them, or if the stage has loops that cannot enclose vectors.
     fn loop_over_lanes(&self, id: StageId, shape: &[Expr]) -> Option<AxisId> {
         let stage = self.bounded.schedule.stage(id);
         let Attach::At { stage: consumer, axis, .. } = stage.attach else { return None };
@@ -159,7 +159,7 @@ impl Inference {
         (lanes && free).then_some(leaf)
     }
 
-    /// The loops of other stages that enclose a stage, outermost first.
+    /// Returns the loops of other stages that enclose a stage, outermost first.
     fn enclosing_loops(&self, id: StageId) -> Vec<Loop> {
         let Attach::At { stage, axis, .. } = self.bounded.schedule.stage(id).attach else {
             return Vec::new();
@@ -175,8 +175,8 @@ impl Inference {
         enclosing
     }
 
-    /// A smaller interval of an index with a quotient or remainder, if the loops give one: with
-    /// `x = xo*8 + xi` and `xi` fixed, `x % 8` is `xi`.
+    /// Returns a smaller interval of an index with a quotient or remainder, if the loops give one:
+    /// with `x = xo*8 + xi` and `xi` fixed, `x % 8` is `xi`.
     pub(super) fn tighten(
         &self,
         interval: Option<Interval>,
@@ -217,7 +217,7 @@ impl Inference {
         }
     }
 
-    /// The loops of a stage and the enclosing ones, without those of `fixed`.
+    /// Returns the loops of a stage and the enclosing ones, without those of `fixed`.
     fn moving_loops(&self, id: StageId, fixed: &[Loop], facts: &Facts) -> FxHashMap<Var, Interval> {
         let stage = self.bounded.schedule.stage(id);
         let bounds = self.bounded.bounds[id.0].as_ref().expect("consumers come first");
@@ -235,7 +235,8 @@ impl Inference {
         moving
     }
 
-    /// The values of each declared axis of a stage while the loops of `fixed` stand still.
+    /// Returns the values of each declared axis of a stage, for fixed iterations of the loops
+    /// `fixed`.
     pub(super) fn axis_intervals(
         &self,
         id: StageId,
@@ -263,7 +264,7 @@ impl Inference {
     }
 }
 
-/// The first value of a loop: 0, except for an unsplit reduction axis with another start.
+/// Returns the first value of a loop: 0, except for an unsplit reduction axis with another start.
 pub fn loop_min(stage: &Stage, leaf: AxisId) -> Expr {
     let reduce = stage.te.reduce_axes();
     match leaf.0.checked_sub(stage.rank()).and_then(|at| reduce.get(at)) {
@@ -272,13 +273,14 @@ pub fn loop_min(stage: &Stage, leaf: AxisId) -> Expr {
     }
 }
 
-/// The interval of all indices of a dimension.
+/// Returns the interval of all indices of a dimension.
 pub(super) fn whole(extent: &Expr, facts: &Facts) -> Interval {
     let width = simplify_expr(&Expr::sub(extent.clone(), Expr::index(1)), facts);
     Interval { min: Expr::index(0), width }
 }
 
-/// The extent of an interval; 0 if it may be negative, because loops of the consumer may be empty.
+/// Returns the extent of an interval; 0 if it may be negative, because loops of the consumer may be
+/// empty.
 fn region_extent(interval: &Interval, facts: &Facts) -> Expr {
     let extent = simplify_expr(&Expr::add(interval.width.clone(), Expr::index(1)), facts);
     let zero = Expr::index(0);
@@ -288,16 +290,16 @@ fn region_extent(interval: &Interval, facts: &Facts) -> Expr {
     }
 }
 
-/// Whether an interval is at least so wide.
+/// Whether an interval is at least `width` wide.
 fn covers(interval: &Interval, width: &Expr, facts: &Facts) -> bool {
     facts.prove(&Expr::le(width.clone(), interval.width.clone()))
 }
 
-/// Wider regions are used only if the domain is provably wider: such a width is the range of a
-/// type.
+/// A wider region is used only if the domain is provably wider, because such a width is the range
+/// of a type.
 const MAX_WIDTH: i128 = 1 << 20;
 
-/// The interval, or the whole dimension if the interval is as wide.
+/// Returns the interval, or the whole dimension if the interval is as wide.
 pub(super) fn clip_to(interval: Interval, extent: &Expr, facts: &Facts) -> Interval {
     let domain = whole(extent, facts);
     let wide = interval.width.as_int().is_some_and(|width| width > MAX_WIDTH)
@@ -305,8 +307,8 @@ pub(super) fn clip_to(interval: Interval, extent: &Expr, facts: &Facts) -> Inter
     if wide || covers(&interval, &domain.width, facts) { domain } else { interval }
 }
 
-/// The bounds of a stage that computes a region. `domain` has the extents of the data axes if the
-/// region may leave them.
+/// Returns the bounds of a stage that computes a region. `domain` has the extents of the data axes
+/// if the region may leave them.
 fn compute_loops(
     stage: &Stage,
     mins: Vec<Expr>,
@@ -396,8 +398,8 @@ fn drop_implied(conditions: &mut Vec<(Expr, AxisKind, bool)>, facts: &Facts) {
     }
 }
 
-/// The innermost loop in `nest` whose variable the condition contains; the innermost loop of `nest`
-/// if the condition differs between lanes.
+/// Returns the innermost loop in `nest` whose variable the condition contains; the innermost loop
+/// of `nest` if the condition differs between lanes.
 fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Option<usize> {
     let mut depth = None;
     let last = stage.leaves.iter().rposition(|leaf| nest(*leaf));
@@ -412,12 +414,13 @@ fn guard_depth(stage: &Stage, cond: &Expr, nest: impl Fn(AxisId) -> bool) -> Opt
     depth
 }
 
-/// Up to so many idle iterations, a constant extent is better than a smaller variable one.
-const FEW_STEPS: i128 = 65_536;
+/// The largest number of idle iterations for which a constant extent is better than a smaller
+/// variable one.
+const MAX_IDLE_ITERATIONS: i128 = 65_536;
 
-/// The extent of every axis, given the shape of the region. Parts of a split that are split again
-/// or fused can have constant extents far beyond the axis. If that costs [`FEW_STEPS`] idle
-/// iterations, such parts get only the iterations that they need.
+/// Returns the extent of every axis, given the shape of the region. Parts of a split that are split
+/// again or fused can have constant extents far beyond the axis. If that costs at least
+/// [`MAX_IDLE_ITERATIONS`] idle iterations, such parts get only the iterations that they need.
 pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<Expr> {
     let mut capped = vec![false; stage.axes.len()];
     let extents = extents_with(stage, shape, facts, &capped);
@@ -433,7 +436,7 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
             |axis: &&AxisId| needed_iterations(&stage.relations, &extents, **axis).is_some();
         let beyond: Vec<&AxisId> = together.iter().filter(beyond).collect();
         let steps = beyond.iter().filter_map(|axis| extents[axis.0].as_int());
-        if steps.fold(1i128, i128::saturating_mul) >= FEW_STEPS {
+        if steps.fold(1i128, i128::saturating_mul) >= MAX_IDLE_ITERATIONS {
             beyond.iter().for_each(|axis| capped[axis.0] = true);
         }
         if let Relation::Fuse { fused, .. } = relation {
@@ -446,7 +449,7 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
     }
 }
 
-/// The extent of every axis; those in `capped` have only the iterations that they need.
+/// Returns the extent of every axis; those in `capped` have only the iterations that they need.
 fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -> Vec<Expr> {
     let mut extents: Vec<Expr> = vec![Expr::index(1); stage.axes.len()];
     extents[..shape.len()].clone_from_slice(shape);
@@ -483,9 +486,9 @@ fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -
     extents
 }
 
-/// The extent of a loop as it is built. If its iterations run one by one, those outside of the
-/// domain are left out: `nparts=64` of 40 elements makes 40 parts, and `factor=` may be larger than
-/// the whole.
+/// Returns the extent of a loop as it is built. If its iterations run one by one, those outside of
+/// the domain are left out: `nparts=64` of 40 elements makes 40 parts, and `factor=` may be larger
+/// than the whole.
 pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let extent = bounds.extents[leaf.0].clone();
     if !runs_one_by_one(stage, leaf) {
@@ -494,19 +497,20 @@ pub fn loop_extent(stage: &Stage, bounds: &StageBounds, leaf: AxisId) -> Expr {
     let needed = needed_iterations(&stage.relations, &bounds.extents, leaf);
     let Some((needed, factor)) = needed else { return extent };
     let needed = simplify_expr(&needed, &Facts::new());
-    let few = extent.as_int().is_none_or(|extent| extent < FEW_STEPS);
+    let few = extent.as_int().is_none_or(|extent| extent < MAX_IDLE_ITERATIONS);
     match factor {
         Factor::Inner(_) if few && needed.as_int().is_none() => extent,
         _ => needed,
     }
 }
 
-/// Whether the iterations of a loop are no lanes, threads or copies of its body.
+/// Whether the iterations of a loop run in order: they are not lanes, threads or copies of its
+/// body.
 pub(super) fn runs_one_by_one(stage: &Stage, leaf: AxisId) -> bool {
     matches!(stage.axis(leaf).annotation, None | Some((Annotation::Parallel, _)))
 }
 
-/// The step of the outer part of a split, whose inner part has the extent `inner`.
+/// Returns the step of the outer part of a split, whose inner part has the extent `inner`.
 pub(super) fn step_of(factor: Factor, inner: &Expr) -> Expr {
     match factor {
         Factor::Inner(step) => Expr::index(step),
@@ -514,8 +518,8 @@ pub(super) fn step_of(factor: Factor, inner: &Expr) -> Expr {
     }
 }
 
-/// The number of iterations of `axis` that are not idle, and the factor of its split; `None` if no
-/// split gave it a constant extent that may be larger.
+/// Returns the number of iterations of `axis` that are not idle, and the factor of its split;
+/// `None` if no split gave it a constant extent that may be larger.
 pub(super) fn needed_iterations(
     relations: &[Relation],
     extents: &[Expr],
@@ -543,8 +547,8 @@ pub(super) fn needed_iterations(
     })
 }
 
-/// The value of every axis over the loops, and the indices of the relations that are splits with
-/// `tail=shift`.
+/// Returns the value of every axis over the loops, and the indices of the relations that are splits
+/// with `tail=shift`.
 pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<usize>) {
     let mut values: Vec<Expr> = stage.axes.iter().map(|axis| Expr::var(&axis.var)).collect();
     let mut shifted = Vec::new();

@@ -23,7 +23,7 @@ impl Evaluator<'_> {
                 (UnaryOp::Not, Value::Bool(value)) => Ok(Value::Bool(!value)),
                 (UnaryOp::Neg, Value::Int(value)) => fits(-i128::from(value), expr.span),
                 (UnaryOp::BitNot, Value::Int(value)) => Ok(Value::Int(!value)),
-                (_, value) => self.not_computed(&value, expr.span),
+                (_, value) => self.unsupported_operand(&value, expr.span),
             },
             ExprKind::Binary(op, a, b, _) => self.binary(*op, a, b, expr.span),
             ExprKind::If(cond, then, otherwise) => match self.condition(cond)? {
@@ -120,7 +120,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The error that no stage has this name, and no input if `inputs`.
+    /// Returns the error for the name of no stage; if `inputs`, of no stage or input.
     pub(super) fn unknown_tensor(&self, name: &str, span: Span, inputs: bool) -> Box<Diag> {
         let stages = self.schedule.stages.iter().map(|stage| &stage.te.name[..]);
         let tensors = self.schedule.graph.inputs.iter().filter_map(|input| match input {
@@ -163,7 +163,7 @@ impl Evaluator<'_> {
         match (self.eval(&a.value)?, self.eval(&b.value)?) {
             (Value::Int(a), Value::Int(b)) if min => Ok(Value::Int(a.min(b))),
             (Value::Int(a), Value::Int(b)) if max => Ok(Value::Int(a.max(b))),
-            (a, _) if min || max => self.not_computed(&a, span),
+            (a, _) if min || max => self.unsupported_operand(&a, span),
             _ => refuse("E0312", span, "a schedule calls only `min(a, b)` and `max(a, b)`"),
         }
     }
@@ -185,12 +185,12 @@ impl Evaluator<'_> {
                 Value::Bool(_) | Value::Word(_),
                 Value::Bool(_) | Value::Word(_),
             ) => Ok(Value::Bool(same(&left, &right) == (op == BinaryOp::Eq))),
-            (_, Value::Int(_), _) => self.not_computed(&right, b.span),
-            _ => self.not_computed(&left, a.span),
+            (_, Value::Int(_), _) => self.unsupported_operand(&right, b.span),
+            _ => self.unsupported_operand(&left, a.span),
         }
     }
 
-    fn not_computed(&self, value: &Value, span: Span) -> Result<Value> {
+    fn unsupported_operand(&self, value: &Value, span: Span) -> Result<Value> {
         let text = format!("this operation does not take {}", self.describe(value));
         refuse("E0312", span, text)
     }

@@ -18,7 +18,7 @@ pub(super) fn data_axes(prefix: &str, shape: &[Expr]) -> Vec<Axis> {
     shape.iter().enumerate().map(axis).collect()
 }
 
-/// A load of an element, cast to its compute type.
+/// Returns a load of an element, cast to its compute type.
 pub(super) fn load(buffer: &Buffer, indices: Vec<Expr>) -> Expr {
     Expr::cast(buffer.dtype.compute_type(), Expr::load(buffer, indices))
 }
@@ -54,7 +54,8 @@ pub(super) fn redirect(
         new
     }
     let mut done = FxHashMap::default();
-    // `done` identifies expressions by address: keeping the old ones alive keeps addresses unique.
+    // `done` identifies expressions by address, so the old ones must stay alive: their addresses
+    // are not reused.
     let old = body.clone();
     body.map_exprs(&mut |expr| visit(expr, copies, layout, &mut done));
     drop(old);

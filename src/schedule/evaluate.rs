@@ -210,7 +210,7 @@ impl<'a> Evaluator<'a> {
         self.run(item, Some(name.span))
     }
 
-    /// The value that `-D` gives to a parameter or knob of the running schedule.
+    /// Returns the value that `-D` gives to a parameter or knob of the running schedule.
     fn defined(&self, name: &str) -> Option<&'a str> {
         let schedule = &self.running.last()?.name.as_ref()?.text;
         let full = format!("{schedule}.{name}");
@@ -220,7 +220,7 @@ impl<'a> Evaluator<'a> {
         Some(&found.2)
     }
 
-    /// The value of a parameter; the default for a schedule that another one uses.
+    /// Returns the value of a parameter; the default for a schedule that another one uses.
     fn parameter(
         &mut self,
         item: &ast::Schedule,
@@ -321,14 +321,14 @@ impl<'a> Evaluator<'a> {
                     let stage = self.schedule.stage_mut(stage);
                     if stage.find_axis(&name.text).is_some_and(|other| other != axis) {
                         let text =
-                            format!("`{}` has an axis `{}` already", stage.te.name, name.text);
+                            format!("`{}` already has an axis `{}`", stage.te.name, name.text);
                         return refuse("E0317", name.span, text);
                     }
                     stage.rename_axis(axis, &name.text);
                 }
                 Value::Stage(id) => {
                     if self.schedule.find(&name.text).is_some_and(|t| t != Tensor::Stage(id)) {
-                        let text = format!("the kernel has a `{}` already", name.text);
+                        let text = format!("the kernel already has a `{}`", name.text);
                         return refuse("E0317", name.span, text);
                     }
                     self.schedule.stage_mut(id).te.name = name.text.clone();
@@ -340,13 +340,13 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// The value of a name.
+    /// Returns the value of a name.
     pub(super) fn lookup(&self, name: &str) -> Option<Value> {
         let local = self.scopes.iter().rev().find_map(|scope| scope.get(name)).cloned();
         local.or_else(|| self.tensor(name)).or_else(|| self.constants.get(name).cloned())
     }
 
-    /// The stage or input with this name.
+    /// Returns the stage or input with this name.
     pub(super) fn tensor(&self, name: &str) -> Option<Value> {
         Some(match self.schedule.find(name)? {
             Tensor::Stage(id) => Value::Stage(id),
@@ -354,7 +354,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Every visible name, for "did you mean".
+    /// Returns every visible name, for "did you mean".
     pub(super) fn names(&self) -> Vec<&str> {
         let locals = self.scopes.iter().flat_map(|scope| scope.keys().copied());
         let mut names: Vec<&str> = locals.chain(self.constants.keys().map(|k| &k[..])).collect();
@@ -383,7 +383,7 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The `-D` options for the schedule, as comments below its text.
+/// Returns the `-D` options for the schedule, as comments below its text.
 fn settings(item: &ast::Schedule, defines: &Defines) -> String {
     let of = |(kernel, path, value): &(Option<String>, String, String)| {
         let (schedule, name) = path.split_once('.')?;

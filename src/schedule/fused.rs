@@ -28,7 +28,7 @@ pub(super) struct SharedLoops {
     pub(super) span: Span,
 }
 
-/// Every `compute_with` between stages that are in the order, by their place in the text.
+/// Returns every `compute_with` between stages that are in the order, by their place in the text.
 /// `check_annotations` refuses those of inlined stages (E0379).
 pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
     let mut ordered = vec![false; schedule.stages.len()];
@@ -47,8 +47,8 @@ pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
     all
 }
 
-/// The stages that share at least the outermost loop with a stage, in order of computation; the
-/// stage itself if none does.
+/// Returns the stages that share at least the outermost loop with a stage, in order of computation;
+/// the stage itself if none does.
 pub fn group_of(schedule: &Schedule, id: StageId) -> Vec<StageId> {
     if shared_loops(schedule).is_empty() {
         return vec![id];
@@ -57,8 +57,8 @@ pub fn group_of(schedule: &Schedule, id: StageId) -> Vec<StageId> {
     all.into_iter().find(|group| group.contains(&id)).unwrap_or_else(|| vec![id])
 }
 
-/// The parts of `stages` that share their loops down to the one at `depth`, each in order of
-/// computation.
+/// Returns the parts of `stages` that share their loops down to the one at `depth`, each in order
+/// of computation.
 pub fn fused_groups(schedule: &Schedule, stages: &[StageId], depth: usize) -> Vec<Vec<StageId>> {
     // A stage leads to another one of its group, at last to the representative.
     let mut leads_to: Vec<usize> = (0..schedule.stages.len()).collect();
@@ -87,7 +87,7 @@ pub fn fused_groups(schedule: &Schedule, stages: &[StageId], depth: usize) -> Ve
     groups
 }
 
-/// The stage that stands for the group of a stage (union-find with path halving).
+/// Returns the stage that stands for the group of a stage (union-find with path halving).
 fn representative(leads_to: &mut [usize], StageId(mut at): StageId) -> usize {
     while leads_to[at] != at {
         leads_to[at] = leads_to[leads_to[at]];
@@ -198,7 +198,7 @@ fn check_dependence(schedule: &Schedule, reads: &Reads, shared: &SharedLoops) ->
     Ok(())
 }
 
-/// The stages from a producer to a reader that depends on it, both included.
+/// Returns the stages from a producer to a reader that depends on it, both included.
 fn path_between(
     schedule: &Schedule,
     reads: &Reads,
@@ -227,8 +227,8 @@ fn path_between(
     None
 }
 
-/// The order of computation with the stages of each group next to each other. Refuses groups that
-/// depend on each other (E0346).
+/// Returns the order of computation with the stages of each group next to each other. Refuses
+/// groups that depend on each other (E0346).
 fn order_groups(schedule: &Schedule, reads: &Reads, all: &[SharedLoops]) -> Result<Vec<StageId>> {
     let units = fused_groups(schedule, &schedule.order, 0);
     let numbered =

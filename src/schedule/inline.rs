@@ -63,7 +63,7 @@ pub(crate) fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     Ok(())
 }
 
-/// The expression without reads of inlined stages, and one of the inlined stages.
+/// Returns the expression without reads of inlined stages, and one of the inlined stages.
 fn inline_expr(
     expr: &Expr,
     values: &FxHashMap<Buffer, Inlined>,
@@ -91,7 +91,7 @@ fn rewrite(
     })
 }
 
-/// The number of nodes of a tree; counting stops above the limit.
+/// Returns the number of nodes of a tree; counting stops above the limit.
 fn count_nodes(expr: &Expr) -> usize {
     fn count(expr: &Expr, nodes: &mut usize) {
         *nodes += 1;

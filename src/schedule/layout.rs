@@ -6,11 +6,13 @@
 //!
 //! Each dimension is a mixed-radix number: a sum of digits `(ax // d) % m`, each times a constant,
 //! its scale. The digits of an axis cover it without gap or overlap. Those of a dimension do not
-//! overlap either, and gaps between them are padding. So the layout is a bijection up to padding.
+//! overlap either, and gaps between them are padding. The layout is therefore a bijection up to
+//! padding.
 //!
-//! A [`DigitSum`] is not a linear sum of `ir::arith`. A linear sum merges equal terms, and here
-//! `ax0 + ax0` is an overlap to report, not `2*ax0`. Scales are at least 1, never cancel, and
-//! divide each other, so sums and products exist only where the result is again a list of digits.
+//! A [`DigitSum`] is not a linear sum of `ir::arith`. A linear sum merges equal terms, but in a
+//! layout `ax0 + ax0` is an overlap to report, not `2*ax0`. Scales are at least 1, never cancel,
+//! and divide each other, so sums and products exist only where the result is again a list of
+//! digits.
 
 use super::directives::{Call, Value};
 use super::state::Schedule;
@@ -129,7 +131,7 @@ impl Layout {
         values
     }
 
-    /// Returns the condition that a place holds an element, and is no padding; `None` if it always
+    /// Returns the condition that a place holds an element and is not padding; `None` if it always
     /// holds. `indices` is [`Layout::elements`] of the place.
     pub(super) fn inside(&self, places: &[Expr], indices: &[Expr]) -> Option<Expr> {
         let mut facts = self.facts.clone();
@@ -415,7 +417,8 @@ impl Checker<'_> {
         )
     }
 
-    /// Two digits of an axis overlap, so some pairs of their values never occur.
+    /// Returns the error for two digits of an axis that overlap, so that some pairs of their values
+    /// never occur.
     fn overlap(&self, low: Digit, high: Digit) -> Box<Diag> {
         let value = |digit: Digit, of: i64| {
             let value = of / digit.div;

@@ -1,7 +1,7 @@
 //! Legality checks of a whole schedule. Errors point to the directive that is illegal.
 //!
-//! [`check_attachment`] needs the attachments only, [`check_loops`] the extents of all loops. The
-//! directives themselves check what names and kinds of axes tell.
+//! [`check_attachment`] needs only the attachments, [`check_loops`] the extents of all loops. The
+//! directives themselves check everything that follows from names and kinds of axes.
 
 use super::bounds::{StageBounds, attach_depth, is_vectorized, needed_iterations, step_of};
 use super::fused::share_loop;
@@ -17,8 +17,8 @@ use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Expr, ThreadIndex};
 use crate::te::{Body, Reduction};
 
-/// The largest number of operations in all unrolled copies of a stage. More take many seconds to
-/// compile.
+/// The largest number of operations in all unrolled copies of a stage. More than that take many
+/// seconds to compile.
 const MAX_OPERATIONS: i128 = 131_072;
 
 /// Checks that a stage is attached to a loop that encloses all its readers (E0340 to E0342).
@@ -116,7 +116,7 @@ impl AttachPoint<'_> {
     }
 }
 
-/// The names of stages for a message: `each of `A`, `B` and `C``.
+/// Returns the names of stages for a message: `each of `A`, `B` and `C``.
 fn reader_names(schedule: &Schedule, readers: impl Iterator<Item = StageId>) -> String {
     let mut names: Vec<String> = Vec::new();
     for id in readers {
@@ -185,7 +185,7 @@ fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
         }
         let extent = crate::ir::print::print_expr(extent);
         let text =
-            format!("`{}` needs a constant extent, `{}` has {extent}", how.name(), axis.name);
+            format!("`{}` needs a constant extent, but `{}` has {extent}", how.name(), axis.name);
         return Err(Box::new(Diag::new("E0330", span, text).help(format!(
             "split off a constant part: `let o, i = {}.split({}, factor=8)`, then \
              `{}.{}(i)`",
@@ -212,7 +212,7 @@ fn check_nesting(stage: &Stage) -> Result<()> {
             continue;
         };
         let outer = &stage.axis(stage.leaves[lanes]).name;
-        let text = format!("`{}` lies inside vectorized axis `{outer}`", axis.name);
+        let text = format!("`{}` is inside the vectorized axis `{outer}`", axis.name);
         let diag = Diag::new("E0331", span, text);
         let name = &stage.te.name;
         return Err(Box::new(match how {
@@ -237,7 +237,7 @@ fn check_unrolled(bounded: &BoundedSchedule, id: StageId) -> Result<()> {
         for leaf in stage.leaves.iter().take(depth) {
             if let Some((Annotation::Unroll, span)) = stage.axis(*leaf).annotation {
                 copies = copies.saturating_mul(bounds.extents[leaf.0].as_int().unwrap_or(1));
-                // Blame the last directive.
+                // Report the last directive.
                 blame = blame.filter(|other| other.start > span.start).or(Some(span));
             }
         }
@@ -256,7 +256,7 @@ fn check_unrolled(bounded: &BoundedSchedule, id: StageId) -> Result<()> {
             let text = format!("unrolled loops would write out `{name}` {copies} times");
             Err(Box::new(
                 Diag::new("E0332", span, text)
-                    .note(format!("at most {MAX_UNROLLED_COPIES} copies are made"))
+                    .note(format!("at most {MAX_UNROLLED_COPIES} copies are allowed"))
                     .help("unroll the inner part of a split"),
             ))
         }
@@ -267,7 +267,7 @@ fn check_unrolled(bounded: &BoundedSchedule, id: StageId) -> Result<()> {
             );
             Err(Box::new(
                 Diag::new("E0332", span, text)
-                    .note(format!("at most {MAX_OPERATIONS} operations are written out"))
+                    .note(format!("at most {MAX_OPERATIONS} operations are allowed"))
                     .help("unroll the inner part of a split"),
             ))
         }
@@ -275,7 +275,7 @@ fn check_unrolled(bounded: &BoundedSchedule, id: StageId) -> Result<()> {
     }
 }
 
-/// The number of operations of one element and its indices; shared ones count once.
+/// Returns the number of operations of one element and its indices; shared ones count once.
 fn count_operations(stage: &crate::te::Stage) -> i128 {
     let mut seen = NodeSet::default();
     let values = match &stage.body {
@@ -312,7 +312,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     let diag = Diag::new("E0333", span, text);
     Err(Box::new(match commutes {
         true => diag
-            .note(format!("the source combines {dtype} {before}; {}", why_order(reduction)))
+            .note(format!("the source combines {dtype} {before}; {}", order_note(reduction)))
             .help(
                 "keep the reduction axes in their order, or allow another one: `reassociate=true`",
             ),
@@ -327,8 +327,8 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     }))
 }
 
-/// Why the order changes the result of a commutative reducer of floats.
-fn why_order(reduction: &Reduction) -> String {
+/// Says why the order changes the result of a commutative reducer of floats.
+fn order_note(reduction: &Reduction) -> String {
     match reduction.combiner.name.as_str() {
         name @ ("max" | "min") => {
             let sign = if name == "max" { '>' } else { '<' };
@@ -435,7 +435,7 @@ fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()>
                 if !leaves_of(stage, *inner).any(|leaf| is_vectorized(stage, leaf)) =>
             {
                 let (name, inner) = (&stage.te.name, &stage.axis(*inner).name);
-                let text = format!("`tail=mask` masks lanes, and `{inner}` is not vectorized");
+                let text = format!("`tail=mask` masks lanes, but `{inner}` is not vectorized");
                 return Err(Box::new(
                     Diag::new("E0336", *span, text)
                         .help(format!("add `{name}.vectorize({inner})`, or write `tail=guard`")),
@@ -447,7 +447,7 @@ fn check_tails(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Result<()>
     Ok(())
 }
 
-/// Checks a split with `tail=shift`, whose last step computes elements again: no term may be added
+/// Checks a split with `tail=shift`, whose last step recomputes elements: no term may be added
 /// twice (E0334), a whole step must fit (E0335), and threads must not race (E0334).
 fn check_shift(
     stage: &Stage,
@@ -529,7 +529,7 @@ fn adds_twice(stage: &Stage, parent: AxisId, outer: AxisId) -> bool {
         })
 }
 
-/// The loops that an axis was split or fused into.
+/// Returns the loops that an axis was split or fused into.
 fn leaves_of(stage: &Stage, axis: AxisId) -> impl Iterator<Item = AxisId> {
     let mut axes = vec![axis];
     for relation in &stage.relations {

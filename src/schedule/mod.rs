@@ -1,7 +1,7 @@
-//! Schedules: how a kernel is computed, never what.
+//! Schedules, which say how to compute a kernel and never change its result.
 //!
 //! [`schedule_kernels`] chooses the schedule of each kernel. [`apply`] runs its statements from top
-//! to bottom: each directive checks what names and arguments tell and changes the [`Schedule`].
+//! to bottom: each directive checks its names and arguments and changes the [`Schedule`].
 //! [`directives`] is the table of directives and says how to add one. [`infer_bounds`] then runs a
 //! list of phases that compute all regions and extents and check what depends on them; their errors
 //! point to the directive that is illegal.
@@ -39,11 +39,11 @@ pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};
 pub(crate) use inline::inline_stages;
 pub use phases::{BoundedSchedule, infer_bounds};
-pub use prepack::{Free, Request, prepack_free, prepack_kernels};
+pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};
 pub use recomputed::note_recomputed;
 pub use select::{
-    Chosen, Fallback, Maker, TUNED, check_chosen, find, schedule_all, schedule_kernels,
-    without_chosen,
+    AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, note_ignored_selector,
+    schedule_all, schedule_kernels,
 };
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,

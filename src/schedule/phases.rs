@@ -11,7 +11,7 @@ use super::reads::Reads;
 use super::state::{Schedule, StageId};
 use super::{fused, inline, legality, threads};
 use crate::diag::Result;
-use crate::ir::Part;
+use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
 
 /// A schedule with the bounds of every stage.
@@ -23,12 +23,12 @@ pub struct BoundedSchedule {
     pub bounds: Vec<Option<StageBounds>>,
     /// The regions to prefetch.
     pub prefetches: Vec<PrefetchRegion>,
-    /// The kernel's role if it was made of another kernel by prepacking.
-    pub part: Option<Part>,
+    /// The role of a kernel that prepacking made from another one.
+    pub prepack_role: Option<PrepackRole>,
 }
 
 impl BoundedSchedule {
-    /// The bounds of a stage that is in the order.
+    /// Returns the bounds of a stage that is in the order.
     pub fn of(&self, id: StageId) -> &StageBounds {
         self.bounds[id.0].as_ref().expect("the stage is in the order")
     }
@@ -69,7 +69,7 @@ pub fn infer_bounds(schedule: Schedule) -> Result<BoundedSchedule> {
     let mut facts = Facts::new();
     schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
     let bounds = vec![None; schedule.stages.len()];
-    let bounded = BoundedSchedule { schedule, bounds, prefetches: Vec::new(), part: None };
+    let bounded = BoundedSchedule { schedule, bounds, prefetches: Vec::new(), prepack_role: None };
     let mut inference = Inference { bounded, facts, reads: Reads::default() };
     for phase in PHASES {
         phase(&mut inference)?;
@@ -95,7 +95,7 @@ fn share_thread_variables(inference: &mut Inference) -> Result<()> {
     Ok(())
 }
 
-/// Collects who reads whom.
+/// Collects the reads of each stage by other stages.
 ///
 /// Before: expressions. After: [`Inference::reads`]. No later phase changes an expression.
 fn find_reads(inference: &mut Inference) -> Result<()> {
@@ -192,7 +192,7 @@ fn check_loops(inference: &mut Inference) -> Result<()> {
     legality::check_loops(&inference.bounded, &inference.facts)
 }
 
-/// Notes whether a stage combines its terms in another order than the source.
+/// Records whether a stage combines its terms in another order than the source.
 ///
 /// Before: `reassociated` covers `merge`, `contract`, `rfactor` and `tensorize`.
 /// After: it covers reordered loops too.

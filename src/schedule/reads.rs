@@ -24,7 +24,7 @@ pub(super) struct Read {
     /// The conditions under which it happens, over the same axes. Conditions that do not compare
     /// indices are left out.
     pub(super) conditions: Rc<[Condition]>,
-    /// Whether the start value of a reduction reads.
+    /// Whether the start value of a reduction contains the read.
     pub(super) initial: bool,
 }
 
@@ -71,13 +71,13 @@ impl Reads {
         Reads(reads)
     }
 
-    /// The reads of a stage.
+    /// Returns the reads of a stage.
     pub(super) fn of_stage(&self, id: StageId) -> &[Read] {
         self.0.get(&id).map_or(&[], |reads| reads)
     }
 }
 
-/// More conditions around a read are ignored. That keeps the proofs about a read short.
+/// The largest number of conditions around a read; more are ignored, to keep proofs about it short.
 const MAX_CONDITIONS: usize = 16;
 
 /// A function of the buffer and the indices of a load, and of the conditions around it.
@@ -135,10 +135,10 @@ fn compares_indices(condition: &Expr) -> bool {
     })
 }
 
-/// An index with more choices than this is read as one.
+/// The largest number of choices in an index that are examined separately.
 const MAX_CHOICES: u32 = 3;
 
-/// The read with each operand of the choices in its indices instead of the choice:
+/// Returns the read with each operand of the choices in its indices instead of the choice:
 /// `S[if c then x else y]` reads `S[x]` where `c` holds, and `S[y]` where it does not.
 fn by_choice(indices: Vec<Expr>, conditions: Vec<Condition>) -> Vec<(Vec<Expr>, Vec<Condition>)> {
     let mut reads = vec![(indices, conditions)];
@@ -167,7 +167,7 @@ fn by_choice(indices: Vec<Expr>, conditions: Vec<Condition>) -> Vec<(Vec<Expr>, 
     reads
 }
 
-/// The first choice between indices, outside of loads.
+/// Returns the first choice between indices, outside of loads.
 fn first_choice(index: &Expr) -> Option<Expr> {
     match &index.kind {
         _ if index.ty != DType::Index.into() => None,

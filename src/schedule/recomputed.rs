@@ -1,4 +1,4 @@
-//! Notes about stages that a schedule computes more than twice over.
+//! Notes about stages of which a schedule computes more than twice as many elements as they have.
 //!
 //! Before: `S.compute_at(C, o)`, an iteration of `o` reads elements from both ends of `S`.
 //! After: a note that all iterations together compute 1024 times as many elements as `S` has.
@@ -10,8 +10,8 @@ use super::threads::is_private;
 use crate::ir::{Expr, ExprKind, Scope};
 use crate::te::Body;
 
-/// Returns a note for each stage of a schedule that is computed more than twice over. Says nothing
-/// about stages whose extents depend on run-time integers.
+/// Returns a note for each stage of which a schedule computes more than twice as many elements as
+/// it has. Stages whose extents depend on run-time integers get no note.
 pub fn note_recomputed(bounded: &BoundedSchedule) -> Vec<String> {
     let order = bounded.schedule.order.iter();
     order.filter_map(|id| note_stage(bounded, *id)).collect()
@@ -50,7 +50,8 @@ fn note_stage(bounded: &BoundedSchedule, id: StageId) -> Option<String> {
     })
 }
 
-/// The product of constant extents; `None` if one of them is not constant, or for too large ones.
+/// Returns the product of constant extents; `None` if one of them is not constant, or for too large
+/// ones.
 fn product<'a>(mut extents: impl Iterator<Item = &'a Expr>) -> Option<i128> {
     extents.try_fold(1i128, |product, extent| product.checked_mul(extent.as_int()?))
 }

@@ -1,4 +1,5 @@
-//! Interval analysis: the values of an index while some loops run and the others stand still.
+//! Interval analysis: the values of an index over the iterations of some loops, for fixed
+//! iterations of the others.
 //!
 //! Before: `y*2 + ky`, `y = yo*8 + yi`, `yo` fixed, `yi` in 0..8, `ky` in 0..3.
 //! After: from `yo*16`, 16 more.
@@ -19,12 +20,12 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// The interval of one value.
+    /// Returns the interval of one value.
     pub(super) fn point(value: Expr) -> Interval {
         Interval { min: value, width: Expr::index(0) }
     }
 
-    /// The last value.
+    /// Returns the last value.
     pub(super) fn last(&self) -> Expr {
         Expr::add(self.min.clone(), self.width.clone())
     }
@@ -39,7 +40,7 @@ pub(super) struct IntervalEvaluator<'a> {
 }
 
 impl IntervalEvaluator<'_> {
-    /// The values of an expression; `None` if they are unknown.
+    /// Returns the values of an expression; `None` if they are unknown.
     pub(super) fn interval(&self, expr: &Expr) -> Option<Interval> {
         let mut moves = false;
         let mut opaque = expr.ty != DType::Index.into();
@@ -74,10 +75,10 @@ impl IntervalEvaluator<'_> {
         }
     }
 
-    /// The values of an index of a tensor, as [`IntervalEvaluator::interval`]. Elements outside of
-    /// the tensor are not computed, so the interval may start before it if its start is simpler
-    /// then: `max(x, 0)` over `x` from `o*8 - 1` to `o*8 + 6` gives the values of `x`, and 0, which
-    /// is one of them.
+    /// Returns the values of an index of a tensor, as [`IntervalEvaluator::interval`]. Elements
+    /// outside of the tensor are not computed, so the interval may start before it if its start is
+    /// simpler then: `max(x, 0)` over `x` from `o*8 - 1` to `o*8 + 6` gives the values of `x`, and
+    /// 0, which is one of them.
     pub(super) fn index_interval(&self, index: &Expr) -> Option<Interval> {
         let not_negative = |expr: &Expr| self.facts.prove(&Expr::le(Expr::index(0), expr.clone()));
         match &index.kind {
@@ -148,7 +149,7 @@ impl IntervalEvaluator<'_> {
         }
     }
 
-    /// An interval times a fixed factor.
+    /// Returns an interval times a fixed factor.
     fn scale(&self, interval: Interval, factor: Expr) -> Option<Interval> {
         // A width must not depend on loops.
         if !self.is_runtime(&factor) {
@@ -189,7 +190,8 @@ impl IntervalEvaluator<'_> {
         })
     }
 
-    /// An interval that covers both, the smallest one that can be proved; `None` if none can.
+    /// Returns an interval that covers both, the smallest one that can be proved; `None` if none
+    /// can.
     pub(super) fn union(&self, a: Interval, b: Interval) -> Option<Interval> {
         let step = self.simple(&Expr::sub(b.min.clone(), a.min.clone()));
         let (low, high) = self.bounds(&step);
@@ -248,7 +250,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A random index over `vars`, mostly sums of multiples.
+    /// Returns a random index over `vars`, mostly sums of multiples.
     fn index(random: &mut ChaCha8Rng, vars: &[Var], depth: usize) -> Expr {
         let int = |random: &mut ChaCha8Rng, low, high| Expr::index(random.random_range(low..=high));
         if depth == 0 || random.random_range(0..6) == 0 {

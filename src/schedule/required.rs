@@ -4,13 +4,13 @@
 //! After: `S` from `o*8 - 1`, 8 elements. `S[0]` is read only if `o*8 <= 0`, and then it is one of
 //! them.
 //!
-//! A condition around a read is used in three ways:
+//! The analysis uses a condition around a read in three ways:
 //!
 //! - The read does not happen for some values of the fixed loops. The region has to contain its
 //!   elements only for the others ([`Required::when`]).
 //! - It bounds an axis or an index. The interval of the index gets smaller, if that is true for all
 //!   values of the fixed loops ([`Bounds`]).
-//! - It bounds an axis that leaves the bound for some values of the fixed loops. The interval then
+//! - It bounds an axis that exceeds the bound for some values of the fixed loops. The interval then
 //!   starts at the bound: `S[i]` with `i <= n` has the interval from `min(o*8, n)`. No element of
 //!   the interval is read then, but a union with `S[n]` stays small ([`Required::shifted`]). Other
 //!   regions have no use for it: elements outside of the domain are not computed anyway.
@@ -42,7 +42,7 @@ struct Required {
 const MAX_CONDITIONAL_READS: usize = 64;
 
 impl Inference {
-    /// The region that covers all reads while the loops of `fixed` stand still.
+    /// Returns the region that covers all reads, for fixed iterations of the loops `fixed`.
     pub(super) fn region(
         &self,
         id: StageId,
@@ -136,7 +136,7 @@ impl Known {
         Known(known.iter().map(|expr| simplify_expr(expr, over_axes)).collect())
     }
 
-    /// The intervals of the axes under the conditions.
+    /// Returns the intervals of the axes under the conditions.
     fn roots(
         &self,
         axes: &[&Axis],
@@ -158,7 +158,7 @@ impl Known {
         roots
     }
 
-    /// The bounds of an index with the interval `of`.
+    /// Returns the bounds of an index with the interval `of`.
     fn of_index(
         &self,
         index: &Expr,
@@ -210,8 +210,8 @@ impl Bounds {
         Some(())
     }
 
-    /// An interval that contains all values of `interval` inside the bounds. With `shift` it starts
-    /// near the bounds if all values are outside.
+    /// Returns an interval that contains all values of `interval` inside the bounds. With `shift`
+    /// it starts near the bounds if all values are outside.
     fn restrict(
         &self,
         mut interval: Interval,
@@ -282,8 +282,8 @@ fn differences(condition: &Expr, truth: bool, facts: &Facts, known: &mut Vec<Exp
 }
 
 impl IntervalEvaluator<'_> {
-    /// A necessary condition on the fixed loops for all conditions to hold somewhere, `Some(None)`
-    /// if none is known; `None` if they never hold together.
+    /// Returns a necessary condition on the fixed loops for all conditions to hold somewhere,
+    /// `Some(None)` if none is known; `None` if they never hold together.
     fn when(&self, conditions: &[Condition], over_axes: &Facts) -> Option<Option<Expr>> {
         let parts =
             conditions.iter().filter_map(|(cond, truth)| self.possible(cond, *truth, over_axes));
@@ -296,8 +296,8 @@ impl IntervalEvaluator<'_> {
         }
     }
 
-    /// A necessary condition on the fixed loops for the condition to be `truth` somewhere; `None`
-    /// if none is known.
+    /// Returns a necessary condition on the fixed loops for the condition to be `truth` somewhere;
+    /// `None` if none is known.
     fn possible(&self, condition: &Expr, truth: bool, over_axes: &Facts) -> Option<Expr> {
         match &condition.kind {
             ExprKind::Unary(UnOp::Likely, a) => self.possible(a, truth, over_axes),
@@ -322,7 +322,7 @@ impl IntervalEvaluator<'_> {
         }
     }
 
-    /// A small interval that covers all that is required; `None` if none is known.
+    /// Returns a small interval that covers all that is required; `None` if none is known.
     fn union_of(&self, all: Vec<Required>) -> Option<Interval> {
         let plain = self.join_all(all.clone());
         let is_shifted = |one: &Required| {
@@ -342,8 +342,8 @@ impl IntervalEvaluator<'_> {
         }
     }
 
-    /// The union in the order that keeps it small: first what is always read, and intervals that
-    /// are far from the others last.
+    /// Returns the union in the order that keeps it small: first what is always read, and intervals
+    /// that are far from the others last.
     fn join_all(&self, mut all: Vec<Required>) -> Option<Interval> {
         all.sort_by_key(|one| one.when.is_some());
         let mut all = all.into_iter();
@@ -366,7 +366,7 @@ impl IntervalEvaluator<'_> {
         Some(joined.interval)
     }
 
-    /// The smallest known interval that contains what both require.
+    /// Returns the smallest known interval that contains what both require.
     fn join(&self, a: &Required, b: &Required) -> Option<Required> {
         let either = match (&a.when, &b.when) {
             (Some(a), Some(b)) => Some(Expr::or(a.clone(), b.clone())),
@@ -385,7 +385,7 @@ impl IntervalEvaluator<'_> {
         Some(Required { shifted: interval.clone(), interval, when: either })
     }
 
-    /// The interval `a`, made so large that it contains `b` if `facts` hold.
+    /// Returns the interval `a`, made so large that it contains `b` if `facts` hold.
     fn extend(&self, a: &Interval, b: &Interval, facts: &Facts) -> Option<Interval> {
         let inside = IntervalEvaluator { moving: self.moving, facts };
         let step = inside.simple(&Expr::sub(b.min.clone(), a.min.clone()));

@@ -19,17 +19,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The name of the schedules that `tec tune` and `tec best` write.
 pub const TUNED: &str = "tuned";
 
-/// `--schedule [KERNEL.]NAME`.
-pub type Chosen = (Option<String>, String);
+/// The schedule that `--schedule [KERNEL.]NAME` names, with its kernel if one is given.
+pub type ScheduleSelector = (Option<String>, String);
 
-/// Makes a schedule for a kernel, and adds notes for the user.
-pub type Maker<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
+/// Writes the automatic schedule of a kernel, and adds notes for the user.
+pub type AutoScheduler<'a> = dyn Fn(&Graph, &mut Vec<String>) -> Schedule + 'a;
 
 /// The schedule of a kernel that has none for the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
     /// The default schedule.
-    Plain,
+    Default,
     /// The automatic schedule.
     Auto,
 }
@@ -40,15 +40,15 @@ pub fn schedule_kernels(
     graphs: Vec<Graph>,
     target: &Target,
     defines: &Defines,
-    ((chosen, fallback), auto): ((Option<&Chosen>, Fallback), &Maker<'_>),
+    ((selector, fallback), auto): ((Option<&ScheduleSelector>, Fallback), &AutoScheduler<'_>),
     notes: &mut Vec<String>,
 ) -> std::result::Result<Vec<Schedule>, Vec<Diag>> {
     check_items(program)?;
-    check_chosen(program, &graphs, target, chosen).map_err(|diag| vec![*diag])?;
+    check_selector(program, &graphs, target, selector).map_err(|diag| vec![*diag])?;
     let mut diags = Vec::new();
     let mut schedules = Vec::new();
     for graph in graphs {
-        let wanted = chosen
+        let wanted = selector
             .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name))
             .map(|(_, name)| &name[..]);
         if wanted == Some("default") {
@@ -68,7 +68,7 @@ pub fn schedule_kernels(
         }
         match named.or_else(tuned).or_else(unnamed) {
             None => schedules.push(match fallback {
-                Fallback::Plain => Schedule::new(graph, target),
+                Fallback::Default => Schedule::new(graph, target),
                 Fallback::Auto => auto(&graph, notes),
             }),
             Some(item) => match apply(program, graph, target, defines, item) {
@@ -106,8 +106,8 @@ pub fn schedule_all(
     (schedules, diags)
 }
 
-/// The error of a schedule that all targets of a group refuse: of all errors, the one that is last
-/// in the source.
+/// Returns the error of a schedule that all targets of a group refuse: of all errors, the one that
+/// is last in the source.
 fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -> Option<Diag> {
     let mut refused: Option<Diag> = None;
     let place = |diag: &Diag| diag.span.map(|span| (span.file, span.start));
@@ -123,15 +123,15 @@ fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -
     refused
 }
 
-/// Notes about the kernels that ignore `--schedule`, because they have no schedule of this name for
-/// the target.
-pub fn without_chosen<'a>(
+/// Returns a note for each kernel that ignores `--schedule`, because it has no schedule of this
+/// name for the target.
+pub fn note_ignored_selector<'a>(
     program: &Program,
     kernels: impl Iterator<Item = &'a str>,
     target: &Target,
-    chosen: Option<&Chosen>,
+    selector: Option<&ScheduleSelector>,
 ) -> Vec<String> {
-    let Some((only, name)) = chosen else { return Vec::new() };
+    let Some((only, name)) = selector else { return Vec::new() };
     if name == "default" || name == "auto" {
         return Vec::new();
     }
@@ -151,7 +151,7 @@ pub fn without_chosen<'a>(
     without.map(note).collect()
 }
 
-/// A note that `tec tune` wrote schedules for other targets only.
+/// Returns a note that `tec tune` wrote schedules for other targets only.
 fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<String> {
     let targets = targets_of(program, kernel, TUNED);
     (!targets.is_empty()).then(|| {
@@ -163,7 +163,7 @@ fn tuned_elsewhere(program: &Program, kernel: &str, target: &Target) -> Option<S
     })
 }
 
-/// The targets for which a kernel has a schedule of this name.
+/// Returns the targets for which a kernel has a schedule of this name.
 fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
     let named = program.schedules_named(kernel, Some(name));
     let mut targets: Vec<String> = named
@@ -174,7 +174,7 @@ fn targets_of(program: &Program, kernel: &str, name: &str) -> Vec<String> {
     targets
 }
 
-/// All schedules of a program.
+/// Returns all schedules of a program.
 fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
     program.files.iter().flat_map(|file| &file.items).filter_map(|item| match item {
         Item::Schedule(schedule) => Some(schedule),
@@ -186,7 +186,7 @@ fn is_named(item: &ast::Schedule, name: Option<&str>) -> bool {
     item.name.as_ref().map(|name| &name.text[..]) == name
 }
 
-/// The schedules of a kernel, in source order, without those that a later one of `tec tune`
+/// Returns the schedules of a kernel, in source order, without those that a later one of `tec tune`
 /// replaces.
 fn effective_schedules<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::Schedule> {
     let mut all: Vec<&ast::Schedule> = program.schedules_of(kernel).collect();
@@ -200,7 +200,7 @@ fn effective_schedules<'a>(program: &'a Program, kernel: &str) -> Vec<&'a ast::S
     all
 }
 
-/// The schedules of a kernel that fit the target.
+/// Returns the schedules of a kernel that fit the target.
 pub(super) fn candidates<'a>(
     program: &'a Program,
     kernel: &str,
@@ -211,7 +211,7 @@ pub(super) fn candidates<'a>(
     effective_schedules(program, kernel).into_iter().filter(fits).collect()
 }
 
-/// The rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`.
+/// Returns the rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`.
 fn specificity(item: &ast::Schedule) -> usize {
     match item.target.as_ref().map(|name| &name.text[..]) {
         None => 0,
@@ -220,7 +220,7 @@ fn specificity(item: &ast::Schedule) -> usize {
     }
 }
 
-/// The schedule of this name for a kernel and a target.
+/// Returns the schedule of this name for a kernel and a target.
 pub fn find<'a>(
     program: &'a Program,
     kernel: &str,
@@ -251,7 +251,8 @@ pub(super) fn covers(prefix: &str, target: &Target) -> bool {
         || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
 }
 
-/// The targets that a schedule can name: `cpu`, and one or more leading components of each name.
+/// Returns the targets that a schedule can name: `cpu`, and one or more leading components of each
+/// name.
 fn groups() -> Vec<&'static str> {
     let mut groups = vec!["cpu"];
     for Target { name, .. } in Target::all() {
@@ -265,7 +266,7 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-/// The error for an unknown target of a schedule (E0401).
+/// Returns the error for an unknown target of a schedule (E0401).
 fn check_target(name: &ast::Name) -> Option<Diag> {
     let groups = groups();
     if groups.contains(&&name.text[..]) {
@@ -279,7 +280,8 @@ fn check_target(name: &ast::Name) -> Option<Diag> {
     })
 }
 
-/// Checks what does not depend on the kernel in all statements, reached or not.
+/// Checks everything that does not depend on the kernel, in all statements, whether they run or
+/// not.
 fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
     for stmt in stmts {
         match &stmt.kind {
@@ -323,13 +325,13 @@ fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
 }
 
 /// Checks that the kernel and the schedule of `--schedule` exist (E0303).
-pub fn check_chosen(
+pub fn check_selector(
     program: &Program,
     graphs: &[Graph],
     target: &Target,
-    chosen: Option<&Chosen>,
+    selector: Option<&ScheduleSelector>,
 ) -> Result<()> {
-    let Some((kernel, name)) = chosen else { return Ok(()) };
+    let Some((kernel, name)) = selector else { return Ok(()) };
     if let Some(kernel) = kernel
         && !graphs.iter().any(|graph| graph.name == *kernel)
     {

@@ -93,7 +93,7 @@ pub struct Stage {
     pub(super) computed_by: Option<StageId>,
     /// Whether a directive changed it: `auto_inline_injective` skips such stages.
     pub(super) touched: bool,
-    /// What directives left for later phases and passes.
+    /// The annotations of directives for later phases and passes.
     pub(super) annotations: Vec<StageAnnotation>,
 }
 
@@ -135,7 +135,7 @@ pub enum Annotation {
 }
 
 impl Annotation {
-    /// The directive's name.
+    /// Returns the directive's name.
     pub fn name(self) -> &'static str {
         match self {
             Annotation::Unroll => "unroll",
@@ -219,7 +219,7 @@ pub enum Attach {
 }
 
 impl Schedule {
-    /// The default schedule: every stage at the root, loops in declaration order.
+    /// Returns the default schedule: every stage at the root, loops in declaration order.
     pub fn new(graph: Graph, target: &Target) -> Schedule {
         let mut schedule = Schedule {
             stages: Vec::new(),
@@ -253,7 +253,7 @@ impl Schedule {
         }
     }
 
-    /// The `compute_at` of a stage that is attached to a loop.
+    /// Returns the `compute_at` of a stage that is attached to a loop.
     pub(super) fn attached_to(&self, consumer: StageId, axis: AxisId) -> Option<Span> {
         self.stages.iter().find_map(|stage| match stage.attach {
             Attach::At { stage, axis: at, span } if (stage, at) == (consumer, axis) => Some(span),
@@ -261,18 +261,18 @@ impl Schedule {
         })
     }
 
-    /// A stage.
+    /// Returns a stage.
     pub fn stage(&self, id: StageId) -> &Stage {
         &self.stages[id.0]
     }
 
-    /// A stage, to change it.
+    /// Returns a stage, to change it.
     pub fn stage_mut(&mut self, id: StageId) -> &mut Stage {
         &mut self.stages[id.0]
     }
 
-    /// The stage or input with this name in the source or in dumps (`C`, `P.S`, `C.local`), or with
-    /// this alias in the kernel. A tuple has the names of all its components.
+    /// Returns the stage or input with this name in the source or in dumps (`C`, `P.S`, `C.local`),
+    /// or with this alias in the kernel. A tuple has the names of all its components.
     pub fn find(&self, name: &str) -> Option<Tensor> {
         let aliases = &self.graph.aliases;
         let of = || aliases.iter().find(|(alias, _)| alias == name).map(|(_, of)| &of[..]);
@@ -295,7 +295,7 @@ impl Schedule {
 }
 
 impl Axis {
-    /// An axis without an annotation, named after its variable.
+    /// Returns an axis without an annotation, named after its variable.
     pub(super) fn new(var: Var, kind: AxisKind) -> Axis {
         Axis { name: var.name().to_string(), var, kind, annotation: None, replaced: None }
     }
@@ -329,43 +329,43 @@ impl Stage {
         }
     }
 
-    /// The loops over reduction terms, outermost first.
+    /// Returns the loops over reduction terms, outermost first.
     pub(super) fn reduce_leaves(&self) -> Vec<AxisId> {
         let is_reduce = |leaf: &AxisId| self.axis(*leaf).kind == AxisKind::Reduce;
         self.leaves.iter().copied().filter(is_reduce).collect()
     }
 
-    /// The place of a loop among [`Stage::leaves`].
+    /// Returns the place of a loop among [`Stage::leaves`].
     pub(super) fn place_of(&self, axis: AxisId) -> usize {
         self.leaves.iter().position(|leaf| *leaf == axis).expect("the axis is a loop")
     }
 
-    /// An axis.
+    /// Returns an axis.
     pub fn axis(&self, id: AxisId) -> &Axis {
         &self.axes[id.0]
     }
 
-    /// An axis, to change it.
+    /// Returns an axis, to change it.
     pub fn axis_mut(&mut self, id: AxisId) -> &mut Axis {
         &mut self.axes[id.0]
     }
 
-    /// The loop with this name.
+    /// Returns the loop with this name.
     pub fn find_axis(&self, name: &str) -> Option<AxisId> {
         self.leaves.iter().copied().find(|id| self.axis(*id).name == name)
     }
 
-    /// The newest axis with this name that a directive split or fused.
+    /// Returns the newest axis with this name that a directive split or fused.
     pub fn find_replaced_axis(&self, name: &str) -> Option<&Axis> {
         self.axes.iter().rev().find(|axis| axis.name == name && axis.replaced.is_some())
     }
 
-    /// The names of the loops, outermost first.
+    /// Returns the names of the loops, outermost first.
     pub fn axis_names(&self) -> Vec<&str> {
         self.leaves.iter().map(|id| &self.axis(*id).name[..]).collect()
     }
 
-    /// The number of declared data axes, which are the first of `axes`.
+    /// Returns the number of declared data axes, which are the first of `axes`.
     pub fn rank(&self) -> usize {
         self.te.axes.len()
     }
@@ -377,7 +377,7 @@ impl Stage {
         AxisId(self.axes.len() - 1)
     }
 
-    /// The name, numbered if a loop has it.
+    /// Returns the name, numbered if a loop has it.
     fn free_name(&self, name: &str) -> String {
         let taken = |name: &str| self.find_axis(name).is_some();
         if !taken(name) {

@@ -56,20 +56,20 @@ fn head(bounded: &BoundedSchedule, id: StageId) -> String {
     format!("{name}: {output}{}[{}]{scope}", types.join(", "), shape.join(", "))
 }
 
-/// The stages that share loops with a stage, if it is the last of them.
+/// Returns the stages that share loops with a stage, if it is the last of them.
 fn group_ending_with(bounded: &BoundedSchedule, id: StageId) -> Option<Vec<StageId>> {
     let group = group_of(&bounded.schedule, id);
     (group.last() == Some(&id)).then_some(group)
 }
 
-/// The line of stages that share loops: `Low: output float32[8]; High: output float32[8]`.
+/// Returns the line of stages that share loops: `Low: output float32[8]; High: output float32[8]`.
 fn heads(bounded: &BoundedSchedule, group: &[StageId]) -> String {
     let heads: Vec<String> = group.iter().map(|id| head(bounded, *id)).collect();
     heads.join("; ")
 }
 
-/// The lines inside a loop that `group` shares, or around all its loops: attached stages, then the
-/// next loops.
+/// Returns the lines inside a loop that `group` shares, or around all its loops: attached stages,
+/// then the next loops.
 fn inside(bounded: &BoundedSchedule, group: &[StageId], depth: Option<usize>) -> Vec<Node> {
     let schedule = &bounded.schedule;
     let mut nodes = Vec::new();
@@ -90,8 +90,8 @@ fn inside(bounded: &BoundedSchedule, group: &[StageId], depth: Option<usize>) ->
     nodes
 }
 
-/// The loops of stages from the one at `at` inwards; those that they do not share stand below the
-/// name of their stage.
+/// Returns the loops of stages from the one at `at` inwards; those that they do not share stand
+/// below the name of their stage.
 fn loops(bounded: &BoundedSchedule, group: &[StageId], at: usize) -> Vec<Node> {
     let schedule = &bounded.schedule;
     let line = |id: StageId| loop_line(bounded, id, schedule.stage(id), at);

@@ -51,7 +51,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The facts that the checked entries guarantee: assumptions hold, extents are not negative.
+    /// Returns the facts that the checked entries guarantee: assumptions hold, extents are not
+    /// negative.
     pub fn known_facts(&self) -> Vec<Expr> {
         let mut facts: Vec<Expr> = self.assumes.iter().map(|(cond, ..)| cond.clone()).collect();
         let inputs = self.inputs.iter().filter_map(|input| match input {
@@ -130,7 +131,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The reduction axes, outermost first; none if it is not a reduction.
+    /// Returns the reduction axes, outermost first; none if it is not a reduction.
     pub fn reduce_axes(&self) -> &[Axis] {
         match &self.body {
             Body::Map(_) => &[],

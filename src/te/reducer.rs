@@ -180,7 +180,7 @@ impl<'a> Trial<'a> {
         ))
     }
 
-    /// The floats among the components.
+    /// Returns the floats among the components.
     fn floats(&self, sample: &Sample) -> Vec<f64> {
         let floats = self.dtypes.iter().zip(sample).filter(|(dtype, _)| dtype.is_float());
         floats.map(|(dtype, bits)| decode_float(*dtype, *bits)).collect()
@@ -256,7 +256,7 @@ fn calls_functions(exprs: &[Expr]) -> bool {
     exprs.iter().any(|expr| any_expr(expr, &mut |e| calls(e)))
 }
 
-/// The register of a small integer of any type.
+/// Returns the register of a small integer of any type.
 fn small_value(dtype: DType, value: i64) -> u64 {
     match dtype {
         DType::Bool => u64::from(value & 1 != 0),
@@ -297,8 +297,8 @@ fn random_samples(dtypes: &[DType], domain: &Domain, count: usize) -> Vec<Sample
     samples.filter(|sample| domain.admits(sample)).take(count).collect()
 }
 
-/// A random value: sometimes a special value of the type, else a moderate one, often equal to
-/// others.
+/// Returns a random value: sometimes a special value of the type, else a moderate one, often equal
+/// to others.
 fn random_value(dtype: DType, random: &mut Random) -> u64 {
     if dtype == DType::Bool {
         return random.below(2);
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
     use crate::ir::{Intrinsic, Var};
 
-    /// A combiner of `name` over components of these types.
+    /// Returns a combiner of `name` over components of these types.
     fn combiner(
         name: &str,
         dtypes: &[DType],

@@ -3,9 +3,9 @@
     python3 tests/cross/run.py [TEC] [PART OF A FILE'S NAME...]
 
 Builds the samples and the programs of this folder for each target, calls them from a C program made
-from the manifest, raw and checked entry, and compares the outputs with those of the plain loops on
-`x86-avx2`, also where a sample has schedules of its own. NaNs are made one value first. A target
-without its cross compiler or qemu is skipped, and said to be.
+from the manifest, through the raw and the checked entry, and compares the outputs with those of the
+default schedule on `x86-avx2`, also for the schedules of the samples. NaNs are replaced by one
+value first. A target without its cross compiler or qemu is skipped with a message.
 """
 import concurrent.futures
 import json
@@ -127,10 +127,10 @@ def run(command):
 
 
 def schedules(source):
-    """Names of the schedules in a file, once each, the plain loops first.
+    """Names of the schedules in a file, once each, the default schedule first.
 
-    Schedules of a kernel that says `reassociate` may add as the target's lanes ask for: they are
-    left out, the plain loops are not.
+    Schedules of a kernel with `reassociate` may add in an order that depends on the target's lanes,
+    so they are left out, except the default schedule.
     """
     text = source.read_text()
     free = set(re.findall(r"^kernel (\w+)\([^{]*\) reassociate", text, re.MULTILINE))

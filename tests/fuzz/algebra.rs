@@ -1,8 +1,7 @@
-//! Sums of products at random, under `merge` and `contract`: integers, so that every bit counts.
+//! Random sums of products under `merge` and `contract`: integers, so that results are bit-exact.
 //!
-//! The programs are made for these two directives, which the schedules of other programs have
-//! little use for: chains of factors over random axes, read shifted and mirrored, and sums over
-//! sums.
+//! These two directives seldom apply to other random programs, so these programs are built for
+//! them: chains of factors over random axes, read shifted and mirrored, and sums over sums.
 
 use crate::judge::{Case, Verdict, judge};
 use rand::{RngExt, SeedableRng};
@@ -11,7 +10,7 @@ use std::collections::BTreeMap;
 use tec::driver::Options;
 use tec::target::Target;
 
-/// Runs `n` programs; fails at the first that is wrong, or if too few are legal.
+/// Runs `n` programs; fails at the first wrong one, or if too few are legal.
 pub fn algebra(n: u64, seed: u64) {
     let options = Options::new(Target::native());
     let (mut legal, mut refused) = (0u64, BTreeMap::<String, u64>::new());
@@ -59,7 +58,7 @@ impl Writer {
         names.iter().map(axis).collect()
     }
 
-    /// An element of a new input, over some of the axes.
+    /// Returns an element of a new input, over some of the axes.
     fn factor(&mut self, axes: &Axes) -> String {
         let name = format!("F{}", self.count);
         self.count += 1;
@@ -84,7 +83,7 @@ impl Writer {
         if narrow { format!("({element} as int32)") } else { element }
     }
 
-    /// A product in a random tree.
+    /// Returns a product in a random tree.
     fn product(&mut self, axes: &Axes) -> String {
         let mut parts: Vec<String> =
             (0..self.rng.random_range(1..5)).map(|_| self.factor(axes)).collect();

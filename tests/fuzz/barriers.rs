@@ -1,7 +1,8 @@
-//! Barriers of random launches: without any one of them two threads clash, as the interpreter sees.
+//! Barriers of random launches: without any one of them, the interpreter finds a race.
 //!
-//! Not every clash happens with every run-time size: a loop that runs once has no next iteration,
-//! a thread beyond the end reads nothing. So a few barriers may be idle, and a rate is asked for.
+//! Not every race happens with every run-time size: a loop that runs once has no next iteration,
+//! and a thread beyond the end reads nothing. A few barriers may therefore be unnecessary in a run,
+//! and the test limits their share.
 
 use crate::judge;
 use crate::run::{Setup, Source};
@@ -12,12 +13,12 @@ use tec::ir::visit::map_stmts;
 use tec::ir::{Kernel, Stmt};
 use tec::target::Target;
 
-/// Barriers that may be idle, in a hundred.
-const IDLE: u64 = 10;
+/// The largest share of barriers that may be unnecessary, in percent.
+const MAX_UNNECESSARY_PERCENT: u64 = 10;
 
-/// Takes barriers away, one at a time.
+/// Removes barriers, one at a time.
 pub fn are_needed(n: u64, seed: u64) {
-    let (mut needed, mut idle, mut shown) = (0u64, 0u64, Vec::new());
+    let (mut needed, mut unnecessary, mut shown) = (0u64, 0u64, Vec::new());
     with_stack(|| {
         crate::damage::be_quiet();
         let target = Target::parse("nvptx-sm_80").expect("a target");
@@ -34,7 +35,7 @@ pub fn are_needed(n: u64, seed: u64) {
                 match driver::interpret(&broken, &mut args, &mut Trace::default()) {
                     Ok(Err(Trap::Bug(_))) => needed += 1,
                     Ok(_) => {
-                        idle += 1;
+                        unnecessary += 1;
                         shown.push((number, barrier, print_kernel(&judged.kernel, Style::Full)));
                     }
                     Err(failure) => panic!("program {number}: {failure:?}"),
@@ -42,18 +43,22 @@ pub fn are_needed(n: u64, seed: u64) {
             }
         }
     });
-    let rate = needed as f64 * 100.0 / (needed + idle).max(1) as f64;
-    println!("{needed} barriers needed, {idle} idle: {rate:.1} %");
+    let rate = needed as f64 * 100.0 / (needed + unnecessary).max(1) as f64;
+    println!("{needed} barriers needed, {unnecessary} unnecessary: {rate:.1} %");
     if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
         for (number, barrier, text) in &shown {
             println!("program {number}, barrier {barrier}:\n{text}");
         }
     }
     assert!(n < 100 || needed >= n / 10, "{needed} barriers in {n} programs");
-    assert!(idle * 100 <= (needed + idle) * IDLE, "{idle} of {} are idle", needed + idle);
+    assert!(
+        unnecessary * 100 <= (needed + unnecessary) * MAX_UNNECESSARY_PERCENT,
+        "{unnecessary} of {} are unnecessary",
+        needed + unnecessary
+    );
 }
 
-/// The kernel without its barrier of this number; none if there is none.
+/// Returns the kernel without its barrier of this number; none if there is none.
 fn without(kernel: &Kernel, number: usize) -> Option<Kernel> {
     fn drop_one(stmt: Stmt, left: &mut Option<usize>) -> Stmt {
         match (stmt, *left) {

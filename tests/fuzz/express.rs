@@ -1,5 +1,4 @@
-//! Random expressions: operators, constants, and loads whose indices are valid for one reason or
-//! another.
+//! Random expressions: operators, constants, and loads whose indices are valid for various reasons.
 
 use crate::generate::{Axis, Ext, Generator, Tensor};
 use crate::table::Op;
@@ -7,7 +6,7 @@ use crate::tree::Node;
 use rand::RngExt;
 use tec::ir::DType;
 
-/// Where an expression stands.
+/// The context of an expression.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Axes in scope, data axes first.
@@ -15,7 +14,7 @@ pub struct Place {
 }
 
 impl Generator {
-    /// A random expression, at most so deep.
+    /// Returns a random expression of at most `depth` levels.
     pub fn expr(&mut self, ty: DType, depth: u32, place: &Place) -> Node {
         if depth == 0 || self.chance(12) {
             return self.leaf(ty, place);
@@ -28,7 +27,7 @@ impl Generator {
         }
         let fitting: Vec<usize> =
             (0..self.ops.len()).filter(|&at| self.ops[at].result == ty).collect();
-        // Casts and comparisons are many; they must not drown the rest.
+        // There are many casts and comparisons, so they get a lower weight.
         let chosen = self.pick(&fitting);
         let mut op = self.ops[chosen].clone();
         for _ in 0..2 {
@@ -48,7 +47,7 @@ impl Generator {
         Some(Node::new(ty, format!("{name}({places})"), kids))
     }
 
-    /// An operator with random operands, of which at most one is a constant without a type.
+    /// Returns an operator with random operands, of which at most one is a constant without a type.
     pub fn apply(&mut self, op: &Op, depth: u32, place: &Place) -> Node {
         self.tags.insert(op.tag());
         let count = op.operands.len();
@@ -58,9 +57,9 @@ impl Generator {
         };
         let mut kids = Vec::new();
         for (at, ty) in op.operands.iter().enumerate() {
-            // The operand before it has a type, which the constant takes.
+            // The constant takes the type of the operand before it.
             let twin = op.operands.iter().filter(|other| *other == ty).count() > 1;
-            // An index that depends on data must be clamped, so few do.
+            // An index that depends on data must be clamped, so few indices do.
             if op.result == DType::Index && *ty == DType::Bool && self.chance(85) {
                 let sides = vec![self.leaf(DType::Index, place), self.leaf(DType::Index, place)];
                 let form = self.pick(&["($ < $)", "($ == $)", "($ >= $)"]);
@@ -79,7 +78,7 @@ impl Generator {
         self.int(0, count as i64 - 1) as usize
     }
 
-    /// A constant that takes its type from its surroundings.
+    /// Returns a constant that takes its type from its context.
     fn raw(&mut self, ty: DType) -> Node {
         if ty.is_float() {
             if !self.scope.reals.is_empty() && self.scope.locals.is_none() && self.chance(30) {
@@ -124,14 +123,14 @@ impl Generator {
         Node::leaf(ty, text)
     }
 
-    /// A constant of a type.
+    /// Returns a constant of a type.
     fn constant(&mut self, ty: DType) -> Node {
         let name = match self.scope.dtypes.iter().find(|(_, of)| *of == ty) {
             Some((name, _)) if self.scope.locals.is_none() => name.clone(),
             _ => ty.to_string(),
         };
         if ty == DType::Bool {
-            // A plain `true` has a type, but is folded; this one too is worth a try.
+            // A literal `true` has a type, and is folded into its context.
             return Node::leaf(ty, self.pick(&["true", "false"]));
         }
         if ty == DType::Index {
@@ -252,7 +251,7 @@ impl Generator {
         Node::leaf(ty, name)
     }
 
-    /// An element of a tensor of a type.
+    /// Returns an element of a tensor of a type.
     pub fn load(&mut self, ty: DType, place: &Place) -> Node {
         let fitting: Vec<usize> = (0..self.scope.tensors.len())
             .filter(|&at| self.scope.tensors[at].dtype == ty && self.is_readable(at, place))
@@ -261,7 +260,7 @@ impl Generator {
         let at = match known {
             true => self.pick(&fitting),
             false if self.scope.closed => {
-                // Another type will do, with a cast.
+                // A tensor of another type is read with a cast.
                 let any: Vec<usize> = (0..self.scope.tensors.len())
                     .filter(|&at| self.is_readable(at, place))
                     .collect();
@@ -277,14 +276,14 @@ impl Generator {
         self.element(at, place)
     }
 
-    /// Whether indices can be found: an empty tensor needs its own empty axes.
+    /// Whether there are valid indices: an empty tensor needs its own empty axes.
     fn is_readable(&self, at: usize, place: &Place) -> bool {
         let fits =
             |ext: &Ext| ext.value > 0 || place.axes.iter().any(|axis| axis.ext.text == ext.text);
         self.scope.tensors[at].shape.iter().all(fits)
     }
 
-    /// A new input that can be read here.
+    /// Returns a new input that can be read here.
     fn input(&mut self, ty: DType, place: &Place) -> usize {
         self.tags.insert(format!("input {ty}"));
         let rank = self.pick(&[0, 1, 1, 2, 2, 2, 3, 3, 4]);
@@ -397,7 +396,7 @@ impl Generator {
         }
     }
 
-    /// An index that may be outside, and the condition under which it is not.
+    /// Returns an index that may be outside, and the condition under which it is not.
     fn guarded(&mut self, ext: &Ext, place: &Place, conds: &mut Vec<String>) -> Node {
         let axis = self.pick(&place.axes).name;
         let by = self.int(0, 3);
@@ -416,8 +415,8 @@ impl Generator {
         Node::leaf(DType::Index, index)
     }
 
-    /// An index of an extent that is not 0, or is that of an axis. Inside indices of indices only
-    /// simple ones are drawn, else there were no end of them.
+    /// Returns an index of an extent that is not 0, or is that of an axis. Inside nested indices
+    /// only simple ones are drawn, so that generation terminates.
     fn index(&mut self, ext: &Ext, place: &Place) -> Node {
         self.nesting += 1;
         let index = self.index_at(ext, place);
@@ -469,7 +468,7 @@ impl Generator {
         }
     }
 
-    /// A polynomial of many terms: the product of two sums of everything with a name.
+    /// Returns a polynomial of many terms: the product of two sums of all names.
     fn product_of_sums(&mut self, place: &Place) -> String {
         let axes = place.axes.iter().map(|axis| axis.name.clone());
         let names: Vec<String> = axes.chain(self.scope.vars.iter().cloned()).collect();
@@ -558,7 +557,7 @@ impl Generator {
         leaf(format!("{} // {by}", a.name))
     }
 
-    /// An index that data decide.
+    /// Returns an index that depends on data.
     fn index_of_data(&mut self, ext: &Ext, place: &Place) -> Node {
         let types = [DType::Int32, DType::Int64, DType::Uint8, DType::Int8, DType::Uint64];
         let ty = self.pick(&types);
@@ -597,7 +596,8 @@ impl Generator {
         }
     }
 
-    /// What fits most often: an axis that is at most as long, a shift that a check may refuse, 0.
+    /// Returns the most common indices: an axis that is at most as long, a shift that a check may
+    /// refuse, 0.
     fn contained(&mut self, ext: &Ext, place: &Place) -> Node {
         let shorter: Vec<Axis> = place
             .axes

@@ -1,4 +1,4 @@
-//! Random programs: parameters, inputs, stages, operators. A program depends on its seed alone.
+//! Random programs: parameters, inputs, stages, operators. A program depends only on its seed.
 
 use crate::express::Place;
 use crate::survey::survey;
@@ -9,14 +9,14 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use tec::ir::DType;
 
-/// An extent, with what is known of it.
+/// An extent and its properties.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ext {
     /// As written.
     pub text: String,
-    /// Known when the kernel is compiled.
+    /// Whether it is a compile-time constant.
     pub constant: bool,
-    /// In the run.
+    /// Its value in the run.
     pub value: i64,
     /// `(BASE - k) // s + 1`: positions of a window in `BASE`.
     pub window: Option<(String, i64, i64)>,
@@ -25,17 +25,17 @@ pub struct Ext {
 }
 
 impl Ext {
-    /// A literal.
+    /// Returns a literal.
     pub fn literal(value: i64) -> Ext {
         Ext { text: value.to_string(), constant: true, value, window: None, product: None }
     }
 
-    /// An expression.
+    /// Returns an expression.
     pub fn plain(text: impl Into<String>, constant: bool, value: i64) -> Ext {
         Ext { text: text.into(), constant, value, window: None, product: None }
     }
 
-    /// The extent as an expression; literals can be shrunk.
+    /// Returns the extent as an expression; literals can be shrunk.
     pub fn node(&self) -> Node {
         Node::leaf(DType::Index, self.text.clone())
     }
@@ -90,11 +90,11 @@ pub struct Scope {
     pub dtypes: Vec<(String, DType)>,
     /// `def`s: name and types of operands and result.
     pub defs: Vec<(String, Vec<DType>, DType)>,
-    /// Parameters of a `def` whose body is being made; nothing else may be read then.
+    /// Parameters of the `def` whose body is being generated, which can read nothing else.
     pub locals: Option<Vec<(String, DType)>>,
     /// `input` statements.
     pub inputs: Vec<Node>,
-    /// Inputs are given by the caller: no more can be made.
+    /// Whether the caller gives the inputs, so that no more can be added.
     pub closed: bool,
     names: usize,
 }
@@ -102,21 +102,21 @@ pub struct Scope {
 /// The generator.
 pub struct Generator {
     pub rng: ChaCha8Rng,
-    /// What was drawn.
+    /// The counts of what was drawn.
     pub tags: BTreeSet<String>,
-    /// The kernel at work.
+    /// The kernel being generated.
     pub scope: Scope,
     /// All operators.
     pub ops: Vec<Op>,
-    /// Indices around the place at work.
+    /// The nesting of indices at the current place.
     pub nesting: u32,
     reducers: Vec<Reducer>,
     items: Vec<Node>,
     name: String,
 }
 
-/// Makes program number `number` of a run; `name` is its kernel's. What must be drawn is dealt out
-/// by number, the rest is random.
+/// Makes program number `number` of a run; `name` is its kernel's. The number selects the features
+/// that must be drawn; the rest is random.
 pub fn generate(seed: u64, number: u64, name: &str) -> Program {
     let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
     let mut generator = Generator {
@@ -143,7 +143,7 @@ impl Generator {
         self.rng.random_range(low..=high)
     }
 
-    /// One of a list.
+    /// Returns one of a list.
     pub fn pick<T: Clone>(&mut self, list: &[T]) -> T {
         list[self.rng.random_range(0..list.len())].clone()
     }
@@ -153,13 +153,13 @@ impl Generator {
         self.tags.insert(format!("feature {name}"));
     }
 
-    /// A name that was not used.
+    /// Returns an unused name.
     pub fn fresh(&mut self, prefix: &str) -> String {
         self.scope.names += 1;
         format!("{prefix}{}", self.scope.names)
     }
 
-    /// The name of an item: of this program only, since several share a module.
+    /// Returns the name of an item: of this program only, since several share a module.
     fn item_name(&mut self, what: &str) -> String {
         let fresh = self.fresh(what);
         format!("{}_{fresh}", self.name)
@@ -178,8 +178,8 @@ impl Generator {
             self.def();
         }
         let mut body = Vec::new();
-        let wishes = self.wishes(number);
-        for op in wishes {
+        let wanted_operators = self.wanted_operators(number);
+        for op in wanted_operators {
             self.map_stage(Some(op), &mut body);
         }
         let reducer = self.reducers[number as usize % self.reducers.len()].clone();
@@ -200,7 +200,7 @@ impl Generator {
             self.alias(&mut body);
         }
         if self.chance(10) {
-            self.bystander();
+            self.unused_reducer();
         }
         self.last_output(&mut body);
         let reassociate = self.chance(3);
@@ -228,14 +228,15 @@ impl Generator {
         }
     }
 
-    /// The operators that this program must use.
-    fn wishes(&mut self, number: u64) -> Vec<Op> {
+    /// Returns the operators that this program must use.
+    fn wanted_operators(&mut self, number: u64) -> Vec<Op> {
         let (casts, others): (Vec<Op>, Vec<Op>) =
             self.ops.iter().cloned().partition(|op| op.name == "as");
         let at = |list: &[Op], turn: u64| list[(turn % list.len() as u64) as usize].clone();
-        let mut wishes: Vec<Op> = (0..2).map(|turn| at(&casts, number * 2 + turn)).collect();
-        wishes.extend((0..3).map(|turn| at(&others, number * 3 + turn)));
-        wishes
+        let mut wanted_operators: Vec<Op> =
+            (0..2).map(|turn| at(&casts, number * 2 + turn)).collect();
+        wanted_operators.extend((0..3).map(|turn| at(&others, number * 3 + turn)));
+        wanted_operators
     }
 
     fn parameters(
@@ -426,11 +427,11 @@ impl Generator {
     }
 
     /// A stage that is one expression, of this operator if one is given.
-    fn map_stage(&mut self, wish: Option<Op>, body: &mut Vec<Node>) {
+    fn map_stage(&mut self, wanted: Option<Op>, body: &mut Vec<Node>) {
         let rank = self.rank();
         let axes = self.axes(rank, 120);
         let place = Place { axes: axes.clone() };
-        let value = match wish {
+        let value = match wanted {
             Some(op) => self.apply(&op, 2, &place),
             None => {
                 let ty = if self.chance(5) { DType::Index } else { self.any_type() };
@@ -564,7 +565,7 @@ impl Generator {
         let name = self.fresh("k");
         let exts = self.scope.exts.clone();
         let mut ext = self.pick(&exts);
-        // A range that is empty when the kernel is compiled is an error.
+        // A range that is empty at compile time is an error.
         let empty = ext.value == 0 && (ext.constant || self.scope.closed);
         if empty || count > 1 && ext.value > 8 {
             ext = Ext::literal(self.int(1, 4));
@@ -603,7 +604,7 @@ impl Generator {
             false => !cond.contains('c') || self.scope.constants.iter().any(|name| name == "c"),
         };
         let cond = if known { cond } else { "1 < 2" };
-        // What stands in a branch is not read afterwards.
+        // Declarations in a branch are not read afterwards.
         let known = self.scope.tensors.len();
         let mut branches = [Vec::new(), Vec::new()];
         for branch in &mut branches {
@@ -650,7 +651,7 @@ impl Generator {
             params.push("U: dtype".to_string());
         }
         params.push("w = 2".to_string());
-        // The inside is a kernel of its own, of which only the shape of its input is known.
+        // The operator is a separate kernel, of which only the shape of the input is known.
         let ext = |(text, ext): (&String, &Ext)| Ext::plain(text, false, ext.value);
         let exts: Vec<Ext> = dims.iter().zip(&tensor.shape).map(ext).collect();
         let inner = Scope {
@@ -708,9 +709,9 @@ impl Generator {
         self.scope.tensors.push(tensor);
     }
 
-    /// A reducer that this kernel has nothing to do with: another one of the file uses it, which
-    /// is not built, or none does.
-    fn bystander(&mut self) {
+    /// A reducer that this kernel does not use: either no kernel uses it, or another one of the
+    /// file, which is not built.
+    fn unused_reducer(&mut self) {
         let own: Vec<Reducer> =
             self.reducers.iter().filter(|reducer| !reducer.item.is_empty()).cloned().collect();
         let reducer = self.pick(&own);

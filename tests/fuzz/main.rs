@@ -1,18 +1,18 @@
-//! The differential fuzzer: random programs (`generate`, `pipeline`), also with random schedules
-//! (`schedule`), with the one that `--schedule auto` makes and with candidates of the tuner's
-//! space, each run in several ways that must agree bit for bit (`judge`): the plain loop nest, the
-//! scheduled one forwards and backwards, the one after all passes, machine code. No two threads
-//! write one element (`rewrite`). What a check of schedules refuses is run without it and must be
-//! wrong (`unchecked`). Sums of products are rewritten by `merge` and `contract` (`algebra`).
-//! Kernels with a planted bug must be found (`plant`), and nearly every barrier is needed
-//! (`barriers`). Damaged inputs of every kind are answered with an error or a
-//! result (`damage`).
+//! The differential fuzzer: random programs (`generate`, `pipeline`) with the default schedule,
+//! random schedules (`schedule`), the automatic schedule and candidates of the tuner's space. Each
+//! program runs in several ways that must agree bit for bit (`judge`): the default schedule, the
+//! schedule forwards and backwards, the loops after all passes, machine code. No two threads may
+//! write one element (`rewrite`). Schedules that a legality check refuses run without the check and
+//! must give wrong results (`unchecked`). Sums of products are rewritten by `merge` and `contract`
+//! (`algebra`). Planted bugs must be found (`plant`), and nearly every barrier must be necessary
+//! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
+//! (`damage`).
 //!
-//! `make fuzz N=10000 SEED=1` runs many; `TEC_FUZZ_N` and `TEC_FUZZ_SEED` are what it sets. A
-//! program depends on the seed and its number alone. A finding is shrunk and printed as a golden
-//! test, ready for `tests/golden/run`. While a batch runs, its programs stand in
-//! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, for the case that the
-//! process dies.
+//! `make fuzz N=10000 SEED=1` runs many programs; it sets `TEC_FUZZ_N` and `TEC_FUZZ_SEED`. A
+//! program depends only on the seed and its number. A finding is shrunk and printed as a golden
+//! test, ready for `tests/golden/run`. While a batch runs, its programs are in
+//! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, in case the process
+//! dies.
 
 mod algebra;
 mod barriers;
@@ -34,7 +34,7 @@ mod unchecked;
 
 use support::{data, judge, rewrite};
 
-/// Number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
     let value = std::env::var(name).ok();
     value.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
@@ -95,7 +95,7 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
-fn planted_bugs_of_the_wide_back_end_are_found() {
+fn planted_bugs_of_the_simd_back_end_are_found() {
     for target in ["x86-avx2", "x86-avx512"] {
         plant::find_in_code("a mask of one lane more", target, plant::widen_mask);
         plant::find_in_code("a minimum with its operands swapped", target, plant::swap_minimum);
@@ -104,7 +104,8 @@ fn planted_bugs_of_the_wide_back_end_are_found() {
     }
 }
 
-/// As many damaged inputs of a kind as `TEC_FUZZ_N` says, without it as fit in some seconds.
+/// Feeds `TEC_FUZZ_N` damaged inputs of a kind, or without the variable as many as fit in
+/// `seconds`.
 fn feed_damaged(kind: &dyn damage::Kind, seconds: u64) {
     let n = setting("TEC_FUZZ_N", u64::MAX);
     let time = (n == u64::MAX).then_some(std::time::Duration::from_secs(seconds));
@@ -112,26 +113,26 @@ fn feed_damaged(kind: &dyn damage::Kind, seconds: u64) {
 }
 
 #[test]
-fn damaged_programs_are_answered() {
+fn damaged_programs_never_panic() {
     feed_damaged(&damage::source::Sources::new(setting("TEC_FUZZ_SEED", 0)), 6);
 }
 
 #[test]
-fn damaged_modules_are_answered() {
+fn damaged_modules_never_panic() {
     feed_damaged(&damage::files::Modules::new(), 2);
 }
 
 #[test]
-fn damaged_records_are_answered() {
+fn damaged_records_never_panic() {
     feed_damaged(&damage::files::Records::new(), 2);
 }
 
 #[test]
-fn damaged_arrays_are_answered() {
+fn damaged_arrays_never_panic() {
     feed_damaged(&damage::files::Arrays::new(), 2);
 }
 
 #[test]
-fn damaged_ptx_is_answered() {
+fn damaged_ptx_never_panics() {
     feed_damaged(&damage::ptx::Texts::new(), 3);
 }

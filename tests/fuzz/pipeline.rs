@@ -1,11 +1,11 @@
-//! Random kernels worth scheduling: chains of elementwise stages, stencils, windows, reductions,
-//! products, paddings, transposes, each reading what came before.
+//! Random kernels for schedules: chains of elementwise stages, stencils, windows, reductions,
+//! products, paddings and transposes, each of which reads earlier ones.
 
 mod copies;
 mod reductions;
 
 use crate::generate::Ext;
-use crate::schedule::wishes;
+use crate::schedule::wanted_kinds;
 
 use crate::tree::{Node, Program, StageInfo};
 use rand::{RngExt, SeedableRng};
@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use tec::ir::DType;
 
-/// Elements of a stage, terms of a reduction included.
+/// The largest number of elements of a stage, or of its reduction terms.
 const MAX_POINTS: i64 = 2500;
 
 #[derive(Clone)]
@@ -46,8 +46,8 @@ pub fn pipeline(seed: u64, number: u64, name: &str) -> Program {
     Pipeline::new(seed, number, name).program(number)
 }
 
-/// One whose tensors have extents `v` and `w`, with the first 0 and the other beyond any memory: to
-/// compute nothing takes no time.
+/// Returns a program whose tensors have extents `v` and `w`, the first 0 and the second larger than
+/// any memory: an empty computation must take no time.
 pub fn empty_pipeline(seed: u64, number: u64, name: &str) -> Program {
     let mut pipeline = Pipeline::new(seed, number, name);
     pipeline.empty = true;
@@ -57,7 +57,7 @@ pub fn empty_pipeline(seed: u64, number: u64, name: &str) -> Program {
     program
 }
 
-/// An expression that needs brackets as an operand.
+/// Puts an expression into parentheses, as an operand needs.
 fn grouped(text: &str) -> String {
     match text.chars().all(|c| c.is_alphanumeric()) {
         true => text.to_string(),
@@ -120,7 +120,7 @@ impl Pipeline {
         }
         if self.empty {
             self.tag("empty, but for a huge extent");
-            // While shapes are drawn all extents are small.
+            // All extents are small while shapes are drawn.
             self.dims = ["v", "w"].map(|name| Ext::plain(name, false, 4)).to_vec();
             params.extend(["v: var", "w: var"].map(|form| Node::stmt(form, vec![])));
         } else if self.chance(35) {
@@ -152,7 +152,7 @@ impl Pipeline {
             let tensor = self.tensors[0].clone();
             self.elementwise(&tensor);
         }
-        if wishes(number).contains(&"tensorize") {
+        if wanted_kinds(number).contains(&"tensorize") {
             self.dot();
         }
         self.choose_outputs();
@@ -173,7 +173,7 @@ impl Pipeline {
         }
     }
 
-    /// What nothing reads is an output, and some of what is read.
+    /// Makes outputs of the stages that nothing reads, and of some others.
     fn choose_outputs(&mut self) {
         for at in 0..self.stages.len() {
             let name = self.stages[at].name.clone();
@@ -218,7 +218,7 @@ impl Pipeline {
         tensor
     }
 
-    /// A tensor of this type that has this shape: an old one or a new input.
+    /// Returns a tensor of this type and shape: an earlier one or a new input.
     fn companion(&mut self, dtype: DType, shape: &[Ext]) -> Tensor {
         let same = |tensor: &&Tensor| {
             tensor.dtype == dtype
@@ -338,7 +338,7 @@ impl Pipeline {
         self.stage(axes, &[], "$", vec![value], &[dtype], (true, true));
     }
 
-    /// An expression of one value.
+    /// Returns an expression of one value.
     fn unary(&mut self, value: Node) -> Node {
         let ty = value.ty.expect("an expression");
         let forms: &[&str] = match ty {
@@ -479,7 +479,7 @@ impl Pipeline {
     }
 }
 
-/// The tensors of `names` that a statement reads.
+/// Returns the tensors of `names` that a statement reads.
 pub fn reads<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let body = text.split_once('=').map_or("", |(_, body)| body);

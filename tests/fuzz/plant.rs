@@ -1,4 +1,5 @@
-//! Planted bugs: a scheduled kernel with a small mistake must be a finding, and soon.
+//! Planted bugs: a small mistake in a scheduled kernel must become a finding within a limited
+//! number of programs.
 
 use crate::judge::{self, Judged, Verdict};
 use crate::run::{Setup, Source};
@@ -8,14 +9,14 @@ use tec::ir::{BinOp, Buffer, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use tec::schedule::{Attach, BoundedSchedule, Relation};
 use tec::target::Target;
 
-/// Programs within which a bug must be found.
-const MOST: u64 = 2000;
+/// The number of programs within which a bug must be found.
+const MAX_PROGRAMS: u64 = 2000;
 
 /// Plants a bug in every program that has a place for it, until one is found.
 pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     let found = with_stack(|| {
         crate::damage::be_quiet();
-        (0..MOST).find(|number| {
+        (0..MAX_PROGRAMS).find(|number| {
             let program = Source::Scheduled.program(0, *number);
             let setup = Setup { program, options: Options::new(Target::native()) };
             let mut planted = false;
@@ -27,12 +28,12 @@ pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     });
     match found {
         Some(number) => println!("{name}: found by program {number}"),
-        None => panic!("{name}: {MOST} programs did not find it"),
+        None => panic!("{name}: {MAX_PROGRAMS} programs did not find it"),
     }
 }
 
-/// Plants a bug into what the wide back end compiles, as if it did so itself, in every program
-/// that has a place for it, until the machine code's results show it.
+/// Plants a bug into the nests that the SIMD back end compiles, as if the back end had it, in every
+/// program that has a place for it, until the results of the machine code differ.
 pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) {
     let target = Target::parse(target).expect("a target");
     if !crate::support::runs_here(&target, name) {
@@ -66,16 +67,16 @@ pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) 
     };
     let found = with_stack(|| {
         crate::damage::be_quiet();
-        (0..MOST).find(wrong)
+        (0..MAX_PROGRAMS).find(wrong)
     });
     match found {
         Some(number) => println!("{name}: found by program {number}"),
-        None => panic!("{name}: {MOST} programs did not find it"),
+        None => panic!("{name}: {MAX_PROGRAMS} programs did not find it"),
     }
 }
 
-/// Rewrites what the nests of the wide back end store in arguments, which are fenced. Damage to a
-/// temporary on the stack could end the process instead of being found.
+/// Rewrites the stores of the SIMD back end's nests to arguments, which have guard bytes. A wrong
+/// store to a temporary on the stack could crash the process instead of becoming a finding.
 fn in_nests(
     stmt: Stmt,
     (arguments, inside): (&[Buffer], bool),
@@ -90,22 +91,21 @@ fn in_nests(
     }
 }
 
-/// Lets one lane more through the mask of a tail.
+/// Widens the mask of a tail by one lane.
 pub fn widen_mask(expr: &Expr) -> Option<Expr> {
     let ExprKind::Binary(BinOp::Lt, a, b) = &expr.kind else { return None };
     let counts = matches!(a.kind, ExprKind::Ramp(..)) && matches!(b.kind, ExprKind::Broadcast(_));
     counts.then(|| Expr::binary(BinOp::Le, a.clone(), b.clone()))
 }
 
-/// Takes the operands of a minimum or a maximum for each other: the second one counts where one
-/// is NaN.
+/// Swaps the operands of a minimum or a maximum, which matters if one is NaN.
 pub fn swap_minimum(expr: &Expr) -> Option<Expr> {
     let ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) = &expr.kind else { return None };
     let vector = expr.ty.dtype.is_float() && expr.ty.lanes > 1;
     vector.then(|| Expr::binary(*op, b.clone(), a.clone()))
 }
 
-/// Takes a neighbour's column of a tile in registers.
+/// Shuffles the wrong column of a tile in registers.
 pub fn shuffle_wrongly(expr: &Expr) -> Option<Expr> {
     let ExprKind::Load { buffer, indices, .. } = &expr.kind else { return None };
     let ExprKind::Ramp(base, stride) = &indices[0].kind else { return None };
@@ -116,7 +116,7 @@ pub fn shuffle_wrongly(expr: &Expr) -> Option<Expr> {
     Some(Expr::load(buffer, vec![index]))
 }
 
-/// Gives all lanes the element after the one that they want.
+/// Broadcasts the element after the right one.
 pub fn broadcast_another(expr: &Expr) -> Option<Expr> {
     let ExprKind::Broadcast(one) = &expr.kind else { return None };
     let ExprKind::Load { buffer, indices, .. } = &one.kind else { return None };
@@ -134,7 +134,7 @@ pub fn drop_guard(placed: &mut BoundedSchedule) -> bool {
     guarded.map(|bounds| bounds.guards.pop()).is_some()
 }
 
-/// Computes one row less of a stage inside another.
+/// Computes one row too few of an attached stage.
 pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
     for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
         let (Attach::At { .. }, Some(bounds)) = (stage.attach, bounds) else { continue };
@@ -149,7 +149,7 @@ pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
     false
 }
 
-/// Takes the quotient and the remainder of a fused axis for each other.
+/// Swaps the quotient and the remainder of a fused axis.
 pub fn swap_fused(placed: &mut BoundedSchedule) -> bool {
     for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
         let Some(bounds) = bounds else { continue };

@@ -8,7 +8,7 @@ use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::{Line, Node, Program, ScheduleText};
-use crate::unchecked::{Shown, judge_unchecked};
+use crate::unchecked::{UncheckedOutcome, judge_unchecked};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -24,12 +24,12 @@ use tec::tune::{Space, space};
 
 /// Programs that share a module.
 const BATCH: u64 = 20;
-/// In one program of so many the tensors are empty, but for a huge extent.
-const EMPTY: u64 = 10;
-/// Findings after which there is no point in going on.
+/// One program in this many has empty tensors with one huge extent.
+const EMPTY_PERIOD: u64 = 10;
+/// The number of findings after which a run stops.
 const MAX_FINDINGS: usize = 8;
 
-/// What a run has found out.
+/// The statistics and findings of a run.
 #[derive(Default)]
 pub struct Report {
     table: Table,
@@ -39,17 +39,17 @@ pub struct Report {
     refused: BTreeMap<String, u64>,
     refused_programs: u64,
     findings: Vec<String>,
-    /// Of legal schedules: in how many a kind of directive occurs.
+    /// The number of legal schedules that contain each kind of directive.
     kinds: BTreeMap<&'static str, u64>,
-    /// Per check: what became of what it refuses, with the check left out.
+    /// For each check: the outcomes of refused programs without the check.
     unchecked: BTreeMap<&'static str, Unchecked>,
-    /// Vectorized nests that the wide back end compiles.
+    /// Vectorized nests that the SIMD back end compiles.
     wide: u64,
-    /// Those that it does not, by reason.
+    /// Nests that it does not compile, by reason.
     narrow: BTreeMap<String, u64>,
 }
 
-/// What became of refused programs without the check that refuses them.
+/// The outcomes of refused programs without the check that refuses them.
 #[derive(Default)]
 struct Unchecked {
     wrong: BTreeMap<&'static str, u64>,
@@ -63,27 +63,27 @@ impl Unchecked {
     }
 }
 
-/// Why something refused may seem right.
+/// Reasons why a refused program may give correct results.
 const NOT_SHOWN: &str = "a loop of one iteration, a later directive that takes the one refused \
                          back, an operation that may be done twice (min), or data that do not tell";
 
-/// Checks of what a schedule does. The others refuse what cannot be done at all: names and kinds,
-/// factors, layouts without an inverse (E0320 to E0324, E0350 to E0355, E0370, E0371, E0376), lanes
-/// and copies whose number is not known (E0330 to E0332, E0336), memory or an order that is not
-/// there (E0372, E0374, E0375, E0379), an intrinsic that does not fit (E0377, E0378).
+/// Checks without which results would be wrong. The others refuse what cannot be implemented: names
+/// and kinds, factors, layouts without an inverse (E0320 to E0324, E0350 to E0355, E0370, E0371,
+/// E0376), an unknown number of lanes or copies (E0330 to E0332, E0336), missing memory or order
+/// (E0372, E0374, E0375, E0379), an intrinsic that does not match (E0377, E0378).
 const CHECKS: &[&str] = &[
     "E0325", "E0333", "E0334", "E0335", "E0340", "E0341", "E0342", "E0343", "E0356", "E0357",
     "E0373",
 ];
 
-/// Which programs.
+/// The kind of programs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Source {
-    /// Anything that the language has, under the default schedule.
+    /// Programs with all features of the language, under the default schedule.
     Plain,
     /// Kernels of several stages with a random schedule.
     Scheduled,
-    /// Both kinds of programs, under the schedule that the compiler makes.
+    /// Both kinds of programs, under the automatic schedule.
     Auto,
     /// Kernels of several stages with a random schedule for GPUs.
     Threads,
@@ -94,11 +94,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// A program of a run.
+    /// Returns a program of a run.
     pub fn program(self, seed: u64, number: u64) -> Program {
         let name = format!("p{number}");
         match self {
-            Source::Plain if number % EMPTY == 3 => empty_pipeline(seed, number, &name),
+            Source::Plain if number % EMPTY_PERIOD == 3 => empty_pipeline(seed, number, &name),
             Source::Plain => generate(seed, number, &name),
             Source::Threads => {
                 let mut program = pipeline(seed, number, &name);
@@ -107,13 +107,13 @@ impl Source {
                 }
                 program
             }
-            Source::Auto if number % EMPTY == 7 => empty_pipeline(seed, number, &name),
+            Source::Auto if number % EMPTY_PERIOD == 7 => empty_pipeline(seed, number, &name),
             Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
             Source::Auto | Source::Space | Source::SpaceThreads => pipeline(seed, number, &name),
             Source::Scheduled => {
-                // Some programs have everything else that the language has.
+                // Some programs have the other features of the language.
                 let mut program = match number % 5 {
-                    _ if number % EMPTY == 5 => empty_pipeline(seed, number, &name),
+                    _ if number % EMPTY_PERIOD == 5 => empty_pipeline(seed, number, &name),
                     4 => generate(seed, number, &name),
                     _ => pipeline(seed, number, &name),
                 };
@@ -152,12 +152,12 @@ fn add_candidate(program: &mut Program, options: &Options, seed: u64) {
     program.schedules = vec![ScheduleText { name, body, ..rest }];
 }
 
-/// Whether the compiler makes the schedules for GPUs of a batch.
+/// Whether the GPU schedules of a batch are automatic ones.
 fn has_auto(batch: u64) -> bool {
     batch % 5 == 4
 }
 
-/// A program with how it is compiled.
+/// A program with its compile options.
 pub struct Setup {
     /// The program.
     pub program: Program,
@@ -166,7 +166,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// What the judge takes.
+    /// Returns the case for the judge.
     pub fn case(&self) -> Case {
         Case {
             text: self.program.text(),
@@ -176,13 +176,13 @@ impl Setup {
         }
     }
 
-    /// The options with this program's `-D`.
+    /// Returns the options with this program's `-D`.
     pub fn options(&self) -> Options {
         let defines = self.program.defines.iter();
         let kernel = Some(self.program.name.clone());
         let defines = defines.map(|(name, value)| (kernel.clone(), name.clone(), value.clone()));
         let name = match (self.program.schedules.is_empty(), self.options.fallback) {
-            (true, Fallback::Plain) => "default",
+            (true, Fallback::Default) => "default",
             (true, Fallback::Auto) => "auto",
             (false, _) => "s",
         };
@@ -190,7 +190,7 @@ impl Setup {
         Options { defines: defines.collect(), schedule, ..self.options.clone() }
     }
 
-    /// The golden test of a finding.
+    /// Returns the golden test of a finding.
     pub fn golden(&self) -> String {
         let options = &self.options;
         let mut text = String::from("#! test run\n");
@@ -213,7 +213,8 @@ impl Setup {
     }
 }
 
-/// The options of a batch: targets that run here, or GPUs, in turn, both modes, every level.
+/// Returns the options of a batch: the targets that run here, or GPUs, both modes of
+/// `--fp-contract`, and every level of `--opt`, in turn.
 fn options(batch: u64, source: Source) -> Options {
     let targets: Vec<Target> = match source {
         Source::Threads | Source::SpaceThreads => Target::gpus(),
@@ -265,7 +266,7 @@ fn run_batch(
     let mut options = options(batch, source);
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
-        // Enough to see schedules of all kinds; the best one is not what is tested.
+        // A small number is enough, because the test needs various schedules, not the best one.
         options.candidates = 24;
     }
     let setup = |number: u64| {
@@ -312,7 +313,7 @@ fn run_batch(
             report.add(setup, judge::call(one, &module));
         }
     } else {
-        // One of them is at fault: each by itself.
+        // One of them is wrong: run each by itself.
         for (setup, one) in &judged {
             report.add(
                 setup,
@@ -398,7 +399,8 @@ impl Report {
         }
     }
 
-    /// The part of the vectorized nests that the wide back end compiles, and why not the others.
+    /// The share of the vectorized nests that the SIMD back end compiles, and the reasons for the
+    /// others.
     fn print_nests(&self) {
         let narrow: u64 = self.narrow.values().sum();
         let percent = self.wide as f64 * 100.0 / (self.wide + narrow).max(1) as f64;
@@ -412,9 +414,9 @@ impl Report {
     fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
         let counts = self.unchecked.entry(code).or_default();
         match judge_unchecked(&setup.case(), &setup.options(), code) {
-            Shown::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
-            Shown::RefusedOtherwise(_) => counts.otherwise += 1,
-            Shown::Right => {
+            UncheckedOutcome::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
+            UncheckedOutcome::RefusedOtherwise(_) => counts.otherwise += 1,
+            UncheckedOutcome::Right => {
                 counts.right += 1;
                 if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
                     println!("NOT SHOWN {texts}\n{}", setup.golden());
@@ -450,7 +452,7 @@ impl Report {
         self.findings.extend(other.findings);
     }
 
-    /// What a run of scheduled programs must have seen, if it was long enough.
+    /// Checks the statistics of a run of scheduled programs, if it was long enough.
     fn check_schedules(&self, n: u64) {
         if n < 500 {
             return;
@@ -466,13 +468,13 @@ impl Report {
         );
     }
 
-    /// Of what was refused: how much is wrong, and how much seems right.
+    /// Returns the shares of refused programs with wrong and with correct results.
     fn shown(&self) -> (u64, u64) {
         let counts = || self.unchecked.values();
         (counts().map(Unchecked::shown).sum(), counts().map(|counts| counts.right).sum())
     }
 
-    /// Where each directive occurs.
+    /// The share of schedules with each directive.
     fn print_kinds(&self) {
         for kind in KINDS {
             let count = self.kinds.get(kind).copied().unwrap_or_default();

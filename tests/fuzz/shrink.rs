@@ -1,5 +1,5 @@
-//! Makes a finding small: statements dropped, subexpressions replaced by an operand or a constant,
-//! numbers made smaller, as long as the judge says the same of it.
+//! Shrinks a finding: drops statements, replaces subexpressions by an operand or a constant, and
+//! makes numbers smaller, as long as the judge reports the same finding.
 
 use crate::judge::{self, Verdict};
 use crate::run::Setup;
@@ -7,10 +7,10 @@ use crate::tree::{Node, Program};
 use std::time::{Duration, Instant};
 use tec::ir::DType;
 
-/// Time for one finding.
+/// The time for one finding.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// The smallest program found of which the judge says the same, with what it says in full.
+/// Returns the smallest program found with the same finding, and its details.
 pub fn shrink(setup: &Setup, what: &str, details: &str) -> (Setup, String) {
     let best = Setup { program: setup.program.clone(), options: setup.options.clone() };
     let mut shrinker = Shrinker {
@@ -23,7 +23,7 @@ pub fn shrink(setup: &Setup, what: &str, details: &str) -> (Setup, String) {
     (shrinker.best, shrinker.text)
 }
 
-/// What two findings have in common.
+/// Returns the class of a finding, which shrinking must keep.
 fn class(what: &str) -> String {
     what.split(':').next().unwrap_or_default().to_string()
 }
@@ -56,7 +56,7 @@ impl Shrinker {
         }
     }
 
-    /// One pass over everything; true if something became smaller.
+    /// One pass over the program; true if something became smaller.
     fn round(&mut self) -> bool {
         let directives = self.drop_directives();
         let statements = self.drop_statements();
@@ -162,7 +162,7 @@ fn params(program: &mut Program) -> &mut Vec<Node> {
     &mut program.params
 }
 
-/// Everything that may become smaller.
+/// Returns all pieces that may become smaller.
 fn pieces(program: &mut Program) -> Vec<&mut Node> {
     let lines = program.schedules.iter_mut().flat_map(|schedule| &mut schedule.body);
     let lines = lines.map(|line| &mut line.node);
@@ -184,7 +184,7 @@ fn nth(program: &mut Program, mut at: usize) -> &mut Node {
     found.expect("a place below the total")
 }
 
-/// What may stand for a piece, simplest first.
+/// Returns the replacements of a piece, simplest first.
 fn candidates(node: &Node) -> Vec<Node> {
     let Some(ty) = node.ty else { return Vec::new() };
     let mut simple = Vec::new();
@@ -201,7 +201,7 @@ fn candidates(node: &Node) -> Vec<Node> {
     } else {
         simple.extend(["0", "1"].map(|text| Node::leaf(ty, format!("({text} as {ty})"))));
     }
-    // A constant is not replaced by another one of its size, else there were no end.
+    // A constant is not replaced by another one of its size, so that shrinking terminates.
     simple.retain(|_| !node.kids.is_empty() || !node.form.contains(" as "));
     simple.retain(|other| other.form != node.form && !["true", "false"].contains(&&*node.form));
     // A part of the same type, at any depth.

@@ -1,11 +1,11 @@
-//! What a schedule must know of the stages of a random program, read off its statements.
+//! Derives from the statements of a random program what a schedule needs to know about its stages.
 
 use crate::generate::{Ext, Tensor};
 use crate::pipeline::reads;
 use crate::tree::{Node, StageInfo};
 use std::collections::HashMap;
 
-/// The stages that `body` declares; `tensors` and `exts` are all that the generator knows.
+/// Returns the stages that `body` declares; `tensors` and `exts` are those of the generator.
 pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo> {
     let ext = |node: &Node| {
         let known = exts.iter().find(|ext| ext.text == node.form).cloned();
@@ -31,7 +31,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
                 aliases.insert(alias.to_string(), of.to_string());
                 continue;
             }
-            // What an operator or a branch reads is read by stages without a name here.
+            // Tensors that an operator or a branch reads are read by stages that have no name here.
             for read in names().filter(|name| mentions(&text, name)) {
                 let read = aliases.get(read).map_or(read, |of| of);
                 stages.iter_mut().filter(|s| s.named(read)).for_each(|s| s.pinned = true);
@@ -92,7 +92,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
             }
         }
     }
-    // What no output needs is dropped by the compiler.
+    // The compiler drops stages that no output needs.
     let mut needed: Vec<usize> = (0..stages.len()).filter(|at| stages[*at].output).collect();
     let mut next = 0;
     while next < needed.len() {
@@ -108,13 +108,13 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
         (0..stages.len()).filter(|at| !needed.contains(at)).map(|at| stages[at].clone()).collect();
     stages.retain(|stage| dropped.iter().all(|other| other.name != stage.name));
     for stage in &mut stages {
-        // Those may be needed in ways that are not known here.
+        // These stages may be needed in ways that are not known here.
         stage.pinned |= dropped.iter().any(|other| other.reads.contains(&stage.name));
     }
     stages
 }
 
-/// The names in `axis=k` or `axis=[k, l]`.
+/// Returns the names in `axis=k` or `axis=[k, l]`.
 fn reduced(body: &str) -> Vec<String> {
     let Some((_, rest)) = body.rsplit_once("axis=") else { return Vec::new() };
     let list = match rest.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! What the generator can draw, and how often it did.
+//! The operators, reducers and features that the generator can draw, and counts of each.
 
 use crate::tree::Node;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use tec::ir::DType;
 pub struct Op {
     /// `+`, `exp`, `as`, `if`.
     pub name: &'static str,
-    /// How it is written; `$` for an operand, `T` for the type.
+    /// Its text; `$` stands for an operand, `T` for the type.
     pub form: String,
     /// Types of the operands, in order.
     pub operands: Vec<DType>,
@@ -33,7 +33,7 @@ fn is_number(ty: DType) -> bool {
     ty != DType::Bool
 }
 
-/// All operators, functions and casts for all types, `index` included.
+/// Returns all operators, functions and casts for all types, `index` included.
 pub fn all_ops() -> Vec<Op> {
     let mut ops = Vec::new();
     let mut add = |name: &'static str, form: String, operands: Vec<DType>, result: DType| {
@@ -118,9 +118,9 @@ pub struct Reducer {
     pub name: &'static str,
     /// Component types.
     pub types: Vec<DType>,
-    /// The item, with `@` for its name; empty for a built-in one.
+    /// The text of the item, with `@` for its name; empty for a built-in one.
     pub item: &'static str,
-    /// How the components of a term are written so that it is in the reducer's domain.
+    /// The text of each component of a term, such that the term is in the reducer's domain.
     pub within: &'static [&'static str],
 }
 
@@ -135,7 +135,7 @@ impl Reducer {
         }
     }
 
-    /// Component `at` of a term, written so that the term is in the reducer's domain.
+    /// Returns the text of component `at` of a term, such that the term is in the reducer's domain.
     pub fn in_domain(&self, at: usize, component: Node) -> Node {
         match self.within.get(at) {
             None | Some(&"$") => component,
@@ -144,7 +144,7 @@ impl Reducer {
     }
 }
 
-/// All reducers for all types that they take.
+/// Returns all reducers for all types that they take.
 pub fn all_reducers() -> Vec<Reducer> {
     let mut all = Vec::new();
     let mut add = |name, types: Vec<DType>, item| {
@@ -233,7 +233,7 @@ fn within(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// What programs are made of beside operators and reducers.
+/// The features of programs besides operators and reducers.
 pub const FEATURES: &[&str] = &[
     "-D",
     "alias",
@@ -298,7 +298,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Counts a program's tags, or what became of it.
+    /// Counts a program's tags or its outcome.
     pub fn add<'a>(&mut self, tags: impl IntoIterator<Item = &'a String>) {
         for tag in tags {
             *self.counts.entry(tag.clone()).or_default() += 1;
@@ -312,7 +312,7 @@ impl Table {
         }
     }
 
-    /// Everything that must be drawn.
+    /// Returns all entries that must be drawn.
     fn required() -> BTreeSet<String> {
         let ops = all_ops().into_iter().map(|op| op.tag());
         let reducers = all_reducers().into_iter().map(|reducer| reducer.tag());
@@ -325,12 +325,12 @@ impl Table {
         ops.chain(reducers).chain(features).chain(inputs).chain(modes).chain(opts).collect()
     }
 
-    /// What was never drawn.
+    /// Returns the entries that were never drawn.
     pub fn missing(&self) -> Vec<String> {
         Table::required().into_iter().filter(|tag| !self.counts.contains_key(tag)).collect()
     }
 
-    /// The table: a line per operator, function, reducer and feature, a column per type.
+    /// Returns the table: a line per operator, function, reducer and feature, a column per type.
     pub fn print(&self) -> String {
         let mut rows: BTreeMap<(u8, String), BTreeMap<String, u64>> = BTreeMap::new();
         for (tag, count) in &self.counts {

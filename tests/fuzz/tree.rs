@@ -1,4 +1,4 @@
-//! A random program as a tree of text pieces: what the generator makes and the shrinker cuts.
+//! A random program as a tree of pieces of text, which the generator builds and the shrinker cuts.
 
 use crate::generate::Ext;
 use std::collections::BTreeSet;
@@ -9,29 +9,29 @@ use tec::ir::DType;
 pub struct Node {
     /// The type of an expression; none for statements and items.
     pub ty: Option<DType>,
-    /// The text; each `$` stands for a kid.
+    /// The text; each `$` stands for a child.
     pub form: String,
-    /// What fills the places.
+    /// The children.
     pub kids: Vec<Node>,
 }
 
 impl Node {
-    /// An expression.
+    /// Returns an expression.
     pub fn new(ty: DType, form: impl Into<String>, kids: Vec<Node>) -> Node {
         Node { ty: Some(ty), form: form.into(), kids }
     }
 
-    /// An expression without parts.
+    /// Returns an expression without parts.
     pub fn leaf(ty: DType, form: impl Into<String>) -> Node {
         Node::new(ty, form, Vec::new())
     }
 
-    /// A statement, an item or a parameter.
+    /// Returns a statement, an item or a parameter.
     pub fn stmt(form: impl Into<String>, kids: Vec<Node>) -> Node {
         Node { ty: None, form: form.into(), kids }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         self.write(&mut text);
@@ -55,7 +55,7 @@ impl Node {
         1 + self.kids.iter().map(Node::size).sum::<usize>()
     }
 
-    /// The piece at a place in preorder; `at` counts down.
+    /// Returns the piece at a position in preorder; `at` counts down.
     pub fn nth(&mut self, at: &mut usize) -> Option<&mut Node> {
         if *at == 0 {
             return Some(self);
@@ -65,7 +65,7 @@ impl Node {
     }
 }
 
-/// What a schedule must know of a stage.
+/// The properties of a stage that a schedule depends on.
 #[derive(Clone, Debug)]
 pub struct StageInfo {
     /// Its name, of a tuple the first.
@@ -76,19 +76,19 @@ pub struct StageInfo {
     pub axes: Vec<(String, Ext)>,
     /// Reduction axes, in the order of the terms.
     pub reduce: Vec<(String, Ext)>,
-    /// It is a result.
+    /// Whether it is an output.
     pub output: bool,
-    /// Any order of its terms gives the same bits.
+    /// Whether any order of its terms gives the same bits.
     pub exact: bool,
-    /// Its reducer commutes.
+    /// Whether its reducer is commutative.
     pub commutes: bool,
     /// Stages and inputs that it reads.
     pub reads: Vec<String>,
     /// Its statement in the kernel's body.
     pub place: usize,
-    /// It may be computed by the intrinsic `dot4_i32`.
+    /// Whether the intrinsic `dot4_i32` may compute it.
     pub dot: bool,
-    /// Stages that are not known read it too: it stays at the root.
+    /// Whether unknown stages read it too, so that it stays at the root.
     pub pinned: bool,
 }
 
@@ -104,9 +104,9 @@ impl StageInfo {
 pub struct Line {
     /// The text.
     pub node: Node,
-    /// What it counts as.
+    /// The kinds of directives that it counts as.
     pub kinds: Vec<&'static str>,
-    /// The names that it gives.
+    /// The names that it declares.
     pub results: Vec<String>,
 }
 
@@ -117,15 +117,15 @@ pub struct ScheduleText {
     pub name: String,
     /// Its parameters.
     pub params: Vec<Node>,
-    /// What it is for, if not for all targets.
+    /// Its target, if not all.
     pub target: Option<String>,
-    /// It calls something by an alias of the kernel.
+    /// Whether it uses an alias of the kernel.
     pub by_aliases: bool,
     /// Its statements.
     pub body: Vec<Line>,
 }
 
-/// A kernel with all it needs.
+/// A kernel with everything that it depends on.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The kernel's name.
@@ -142,7 +142,7 @@ pub struct Program {
     pub vars: Vec<(String, i64)>,
     /// `-D`.
     pub defines: Vec<(String, String)>,
-    /// Where the random data begin.
+    /// The seed of the random data.
     pub seed: u64,
     /// What the program uses; see `table`.
     pub tags: BTreeSet<String>,
@@ -153,7 +153,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The file.
+    /// Returns the file.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for item in &self.items {

@@ -1,4 +1,5 @@
-//! Refused schedules, run as if they were not: what a check refuses must be wrong.
+//! Runs refused schedules without the check that refuses them: their results must be wrong, or the
+//! check is unnecessary.
 
 use crate::data::{Data, make_args};
 use crate::judge::{Case, Judged, compare, has_race, load, run};
@@ -8,9 +9,9 @@ use tec::ir::verify::verify_kernel;
 use tec::lower::expand_math::expand_math;
 use tec::schedule::{self, Legality, infer_bounds};
 
-/// What a refused schedule would have done.
+/// The outcome of a refused schedule.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Shown {
+pub enum UncheckedOutcome {
     /// It is wrong, in this way.
     Wrong(&'static str),
     /// Another check refuses it too.
@@ -20,17 +21,21 @@ pub enum Shown {
 }
 
 /// Runs a refused program with the check of `code` left out.
-pub fn judge_unchecked(case: &Case, options: &Options, code: &'static str) -> Shown {
+pub fn judge_unchecked(case: &Case, options: &Options, code: &'static str) -> UncheckedOutcome {
     let result = run_unchecked(case, options, code);
-    result.map_or_else(|shown| shown, |()| Shown::Right)
+    result.map_or_else(|outcome| outcome, |()| UncheckedOutcome::Right)
 }
 
-fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(), Shown> {
+fn run_unchecked(
+    case: &Case,
+    options: &Options,
+    code: &'static str,
+) -> Result<(), UncheckedOutcome> {
     let mut trace = Trace::default();
     let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
     let stop = |failure: Failure| match failure {
-        Failure::User(diags) => Shown::RefusedOtherwise(diags[0].code.to_string()),
-        Failure::Bug { .. } => Shown::Wrong("cannot be built"),
+        Failure::User(diags) => UncheckedOutcome::RefusedOtherwise(diags[0].code.to_string()),
+        Failure::Bug { .. } => UncheckedOutcome::Wrong("cannot be built"),
     };
     let program = load(&case.text).map_err(stop)?;
     let graph = driver::elaborate(&program, &options, &mut trace).map_err(stop)?.remove(0);
@@ -45,41 +50,43 @@ fn run_unchecked(case: &Case, options: &Options, code: &'static str) -> Result<(
     });
     let bounded = bounded.map_err(stop)?.map_err(|diag| stop(diag.into()))?;
     let graph = &bounded.schedule.graph;
-    let naive = driver::lower_naively(graph, &options.target).map_err(stop)?;
+    let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(stop)?;
     let built = driver::lower(&bounded, &options, Some(PassId::BuildLoops), &mut trace);
     let built = expand_math(built.map_err(stop)?, &options.target).map_err(|d| stop(d.into()))?;
     if verify_kernel(&built).is_err() {
-        return Err(Shown::Wrong("cannot be built"));
+        return Err(UncheckedOutcome::Wrong("cannot be built"));
     }
     let forms = [Some(built.clone()), backwards(&built)];
     for turn in 0..12 {
         let data = [Data::Rough, Data::Ties, Data::Any][turn % 3];
         let seed = case.seed.wrapping_add(turn as u64 / 3);
-        // Loops of few iterations hide much.
+        // Loops of few iterations would hide most errors.
         let larger = [0, 0, 0, 13, 22, 9, 40, 0, 17, 5, 31, 64][turn];
         let vars = case.vars.iter().map(|(name, value)| (name.clone(), larger.max(*value)));
         let vars: Vec<_> = vars.collect();
-        let Some(args) = make_args(&naive, &vars, seed, data) else { continue };
-        let Ok(expected) = run(&naive, &args, "naive") else { continue };
+        let Some(args) = make_args(&default_loops, &vars, seed, data) else { continue };
+        let Ok(expected) = run(&default_loops, &args, "default") else { continue };
         let bound = None;
         let (graph, placed, kernel) = (graph.clone(), bounded.clone(), built.clone());
         let judged = Judged { graph, placed, kernel, args, expected, bound };
         for form in forms.iter().flatten() {
             let Ok(actual) = run(form, &judged.args, "unchecked") else {
-                return Err(Shown::Wrong("reads or writes outside, or what was never written"));
+                return Err(UncheckedOutcome::Wrong(
+                    "reads or writes outside, or what was never written",
+                ));
             };
             if compare(&judged, &actual, "unchecked").is_err() {
-                return Err(Shown::Wrong("another result"));
+                return Err(UncheckedOutcome::Wrong("another result"));
             }
         }
         if has_race(&built, &judged.args, true) != Ok(false) {
-            return Err(Shown::Wrong("race"));
+            return Err(UncheckedOutcome::Wrong("race"));
         }
     }
-    // What no pass can do is refused with reason.
+    // A check that refuses what no pass can do is necessary.
     let lowered = driver::lower(&bounded, &options, None, &mut trace).map_err(stop)?;
     match verify_kernel(&lowered) {
         Ok(()) => Ok(()),
-        Err(_) => Err(Shown::Wrong("cannot be built")),
+        Err(_) => Err(UncheckedOutcome::Wrong("cannot be built")),
     }
 }

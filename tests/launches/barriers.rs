@@ -1,11 +1,11 @@
-//! Where barriers stand.
+//! The places of barriers.
 
 use super::build::*;
 use super::passes::{after, check_barriers_are_needed, check_passes, count_barriers};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::{Expr, Kernel, Scope, Stmt};
 
-/// The text after `insert_barriers`, without its first and last line.
+/// Returns the text after `insert_barriers`, without its first and last line.
 fn barriers(kernel: &Kernel) -> String {
     let kernel =
         after(&after(&after(kernel, "flatten_storage"), "hoist_threads"), "insert_barriers");
@@ -20,7 +20,7 @@ fn seven_minus(index: Expr) -> Expr {
 }
 
 #[test]
-fn none_where_a_thread_reads_what_it_wrote() {
+fn no_barrier_if_a_thread_reads_only_its_own_writes() {
     let (a, c) = (global("A", &[8, 4]), global("C", &[8, 4]));
     let s = buffer("S", &[8, 4], Scope::Shared);
     let [tx, i, j, k] = vars(["threadIdx.x", "i", "j", "k"]);
@@ -35,7 +35,7 @@ fn none_where_a_thread_reads_what_it_wrote() {
 }
 
 #[test]
-fn before_the_readers_and_before_the_next_writers() {
+fn barriers_stand_before_readers_and_before_the_next_writers() {
     let (a, c) = (global("A", &[4, 8]), global("C", &[4, 8]));
     let s = buffer("S", &[8], Scope::Shared);
     let [tx, k] = vars(["threadIdx.x", "k"]);
@@ -56,7 +56,7 @@ for (k, 0, 4) {
 }
 
 #[test]
-fn one_for_two_stages() {
+fn one_barrier_orders_two_stages() {
     let (a, c) = (global("A", &[8]), global("C", &[8]));
     let (s, t) = (buffer("S", &[8], Scope::Shared), buffer("T", &[8], Scope::Shared));
     let [tx] = vars(["threadIdx.x"]);
@@ -71,7 +71,7 @@ fn one_for_two_stages() {
 
 /// `S[0]` is written by thread 0 alone, read by all.
 #[test]
-fn around_what_one_thread_does() {
+fn barriers_stand_around_the_work_of_one_thread() {
     let (a, c) = (global("A", &[4, 5]), global("C", &[4, 8]));
     let s = buffer("S", &[1], Scope::Shared);
     let [tx, k, i] = vars(["threadIdx.x", "k", "i"]);
@@ -86,10 +86,10 @@ fn around_what_one_thread_does() {
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
 
-/// A condition on the block is the same for all threads; a barrier in it is not there for what
-/// follows.
+/// A condition on the block is the same for all threads; a barrier under it does not order what
+/// follows the condition.
 #[test]
-fn under_conditions_that_all_threads_share() {
+fn barriers_stand_under_uniform_conditions() {
     let (a, c) = (global("A", &[2, 8]), global("C", &[2, 8]));
     let s = buffer("S", &[8], Scope::Shared);
     let [bx, tx] = vars(["blockIdx.x", "threadIdx.x"]);
@@ -102,9 +102,10 @@ fn under_conditions_that_all_threads_share() {
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
 
-/// Nothing of one iteration clashes, but the next one writes what a slow thread still reads.
+/// There is no race within one iteration, but the next one overwrites elements that a slow thread
+/// still reads.
 #[test]
-fn between_the_iterations_of_an_outer_loop() {
+fn a_barrier_separates_iterations_of_an_outer_loop() {
     let (a, c) = (global("A", &[3, 8]), global("C", &[3, 4, 8]));
     let s = buffer("S", &[8], Scope::Shared);
     let [tx, k, j] = vars(["threadIdx.x", "k", "j"]);
@@ -129,7 +130,7 @@ for (k, 0, 3) {
 
 /// One barrier serves the readers of one stage and the writers of the next.
 #[test]
-fn one_where_two_would_meet() {
+fn one_barrier_serves_readers_and_the_next_writers() {
     let (a, c) = (global("A", &[4, 8]), global("C", &[4, 8]));
     let (s, t) = (buffer("S", &[8], Scope::Shared), buffer("T", &[8], Scope::Shared));
     let [tx, k] = vars(["threadIdx.x", "k"]);
@@ -145,9 +146,9 @@ fn one_where_two_would_meet() {
     assert_eq!(check_barriers_are_needed(&check_passes(&kernel, 3)), 2);
 }
 
-/// What nothing reads any more makes room; the next stage waits for its last readers.
+/// A buffer that is no longer read is reused; the next stage waits for its last readers.
 #[test]
-fn stages_one_after_the_other_share_memory() {
+fn consecutive_stages_share_memory() {
     let (a, c) = (global("A", &[8]), global("C", &[8]));
     let stages = ["S", "T", "U"].map(|name| buffer(name, &[8], Scope::Shared));
     let [tx] = vars(["threadIdx.x"]);
@@ -165,7 +166,7 @@ fn stages_one_after_the_other_share_memory() {
 }
 
 #[test]
-fn a_product_by_a_warp_wants_all_its_threads() {
+fn a_warp_product_needs_all_its_threads() {
     let c = global("C", &[32]);
     let [tx, ty, k] = vars(["threadIdx.x", "threadIdx.y", "k"]);
     let body = store(&c, &[get(&tx)], float(1.0));
@@ -177,7 +178,7 @@ fn a_product_by_a_warp_wants_all_its_threads() {
         let kernel = after(&after(&kernel, "flatten_storage"), "hoist_threads");
         tec::lower::insert_barriers::insert_barriers(kernel, &super::passes::gpu())
     };
-    // A condition, and a loop, that tell the threads of one warp apart.
+    // A condition, and a loop, that differ between the threads of one warp.
     let some = when(Expr::lt(get(&tx), int(16)), product());
     let kind = tec::ir::ForKind::Serial;
     let (var, min, extent) = (k.clone(), int(0), get(&tx));
@@ -187,14 +188,14 @@ fn a_product_by_a_warp_wants_all_its_threads() {
         assert_eq!(error.code, "E0378");
         assert!(error.message.contains("only some threads of a warp"), "{error}");
     }
-    // Whole warps may go their own way.
+    // Different warps may take different branches.
     let warps = when(Expr::lt(get(&ty), int(1)), product());
     assert!(run(warps).is_ok());
     assert!(run(serial(&k, 4, product())).is_ok());
 }
 
 #[test]
-fn what_a_choice_does_not_read_is_not_waited_for() {
+fn guarded_reads_outside_of_the_region_need_no_barrier() {
     let (a, c) = (global("A", &[8]), global("C", &[8]));
     let s = buffer("S", &[16], Scope::Shared);
     let [tx] = vars(["threadIdx.x"]);
@@ -202,7 +203,7 @@ fn what_a_choice_does_not_read_is_not_waited_for() {
         let value = load(&a, &[seven_minus(get(&tx))]);
         produce("S", store(&s, &[add(get(&tx), int(at))], value))
     };
-    // The second half is filled while the first one is read, in reverse, where there is one.
+    // The second half is filled while the first one is read in reverse, inside the first half only.
     let back = Expr::sub(int(11), get(&tx));
     let inside = Expr::lt(back.clone(), int(8));
     let value = Expr::if_then_else(inside, load(&s, &[back]), float(0.0));

@@ -71,7 +71,7 @@ pub fn serial(var: &Var, extent: i64, body: Stmt) -> Stmt {
     for_kind(var, extent, ForKind::Serial, body)
 }
 
-/// A loop about the index that the variable is named after.
+/// Returns a loop over the thread index that the variable is named after.
 pub fn threads(var: &Var, extent: i64, body: Stmt) -> Stmt {
     for_kind(
         var,
@@ -96,8 +96,8 @@ pub fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
     Kernel::new("k", inputs.chain(outputs.iter().map(|buffer| param(buffer, true))).collect(), body)
 }
 
-/// Inputs hold 0, 1, 2 … modulo 97, times ten to the number of the input; outputs what must not
-/// be seen. Every run-time integer is `n`.
+/// Inputs hold 0, 1, 2 … modulo 97, times 10 to the power of the input's number; outputs hold
+/// values that must not be read. Every run-time integer is `n`.
 fn arguments(kernel: &Kernel, n: i64) -> Vec<Value> {
     let mut scale = 1.0;
     let tensor = |param: &Param| {
@@ -113,8 +113,8 @@ fn arguments(kernel: &Kernel, n: i64) -> Vec<Value> {
     kernel.params.iter().map(tensor).collect()
 }
 
-/// The outputs for some values of the run-time integers, the same in several orders of threads;
-/// or the interpreter's complaint.
+/// Returns the outputs for some values of the run-time integers, equal in several orders of
+/// threads; or the interpreter's error.
 pub fn outputs(kernel: &Kernel) -> Result<Vec<Vec<f32>>, String> {
     let mut all = Vec::new();
     let symbolic = kernel.params.iter().any(|param| matches!(param, Param::Runtime { .. }));
@@ -144,14 +144,14 @@ fn outputs_for(kernel: &Kernel, n: i64) -> Result<Vec<Vec<f32>>, String> {
     Ok(results.remove(0))
 }
 
-/// [`outputs`] of a kernel that is right.
+/// [`outputs`] of a correct kernel.
 pub fn verified(kernel: &Kernel) -> Vec<Vec<f32>> {
     let text = || print_kernel(kernel, Style::Full);
     verify_kernel(kernel).unwrap_or_else(|error| panic!("{error}\n{}", text()));
     outputs(kernel).unwrap_or_else(|error| panic!("{error}\n{}", text()))
 }
 
-/// The interpreter's complaint.
+/// Returns the interpreter's error.
 pub fn trapped(kernel: &Kernel) -> String {
     match outputs(kernel) {
         Err(text) => text,

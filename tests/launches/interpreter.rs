@@ -1,4 +1,4 @@
-//! What a launch means.
+//! The semantics of launches in the interpreter.
 
 use super::build::*;
 use tec::ir::verify::verify_kernel;
@@ -63,7 +63,7 @@ fn a_missing_barrier_is_a_race() {
 }
 
 #[test]
-fn what_a_loop_writes_again_waits_for_its_readers() {
+fn overwriting_in_a_loop_needs_a_barrier_after_the_readers() {
     // for k { S[tx] = A[k*8 + tx]; barrier; C[tx] += S[7 - tx]; second }
     let make = |second: Vec<Stmt>| {
         let (a, c) = (global("A", &[32]), global("C", &[8]));
@@ -94,7 +94,7 @@ fn blocks_race_for_global_memory() {
     let text = trapped(&kernel(&[], &[&c], produce("C", body)));
     assert!(text.starts_with("race for C[0]: thread (0, 0, 0) of block (1, 0, 0)"), "{text}");
     assert!(text.contains("in the same launch"), "{text}");
-    // One launch after the other is in order.
+    // Consecutive launches are ordered.
     let [bx, by] = vars(["blockIdx.x", "blockIdx.x"]);
     let (t, c) = (global("T", &[4]), global("C", &[4]));
     let first = threads(&bx, 4, store(&t, &[get(&bx)], Expr::cast(t.dtype, get(&bx))));
@@ -105,7 +105,7 @@ fn blocks_race_for_global_memory() {
 }
 
 #[test]
-fn threads_that_part_do_not_meet() {
+fn a_barrier_under_a_divergent_condition_is_refused() {
     let c = global("C", &[8]);
     let [tx] = vars(["threadIdx.x"]);
     let write = store(&c, &[get(&tx)], float(1.0));
@@ -118,7 +118,7 @@ fn threads_that_part_do_not_meet() {
     assert!(text.starts_with("threads diverge: thread ("), "{text}");
 }
 
-/// A stage in local memory is each thread's own, across places where they meet.
+/// Each thread has its own stage in local memory, also across barriers.
 #[test]
 fn local_memory_is_private() {
     let c = global("C", &[8]);
@@ -148,7 +148,7 @@ fn serial_loops_around_blocks_run_in_every_thread() {
 }
 
 #[test]
-fn the_verifier_knows_launches() {
+fn the_verifier_checks_launches() {
     let error =
         |body: Stmt, c: &Buffer| verify_kernel(&kernel(&[], &[c], body)).expect_err("it is wrong");
     let c = global("C", &[8]);
@@ -173,7 +173,7 @@ fn the_verifier_knows_launches() {
     let inside = threads(&tx, 8, allocate(&g, write(&tx)));
     assert_eq!(error(produce("C", inside), &c), "global buffer G is allocated here");
     assert_eq!(error(Stmt::Barrier, &c), "a barrier outside of a launch");
-    // A loop that is as long as the thread's number.
+    // A loop with as many iterations as the thread's number.
     let uneven = Stmt::serial(k, get(&tx), Stmt::Barrier);
     let text = error(produce("C", threads(&tx, 8, uneven)), &c);
     assert_eq!(text, "a barrier where threads diverge: threadIdx.x");

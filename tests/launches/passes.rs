@@ -1,5 +1,5 @@
-//! A launch after every pass: the same results in every order of threads, no race, and no barrier
-//! that could be left out.
+//! A launch after every pass: the same results in every order of threads, no race, and no
+//! unnecessary barrier.
 
 use super::build::{outputs, verified};
 use tec::driver::PASSES;
@@ -13,7 +13,7 @@ pub fn gpu() -> Target {
     Target::parse("nvptx-sm_80").expect("a target")
 }
 
-/// The kernel after the pass of this name.
+/// Returns the kernel after the pass of this name.
 pub fn after(kernel: &Kernel, name: &str) -> Kernel {
     let pass = PASSES.iter().find(|pass| pass.name == name).expect("a pass");
     (pass.run)(kernel.clone(), &gpu()).expect("nothing is refused")
@@ -25,7 +25,7 @@ pub fn check_passes(kernel: &Kernel, opt: u8) -> Kernel {
     check_passes_against(kernel, opt, &expected)
 }
 
-/// As [`check_passes`], with results that are known.
+/// As [`check_passes`], with known results.
 pub fn check_passes_against(kernel: &Kernel, opt: u8, expected: &[Vec<f32>]) -> Kernel {
     let original = print_kernel(kernel, Style::Full);
     let mut kernel = kernel.clone();
@@ -47,7 +47,7 @@ pub fn check_passes_against(kernel: &Kernel, opt: u8, expected: &[Vec<f32>]) -> 
     kernel
 }
 
-/// How many barriers a kernel has, once for each that stands in the text.
+/// Returns the number of barriers in the text of a kernel.
 pub fn count_barriers(kernel: &Kernel) -> usize {
     let mut count = 0;
     let mut see = |stmt: &Stmt| count += usize::from(matches!(stmt, Stmt::Barrier));
@@ -55,7 +55,7 @@ pub fn count_barriers(kernel: &Kernel) -> usize {
     count
 }
 
-/// The kernel without its barrier of this number.
+/// Returns the kernel without its barrier of this number.
 fn without_barrier(kernel: &Kernel, number: usize) -> Kernel {
     fn drop_one(stmt: Stmt, left: &mut isize) -> Stmt {
         match stmt {
@@ -70,7 +70,7 @@ fn without_barrier(kernel: &Kernel, number: usize) -> Kernel {
     Kernel { body, ..kernel.clone() }
 }
 
-/// Without any one of the barriers there is a race. Gives their number.
+/// Checks that removing any one barrier causes a race. Returns the number of barriers.
 pub fn check_barriers_are_needed(kernel: &Kernel) -> usize {
     let count = count_barriers(kernel);
     for number in 0..count {

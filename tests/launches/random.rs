@@ -1,6 +1,6 @@
-//! Random launches: stages in shared memory that the threads of a block fill together, one from
-//! the other, doubled, aligned, filled by one thread; virtual threads; values that each thread
-//! keeps; loops of every kind, tails by constants and by a run-time integer.
+//! Random launches: stages in shared memory that the threads of a block fill together, computed
+//! from each other, double-buffered, aligned, or filled by one thread; virtual threads; values in
+//! local memory; loops of every kind; tails of constant and of run-time extents.
 
 use super::build::*;
 use super::passes::check_passes;
@@ -63,12 +63,12 @@ impl Generator {
         self.rng.random_range(0..bound)
     }
 
-    /// The number of the thread in its block.
+    /// Returns the number of the thread in its block.
     fn thread(&self) -> Expr {
         add(mul(get(&self.ty), self.threads[0]), get(&self.tx))
     }
 
-    /// A sum of some of these, modulo a number.
+    /// Returns a sum of some of these values, modulo a number.
     fn mixed(&mut self, parts: &[Expr], bound: i64) -> Expr {
         let mut sum = int(self.below(bound));
         for part in parts {
@@ -84,7 +84,7 @@ impl Generator {
         self.virtuals.as_ref().map(|(var, _)| get(var))
     }
 
-    /// What a loop inside is: serial mostly.
+    /// Returns the kind of an inner loop, mostly serial.
     fn kind(&mut self, extent: i64) -> ForKind {
         match self.below(6) {
             0 => ForKind::Unrolled,
@@ -110,7 +110,7 @@ impl Generator {
         buffer.shape.iter().map(|extent| extent.as_int().expect("constant") as i64).product()
     }
 
-    /// A shared stage; `from` may be read by it.
+    /// Returns a shared stage, which may read `from`.
     fn shared(&mut self, name: &str, from: &[Buffer], in_loop: bool) -> Shared {
         let rows = 1 + self.below(3);
         let (row, double) = (1 + self.below(9), in_loop && from.is_empty() && self.below(3) == 0);
@@ -119,7 +119,7 @@ impl Generator {
             1 => (vec![int(rows), int(row)], Some(vec![int(row + self.below(3)), int(1)])),
             _ => (vec![int(rows), int(row)], None),
         };
-        // Those of one loop have one number of stages.
+        // Pipelines in one loop have the same number of stages.
         let stages = 2 + (self.threads[0] % 6) as u32;
         let how = match (double, self.below(2)) {
             (false, _) => Buffering::Single,
@@ -162,7 +162,7 @@ impl Generator {
         Shared { fill: produce(name, body), buffer }
     }
 
-    /// The first thread computes everything.
+    /// Returns statements that compute everything on the first thread.
     fn fill_alone(&mut self, buffer: &Buffer, length: i64, in_loop: bool) -> Stmt {
         let f = Var::index("f");
         let value = self.element(get(&f), &[], in_loop);
@@ -172,7 +172,7 @@ impl Generator {
         produce(&buffer.name, when(first, body))
     }
 
-    /// The value of an element of a shared stage.
+    /// Returns the value of an element of a shared stage.
     fn element(&mut self, element: Expr, from: &[Buffer], in_loop: bool) -> Expr {
         let mut parts = vec![element, get(&self.block)];
         if in_loop {
@@ -212,7 +212,7 @@ impl Generator {
         for_kind(&j, self.width, kind, body)
     }
 
-    /// Allocations of stages around what fills and reads them.
+    /// Allocates stages around the statements that fill and read them.
     fn around(stages: Vec<Shared>, inner: Stmt) -> Stmt {
         stages
             .into_iter()
@@ -235,7 +235,8 @@ impl Generator {
             }
             inner.push(stage);
         }
-        // What fills a double buffer reads nothing of its iteration, so these come first.
+        // A double buffer is filled from nothing of the same iteration, so double buffers come
+        // first.
         inner.sort_by_key(|stage| stage.buffer.buffering == Buffering::Single);
         let update = self.update(&local, &buffers);
         let kind = if self.below(4) == 0 { ForKind::Unrolled } else { ForKind::Serial };

@@ -1,4 +1,4 @@
-//! Kernels with schedules for GPUs, the book's among them, small.
+//! Small kernels with schedules for GPUs, including those of the samples.
 
 use super::build::verified;
 use super::passes::{check_barriers_are_needed, check_passes_against};
@@ -9,7 +9,7 @@ use tec::ir::Kernel;
 use tec::lower::build_loops::build_loops;
 use tec::target::Target;
 
-/// The plain loops of a kernel, and those of its schedule.
+/// Returns the loops of the default schedule of a kernel, and those of its schedule.
 fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Kernel) {
     let target = Target::parse("nvptx-sm_80").expect("a target");
     let mut options = Options::new(target.clone());
@@ -27,14 +27,14 @@ fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Ke
         .unwrap_or_else(|(_, failure)| panic!("{failure:?}"));
     let graphs = driver::elaborate(&program, &options, &mut trace)
         .unwrap_or_else(|failure| panic!("{failure:?}"));
-    let plain =
-        driver::lower_naively(&graphs[0], &target).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let plain = driver::lower_unoptimized(&graphs[0], &target)
+        .unwrap_or_else(|failure| panic!("{failure:?}"));
     let placed = driver::schedule(&program, graphs, &options, &mut trace)
         .unwrap_or_else(|failure| panic!("{failure:?}"));
     (plain, build_loops(&placed[0]).unwrap_or_else(|diag| panic!("{diag}")))
 }
 
-/// The number of barriers of a schedule that is right after every pass.
+/// Checks a schedule after every pass, and returns its number of barriers.
 fn check(text: &str, kernel: &str, schedule: &str, defines: &str) -> usize {
     let (text, kernel) = (text.to_string(), kernel.to_string());
     let (schedule, defines) = (schedule.to_string(), defines.to_string());
@@ -73,7 +73,7 @@ fn samples_without_shared_memory_need_no_barrier() {
 fn samples_with_shared_memory_need_all_their_barriers() {
     let small = "blocked.nt=4 blocked.tx=2 blocked.ty=2 blocked.tk=4";
     assert_eq!(sample("matmul", "blocked", &format!("n=16 {small}")), 2);
-    // The last block of terms is not whole.
+    // The last block of terms is partial.
     assert_eq!(sample("matmul", "blocked", &format!("n=13 m=9 l=10 {small}")), 4);
     let small = "oc=5 ic=3 nh=9";
     let tiles = "tiling.tc=2 tiling.nc=2 tiling.th=2 tiling.nh=2 tiling.tw=4 tiling.nw=2";
@@ -126,13 +126,13 @@ fn matmul(more: &str, defines: &str) -> usize {
 }
 
 #[test]
-fn a_double_buffer_needs_one_barrier_an_iteration() {
+fn a_double_buffer_needs_one_barrier_per_iteration() {
     let double = "AS.double_buffer()\n BS.double_buffer()";
-    // One in the loop, one before what the last iteration became.
+    // One in the loop, one before the peeled last iteration.
     assert_eq!(matmul(double, ""), 2);
     assert_eq!(matmul(double, "n=13 m=9 l=10"), 2);
     assert_eq!(matmul(double, "l=4"), 1);
-    // B is not doubled; the last iteration stands alone and fetches no A.
+    // B is not double-buffered; the last iteration is peeled and loads no A.
     assert_eq!(matmul("AS.double_buffer()", ""), 4);
 }
 

@@ -34,7 +34,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Number of operations but arguments, constants and reinterpretations of bits.
+    /// Number of operations, without arguments, constants and bitcasts.
     pub fn len(&self) -> usize {
         self.ops.iter().filter(|op| !matches!(op, Op::Arg(_) | Op::Const(_) | Op::Same(_))).count()
     }
@@ -69,7 +69,7 @@ impl Program {
         registers
     }
 
-    /// The results for a batch of arguments.
+    /// Returns the results for a batch of arguments.
     pub fn run<'r>(&self, args: &[&Lanes], registers: &'r mut [Lanes]) -> &'r Lanes {
         for (i, op) in self.ops.iter().enumerate() {
             let (before, rest) = registers.split_at_mut(i);
@@ -156,8 +156,8 @@ impl Compiler {
     }
 }
 
-/// Whether an operation of [`Program::len`] reads or writes elements of 8 bytes. Indices are no
-/// elements.
+/// Whether an operation of [`Program::len`] reads or writes elements of 8 bytes; indices do not
+/// count.
 fn is_wide(expr: &Expr) -> bool {
     let wide = |expr: &Expr| expr.ty.dtype.bytes() == 8 && expr.ty.dtype != DType::Index;
     match &expr.kind {
@@ -174,7 +174,7 @@ fn int_bits(ty: DType, value: i128) -> u64 {
     if ty.bytes() == 8 { bits } else { bits & ((1 << ty.bits()) - 1) }
 }
 
-/// The bits of a constant.
+/// Returns the bits of a constant.
 pub fn float_bits(ty: DType, value: f64) -> u64 {
     if ty == DType::Float32 { (value as f32).to_bits() as u64 } else { value.to_bits() }
 }
@@ -267,7 +267,7 @@ fn binary(op: BinOp, ty: DType) -> Binary {
     }
 }
 
-/// Operations that do not see the sign.
+/// Operations that do not depend on the sign.
 fn word_32(op: BinOp) -> Binary {
     match op {
         BinOp::Add => on2!(u32, |a, b| a.wrapping_add(b)),

@@ -15,7 +15,8 @@ use tec::target::Target;
 /// Elements of a tensor: not a multiple of any number of lanes, so that there is a tail.
 const LEN: usize = 1003;
 
-/// Lanes of the schedules: less than a register holds, a register of each target, and more.
+/// Lanes of the schedules: fewer than fit a register, as many as fit the registers of each target,
+/// and more.
 const LANES: [u32; 5] = [2, 4, 8, 16, 32];
 
 const DTYPES: [DType; 2] = [DType::Float32, DType::Float64];
@@ -25,7 +26,7 @@ fn functions() -> impl Iterator<Item = (Intrinsic, DType)> {
     all.flat_map(|function| DTYPES.map(|dtype| (function, dtype)))
 }
 
-/// A kernel for each function and type, each with a schedule for each number of lanes.
+/// Returns a kernel for each function and type, each with a schedule for each number of lanes.
 fn source() -> String {
     let kernel = |(function, dtype): (Intrinsic, DType)| {
         let name = function.name();
@@ -50,7 +51,7 @@ fn shown<T>(result: Result<T, Failure>) -> T {
     result.unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
-/// The kernels of [`source`] under a schedule, after all passes.
+/// Returns the kernels of [`source`] under a schedule, after all passes.
 fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     let mut trace = Trace::default();
     let loaded = driver::load("math.te", &Memory("math.te", &source()), &mut trace);
@@ -62,7 +63,7 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
         parameters: graph.params.clone(),
         schedule: schedule.to_string(),
         work: shown(driver::count_work(graph, target)),
-        part: None,
+        prepack_role: None,
     });
     let info = BuildInfo {
         module: "math".to_string(),
@@ -78,7 +79,7 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     (lowered.map(shown).collect(), info)
 }
 
-/// The kernels of [`source`] under a schedule, and their module.
+/// Returns the kernels of [`source`] under a schedule, and their module.
 fn compile(schedule: &str, target: &Target) -> (Vec<Kernel>, LoadedModule) {
     let (kernels, info) = lower(schedule, target);
     let kind = ModuleKind::SharedObject;
@@ -90,7 +91,7 @@ fn compile(schedule: &str, target: &Target) -> (Vec<Kernel>, LoadedModule) {
     (kernels, module)
 }
 
-/// Arguments of every kind, those that are special among ordinary ones.
+/// Arguments of every kind: special values between ordinary ones.
 fn arguments(dtype: DType) -> Vec<[u64; 2]> {
     let bits = |x: f64| float_bits(dtype, x);
     let tiny = if dtype == DType::Float32 { f32::MIN_POSITIVE as f64 } else { f64::MIN_POSITIVE };
@@ -98,7 +99,7 @@ fn arguments(dtype: DType) -> Vec<[u64; 2]> {
     let mut all = sweep_pow(dtype, 120);
     all.extend(sweep_f64(100).iter().map(|x| [bits(f64::from_bits(*x)), bits(0.5)]));
     let specials = [0.0, f64::INFINITY, f64::NAN, tiny, largest, 1.0, 0.5, 88.7, 103.9, 745.0];
-    // The smallest and the largest denormal number have no other name in both types.
+    // Both types need their smallest and largest subnormal number as a literal.
     let denormal = [[1, bits(tiny) - 1], [bits(tiny) - 1, 1]];
     let mut random = Random(3);
     for _ in 0..4 {
@@ -109,7 +110,7 @@ fn arguments(dtype: DType) -> Vec<[u64; 2]> {
         all.extend(denormal);
         all.extend(denormal.map(|pair| pair.map(|x| x | bits(-0.0))));
     }
-    // Neighbours differ in kind, so lanes of one vector do.
+    // Neighbours differ in kind, so that the lanes of one vector do.
     for i in (1..all.len()).rev() {
         all.swap(i, (random.next() % (i as u64 + 1)) as usize);
     }
@@ -118,7 +119,7 @@ fn arguments(dtype: DType) -> Vec<[u64; 2]> {
     all
 }
 
-/// What a kernel of the module makes of the arguments.
+/// Returns the results of a kernel of the module.
 fn call(kernel: &Kernel, module: &LoadedModule, dtype: DType, args: &[[u64; 2]]) -> Vec<u64> {
     let bytes = dtype.bytes() as usize;
     let column = |i: usize| {
@@ -134,12 +135,12 @@ fn call(kernel: &Kernel, module: &LoadedModule, dtype: DType, args: &[[u64; 2]])
 }
 
 #[test]
-fn functions_on_lanes_of_one_width_are_vector_code() {
+fn functions_of_equal_lane_widths_become_vector_code() {
     let target = Target::parse("aarch64").expect("a target");
     let kernels = with_stack(|| lower("lanes_8", &target).0);
     for (kernel, (function, dtype)) in kernels.iter().zip(functions()) {
         let program = program(function, dtype);
-        // Tables, and elements of 8 bytes beside those of 4, are for lanes one by one.
+        // Table lookups, and elements of 8 bytes next to those of 4, are computed lane by lane.
         let one_width = dtype == DType::Float64 || program.count_wide() == 0;
         let text = print_kernel(kernel, Style::Full);
         let vectors = text.contains(&format!("{dtype}x{}", 16 / dtype.bytes()));
@@ -148,7 +149,7 @@ fn functions_on_lanes_of_one_width_are_vector_code() {
 }
 
 #[test]
-fn vectorized_schedules_give_the_bits_of_scalars() {
+fn vectorized_functions_have_the_bits_of_scalar_ones() {
     let cases: Vec<_> = functions()
         .map(|(function, dtype)| {
             let args = arguments(dtype);

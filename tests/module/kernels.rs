@@ -1,11 +1,11 @@
-//! Hand-built kernels, as they come out of the last pass.
+//! Hand-built kernels in the form that the last pass produces.
 
 use tec::ir::cost::Work;
 use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
 use tec::module::{BuildInfo, KernelInfo};
 use tec::target::Target;
 
-/// What the module `m` of most tests holds.
+/// Returns the kernels of the module `m` of most tests.
 pub fn all() -> Vec<Kernel> {
     let mut kernels = vec![add(), add_n(), window(), rows(), fixed(), single(), both(), scalars()];
     kernels.extend([temporary(), no_tensors(), empty(), verbose(), outer()]);
@@ -14,14 +14,14 @@ pub fn all() -> Vec<Kernel> {
     kernels
 }
 
-/// A description that goes with any kernels.
+/// Build information that fits any kernels.
 pub fn info(module: &str, kernels: &[Kernel], target: Target) -> BuildInfo {
     let work = Work { flops: Expr::index(100), bytes: Expr::index(1200) };
     let kernel = KernelInfo {
         parameters: vec![("n".into(), "100".into()), ("T".into(), "float32".into())],
         schedule: "default".into(),
         work,
-        part: None,
+        prepack_role: None,
     };
     BuildInfo {
         module: module.into(),
@@ -67,7 +67,7 @@ pub fn add() -> Kernel {
     add_of(100)
 }
 
-/// The same of another size.
+/// Returns the same of another size.
 pub fn add_of(n: i64) -> Kernel {
     let [a, b, c] = ["a", "b", "c"].map(|name| tensor(name, DType::Float32, &[Expr::index(n)]));
     let body = sum(&a, &b, &c, Expr::index(n));
@@ -120,7 +120,7 @@ fn window() -> Kernel {
     }
 }
 
-/// A copy of n × m elements.
+/// Returns a copy of n × m elements.
 fn rows() -> Kernel {
     let (n, m) = (Var::index("n"), Var::index("m"));
     let shape = [Expr::var(&n), Expr::var(&m)];
@@ -135,7 +135,7 @@ fn rows() -> Kernel {
     kernel("rows", params, body)
 }
 
-/// A copy of 3 × 1 × 4 elements.
+/// Returns a copy of 3 × 1 × 4 elements.
 fn fixed() -> Kernel {
     let shape = [3, 1, 4].map(Expr::index);
     let (a, c) = (tensor("a", DType::Float64, &shape), tensor("c", DType::Float64, &shape));
@@ -143,14 +143,14 @@ fn fixed() -> Kernel {
     kernel("fixed", vec![input(&a), output(&c)], body)
 }
 
-/// A copy of one element of rank 0.
+/// Returns a copy of one element of rank 0.
 fn single() -> Kernel {
     let (a, c) = (tensor("a", DType::Float32, &[]), tensor("c", DType::Float32, &[]));
     let body = Stmt::store(&c, vec![Expr::index(0)], load(&a, Expr::index(0)));
     kernel("single", vec![input(&a), output(&c)], body)
 }
 
-/// Two outputs, both `a`.
+/// Returns two outputs, both `a`.
 fn both() -> Kernel {
     let [a, c, d] = ["a", "c", "d"].map(|n| tensor(n, DType::Float32, &[Expr::index(8)]));
     let body = for_each(Expr::index(8), |i| {
@@ -160,7 +160,7 @@ fn both() -> Kernel {
     kernel("both", vec![input(&a), output(&c), output(&d)], body)
 }
 
-/// A scalar of every type, each stored into an output of its own; and a run-time integer.
+/// Returns a scalar of every type, each stored into an output of its own; and a run-time integer.
 fn scalars() -> Kernel {
     let one = [Expr::index(1)];
     let zero = || vec![Expr::index(0)];
@@ -182,7 +182,7 @@ fn scalars() -> Kernel {
     kernel("scalars", inputs, Stmt::Block(stores))
 }
 
-/// `c = a` by way of a temporary of `m` elements, of which it uses 100.
+/// `c = a` through a temporary of `m` elements, of which it uses 100.
 fn temporary() -> Kernel {
     let m = Var::index("m");
     let [a, c] = ["a", "c"].map(|n| tensor(n, DType::Float32, &[Expr::index(100)]));
@@ -198,8 +198,8 @@ fn temporary() -> Kernel {
     kernel("temporary", vec![input(&a), output(&c), run_time], body)
 }
 
-/// `c[i] = sum over j < 100 of a[i] * alpha * j`, by way of a temporary of all threads and one of
-/// `m` elements for each; the loops over `i` are parallel, and one inside of them.
+/// `c[i] = sum over j < 100 of a[i] * alpha * j`, through a temporary shared by all threads and one
+/// of `m` elements for each thread; the loops over `i` are parallel, as is one inside them.
 pub fn shared_rows() -> Kernel {
     let (f32, alpha) = (DType::Float32, Var::new("alpha", DType::Float32));
     let (n, m) = (Var::index("n"), Var::index("m"));
@@ -241,7 +241,7 @@ fn parallel(extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
     Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
 }
 
-/// Nothing but an integer.
+/// Returns a kernel with an integer only.
 fn no_tensors() -> Kernel {
     kernel(
         "no_tensors",
@@ -250,14 +250,14 @@ fn no_tensors() -> Kernel {
     )
 }
 
-/// A tensor that has no elements.
+/// Returns a tensor that has no elements.
 fn empty() -> Kernel {
     let shape = [Expr::index(4), Expr::index(0)];
     let (a, c) = (tensor("a", DType::Float32, &shape), tensor("c", DType::Float32, &shape));
     kernel("empty", vec![input(&a), output(&c)], Stmt::nothing())
 }
 
-/// A copy of 5 elements of any type.
+/// Returns a copy of 5 elements of any type.
 fn copy(dtype: DType) -> Kernel {
     let [a, c] = ["a", "c"].map(|n| tensor(n, dtype, &[Expr::index(5)]));
     let body = for_each(Expr::index(5), |i| Stmt::store(&c, vec![i.clone()], load(&a, i)));

@@ -1,7 +1,7 @@
-//! Arguments of a kernel: random data, rich in the values where things go wrong.
+//! Arguments of a kernel: random data, with many special values.
 //!
-//! The data of a tensor depend on the seed and its name only, so that a shrunk program sees the
-//! same. A name of the form `I5_…` holds indices into an extent of 5.
+//! The data of a tensor depend only on the seed and its name, so that a shrunk program has the same
+//! data. A name of the form `I5_…` holds indices into an extent of 5.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -9,20 +9,20 @@ use tec::ir::half_bits;
 use tec::ir::interp::{Evaluator, Tensor, Value};
 use tec::ir::{DType, Kernel, Param};
 
-/// What tensors hold.
+/// The kind of data in tensors.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Data {
-    /// Whatever is worth a try.
+    /// Values of all kinds.
     Any,
-    /// Small numbers, of which few sums are rounded.
+    /// Small numbers, whose sums are seldom rounded.
     Small,
-    /// Ordinary numbers, of which sums are rounded.
+    /// Ordinary numbers, whose sums are rounded.
     Rough,
-    /// Few different numbers, so that many are equal.
+    /// Few different numbers, so that many elements are equal.
     Ties,
 }
 
-/// Elements of all tensors beyond which a run is pointless.
+/// The largest number of elements of all tensors; larger programs are skipped.
 const MAX_ELEMENTS: i64 = 100_000;
 
 fn seeded(seed: u64, name: &str) -> ChaCha8Rng {
@@ -33,7 +33,7 @@ fn seeded(seed: u64, name: &str) -> ChaCha8Rng {
 }
 
 /// Arguments in the order of the parameters, or none if they would be too large. In one run of
-/// sixteen an extent is off by one, so that the checks have something to refuse.
+/// sixteen an extent is off by one, so that the entry checks refuse the call.
 pub fn make_args(
     kernel: &Kernel,
     vars: &[(String, i64)],
@@ -56,7 +56,7 @@ pub fn make_args(
             continue;
         };
         let evaluator = Evaluator::new(&buffer.shape, &names).ok()?;
-        // An extent that overflows is as good as an empty one: the checks refuse both.
+        // An extent that overflows counts as empty: the checks refuse both.
         let extents = evaluator.eval(&values).unwrap_or(vec![0; buffer.shape.len()]);
         shapes.push(extents.into_iter().map(|extent| (extent as i64).max(0)).collect());
     }
@@ -104,12 +104,12 @@ fn spoil(shapes: &mut [Vec<i64>], seed: u64) {
 enum Style {
     /// Special and ordinary values.
     Mixed,
-    /// Small integers, of which few operations overflow.
+    /// Small integers, whose operations seldom overflow.
     Small,
-    /// Numbers of which sums are rounded: of several sizes, or near 1, so that products do not
+    /// Numbers whose sums are rounded: of several magnitudes, or near 1, so that products do not
     /// overflow.
     Rough {
-        /// Of several sizes.
+        /// Of several magnitudes.
         wide: bool,
     },
     /// Few different values.
@@ -131,7 +131,7 @@ fn tensor(
     let count: i64 = shape.iter().product();
     let size = dtype.bytes() as usize;
     if output {
-        // What was there before is no NaN and no zero.
+        // The initial contents of outputs are neither NaN nor zero.
         return Tensor { dtype, data: vec![0x55; count as usize * size], shape };
     }
     let extent = name.strip_prefix('I').and_then(|rest| rest.split('_').next());

@@ -1,5 +1,6 @@
-//! Three ways to run a program, compared bit for bit: the interpreter on the plain loop nest, the
-//! interpreter after all passes, and the module called through its packed entry.
+//! The judge: runs a program in three ways and compares the results bit for bit: the interpreter on
+//! the default schedule, the interpreter after all passes, and the module called through its
+//! checked entry.
 
 use super::data::{Data, make_args};
 use super::rewrite::{backwards, with_owners};
@@ -17,7 +18,7 @@ use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::BoundedSchedule;
 use tec::te::Graph;
 
-/// A program to be judged.
+/// A program to run and compare.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The file.
@@ -26,20 +27,20 @@ pub struct Case {
     pub kernel: String,
     /// Values of run-time integers.
     pub vars: Vec<(String, i64)>,
-    /// Where the random data begin.
+    /// The seed of the random data.
     pub seed: u64,
 }
 
-/// What became of it.
+/// The outcome of a program.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Verdict {
-    /// All ways agree; whether an entry check failed, in all of them.
+    /// All ways agree; an entry check may have failed in all of them.
     Same { refused_at_entry: bool },
-    /// The front end refuses it: the codes of the errors, and all they say.
+    /// The front end refuses it: the codes of the errors, and their texts.
     Refused(Vec<String>, String),
     /// Its tensors would be too large.
     TooLarge,
-    /// A finding: in short, and in full.
+    /// A finding: a summary, and the details.
     Wrong(String, String),
 }
 
@@ -59,7 +60,7 @@ impl Loader for Memory<'_> {
     }
 }
 
-/// The program of a text, parsed.
+/// Returns the program of a text, parsed.
 pub fn load(text: &str) -> Result<Program, Failure> {
     let loaded = driver::load("fuzz.te", &Memory(text), &mut Trace::default());
     loaded.map_err(|(_, failure)| failure)
@@ -88,16 +89,16 @@ pub struct Judged {
     pub args: Vec<Value>,
     /// Results, or the message of the entry check that failed.
     pub expected: Result<Vec<Value>, String>,
-    /// Results may be that far from what is expected; they must be equal if none.
+    /// The allowed relative difference of the results; they must be equal if none.
     pub bound: Option<f64>,
 }
 
-/// Compiles a program as far as the passes go and compares the interpreter's runs.
+/// Compiles a program through all passes and compares the interpreter's runs.
 pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
     interpret_damaged(case, options, &mut |_| {})
 }
 
-/// The same with a scheduled kernel that `damage` may change.
+/// Does the same with a scheduled kernel that `damage` may change first, to plant a bug.
 pub fn interpret_damaged(
     case: &Case,
     options: &Options,
@@ -111,15 +112,15 @@ pub fn interpret_damaged(
     let Some(mut placed) = placed.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
-    // What the compiler writes is not refused.
+    // The compiler must not refuse its own schedules.
     if let Some(note) = trace.notes.iter().find(|note| note.contains("was refused")) {
         return wrong("a schedule that the compiler made is refused", note.clone());
     }
     damage(&mut placed);
     let graph = placed.schedule.graph.clone();
-    // After the front end nothing is the user's fault.
+    // After the front end, an error is a bug of the compiler.
     let late = |failure| match failure {
-        // Whether an intrinsic fits is known when the loops are built.
+        // Only building the loops shows whether an intrinsic matches.
         Failure::User(diags) if diags.iter().all(|diag| diag.code == "E0378") => {
             failed(Failure::User(diags))
         }
@@ -130,21 +131,21 @@ pub fn interpret_damaged(
         }
         bug => failed(bug),
     };
-    let naive = driver::lower_naively(&graph, &options.target).or_else(late)?;
+    let default_loops = driver::lower_unoptimized(&graph, &options.target).or_else(late)?;
     let built =
         driver::lower(&placed, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
     let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
     let built = expand_math(built, &options.target).or_else(|diag| late(diag.into()))?;
-    for kernel in [&naive, &built, &kernel] {
+    for kernel in [&default_loops, &built, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
             return wrong(format!("ill-formed: {message}"), print_kernel(kernel, Style::Full));
         }
     }
     let data = if kernel.reassociated { Data::Small } else { Data::Any };
-    let Some(args) = make_args(&naive, &case.vars, case.seed, data) else {
+    let Some(args) = make_args(&default_loops, &case.vars, case.seed, data) else {
         return Err(Verdict::TooLarge);
     };
-    let expected = run(&naive, &args, "naive")?;
+    let expected = run(&default_loops, &args, "default")?;
     let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
     if judged.placed.schedule.text == "default" {
         let actual = run(&judged.kernel, &judged.args, "passes")?;
@@ -153,14 +154,14 @@ pub fn interpret_damaged(
     }
     let scheduled = run(&built, &judged.args, "scheduled")?;
     if judged.kernel.reassociated {
-        // A partial product may leave the range where one in another order does not, and a step
-        // makes a unit of the smallest difference: no bound holds.
+        // A partial product may overflow in one order but not in another, and rounding to integers
+        // can turn the smallest difference into 1, so no bound holds.
         let unbounded = ["prod", " as int", " as uint", " as bool", "floor", "ceil", "round"];
         if !unbounded.iter().any(|word| case.text.contains(word)) {
             judged.bound = Some(BOUND);
             compare(&judged, &scheduled, "the scheduled interpreter")?;
         }
-        // Sums in another order are the same sums from here on.
+        // From here on, reordered sums must be equal too.
         judged.expected = scheduled;
         judged.bound = None;
     } else {
@@ -206,11 +207,11 @@ pub fn has_race(built: &Kernel, args: &[Value], lanes: bool) -> Result<bool, Ver
     Ok(matches!(values.last(), Some(Value::Tensor(race)) if race.data != [0; 4]))
 }
 
-/// How far sums in another order may be from those in the order of the source, as a part of the
-/// largest value around.
+/// The allowed difference between sums in another order and those in the order of the source,
+/// relative to the largest value of the tensor.
 pub const BOUND: f64 = 1e-3;
 
-/// What the interpreter makes of a kernel: its results or the message of a check that failed.
+/// Runs the interpreter: the results, or the message of the check that failed.
 pub fn run(
     kernel: &Kernel,
     args: &[Value],
@@ -220,7 +221,7 @@ pub fn run(
     match driver::interpret(kernel, &mut values, &mut Trace::default()) {
         Ok(Ok(())) => Ok(Ok(values)),
         Ok(Err(Trap::Check(message))) => Ok(Err(message)),
-        // Splits of splits with tails make a box of many elements that nobody reads.
+        // Splits of splits with tails give a box with many elements that are not read.
         Ok(Err(Trap::Memory(_))) => Err(Verdict::TooLarge),
         Ok(Err(Trap::Bug(message))) => {
             wrong(format!("trap ({form}): {message}"), print_kernel(kernel, Style::Full))
@@ -229,7 +230,7 @@ pub fn run(
     }
 }
 
-/// Compares results with what is expected.
+/// Compares results with the expected ones.
 pub fn compare(
     judged: &Judged,
     actual: &Result<Vec<Value>, String>,
@@ -247,7 +248,7 @@ pub fn compare(
                     && !judged.bound.is_some_and(|bound| is_close(expected, actual, bound))
                 {
                     let details = format!("{}: {difference}", param.name());
-                    return wrong(format!("{who} differs from the naive interpreter"), details);
+                    return wrong(format!("{who} differs from the default schedule"), details);
                 }
             }
             Ok(())
@@ -255,7 +256,7 @@ pub fn compare(
     }
 }
 
-/// The first element that differs; any NaN equals any NaN.
+/// Returns the first element that differs; any NaN equals any NaN.
 fn difference(expected: &Tensor, actual: &Tensor) -> Option<String> {
     let size = expected.dtype.bytes() as usize;
     let pairs = expected.data.chunks_exact(size).zip(actual.data.chunks_exact(size));
@@ -269,8 +270,8 @@ fn difference(expected: &Tensor, actual: &Tensor) -> Option<String> {
     Some(format!("element {at} should be {a}, is {b} ({more} more of {:?})", expected.shape))
 }
 
-/// Whether all elements are as close as a bound says. What overflows is not compared: the order
-/// decides whether it does.
+/// Whether all elements are within a bound. Elements that overflow are not compared, because the
+/// order decides whether they overflow.
 fn is_close(expected: &Tensor, actual: &Tensor, bound: f64) -> bool {
     if !expected.dtype.is_float() {
         return false;
@@ -299,7 +300,7 @@ fn float_value(dtype: DType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// An element as text, and whether it is NaN.
+/// Returns an element as text, and whether it is NaN.
 fn show(dtype: DType, bytes: &[u8]) -> (String, bool) {
     let mut bits = [0; 8];
     bits[..bytes.len()].copy_from_slice(bytes);
@@ -319,7 +320,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
             parameters: one.graph.params.clone(),
             schedule: "default".to_string(),
             work: driver::count_work(&one.graph, &options.target)?,
-            part: None,
+            prepack_role: None,
         });
     }
     Ok(BuildInfo {
@@ -332,7 +333,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
     })
 }
 
-/// What becomes of the vectorized nests of a kernel on a target with wide vectors.
+/// Returns the vectorized nests of a kernel, and which of them the SIMD back end compiles.
 pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict> {
     let wide = options.target.simd().is_some() && options.opt > 0;
     if !wide {
@@ -358,8 +359,8 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
     std::fs::write(&path, &built.bytes).expect("the module can be written");
     let module = LoadedModule::open(&path);
     let module = module.or_else(|diag| wrong("the module does not load", diag.to_string()))?;
-    // Parallel loops run on the module's own threads, 1 to 8, or on those of a host, in ranges that
-    // do not divide anything: whatever the same program always gets.
+    // Parallel loops run on 1 to 8 threads of the module, or on those of a host in uneven ranges;
+    // the choice depends only on the program.
     let set = match built.bytes.iter().map(|byte| i32::from(*byte)).sum::<i32>() % 9 {
         0 => module.lend_threads(3),
         threads => module.set_num_threads(threads),
@@ -368,7 +369,8 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
     Ok(module)
 }
 
-/// The PTX of a kernel in the emulator, in two orders of threads: the results, and nothing found.
+/// Runs the PTX of a kernel in the emulator, in two orders of threads: the results must agree,
+/// without findings.
 pub fn emulate(judged: &Judged, options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
     let kernel = &judged.kernel;
@@ -407,11 +409,11 @@ pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
     built.map(|_| ()).or_else(failed)
 }
 
-/// Bytes around every tensor that must stay as they are.
+/// The number of guard bytes around every tensor, which must not change.
 const FENCE: usize = 64;
 const FENCE_BYTE: u8 = 0xa7;
 
-/// What a module says that cannot allocate its temporaries.
+/// The message of a module that cannot allocate its temporaries.
 const NO_MEMORY: &str = "out of memory for the temporary tensors";
 
 /// Calls a kernel of a loaded module and compares.
@@ -456,7 +458,7 @@ fn call_and_compare(judged: &Judged, module: &LoadedModule) -> Result<Verdict, V
         other => other.clone(),
     });
     let actual = result.map(|()| values.collect());
-    // A schedule may store what another order of loops computes as it goes.
+    // A schedule may store temporaries that another order of loops does not need.
     if actual.as_ref().is_err_and(|message| message.starts_with(NO_MEMORY)) {
         return Err(Verdict::TooLarge);
     }
@@ -484,8 +486,8 @@ fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option
     }
 }
 
-/// All of it for one program; for a machine that is not this one no more than that it compiles, for
-/// a GPU in the emulator.
+/// Judges one program: on the module if the target runs here, in the emulator for GPUs, and
+/// otherwise only by compiling it.
 pub fn judge(case: &Case, options: &Options) -> Verdict {
     let judged = match interpret(case, options) {
         Ok(judged) => judged,

@@ -1,4 +1,4 @@
-//! What several tests need: random numbers, programs as texts, `tec` and `ptxas` as commands.
+//! Shared helpers of tests: random numbers, programs as texts, `tec` and `ptxas` as commands.
 
 pub mod data;
 pub mod judge;
@@ -14,7 +14,7 @@ use tec::target::{Arch, Target};
 pub struct Random(pub u64);
 
 impl Random {
-    /// From 0 to `bound`, which is left out.
+    /// Returns a number from 0 to `bound - 1`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -23,18 +23,18 @@ impl Random {
         (z ^ (z >> 31)) % bound
     }
 
-    /// Heads or tails.
+    /// Returns true with probability 1/2.
     pub fn chance(&mut self) -> bool {
         self.below(2) == 0
     }
 
-    /// One of a list.
+    /// Returns one of a list.
     pub fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.below(of.len() as u64) as usize]
     }
 }
 
-/// A program as a text, under the name that it is read by; what it imports is read from files.
+/// A program as a text with its file name; imports are read from files.
 pub struct Memory<'a>(pub &'static str, pub &'a str);
 
 impl Loader for Memory<'_> {
@@ -60,20 +60,21 @@ pub fn tec(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tec")).args(args).output().expect("tec starts")
 }
 
-/// Runs `tec`: whether it succeeded, and everything that it said.
+/// Runs `tec`: whether it succeeded, and its output and messages.
 pub fn answer(args: &[&str]) -> (bool, String) {
     let output = tec(args);
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).expect("UTF-8"))
 }
 
-/// Says that something was skipped, past what captures the output of tests that pass.
+/// Prints that something was skipped, even if the output of passing tests is captured.
 pub fn say_skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {what}");
 }
 
-/// Whether code for a target runs here; where it does not, says `what` is skipped and why. The
-/// operating system has to agree that features are missing: a machine that has them skips nothing.
+/// Whether code for a target runs here; if not, prints that `what` is skipped, and why. The
+/// operating system must confirm that features are missing, so that a machine with them skips
+/// nothing.
 pub fn runs_here(target: &Target, what: &str) -> bool {
     if target.runs_here() {
         return true;
@@ -99,8 +100,8 @@ pub fn runs_here(target: &Target, what: &str) -> bool {
     false
 }
 
-/// NVIDIA's assembler: that of `TEC_PTXAS`, or the one that `make test` installs. Who finds none is
-/// told that something was skipped.
+/// NVIDIA's assembler: that of `TEC_PTXAS`, or the one that `make test` installs. If there is none,
+/// prints that something is skipped.
 pub fn ptxas() -> Option<PathBuf> {
     let named = std::env::var_os("TEC_PTXAS").map(PathBuf::from);
     let found = named.or_else(|| {

@@ -1,10 +1,10 @@
-//! Other orders of a kernel's loops: what says that its iterations may run in any order must give
-//! the same result backwards.
+//! Other orders of a kernel's loops: a loop whose iterations may run in any order must give the
+//! same result backwards.
 
 use tec::ir::visit::{map_stmts, rewrite_exprs, substitute};
 use tec::ir::{Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
 
-/// The kernel with its parallel loops and lanes backwards; none if it has neither.
+/// Returns the kernel with its parallel loops and lanes backwards; none if it has neither.
 pub fn backwards(kernel: &Kernel) -> Option<Kernel> {
     let mut found = false;
     let body = reverse(kernel.body.clone(), &mut found);
@@ -27,8 +27,8 @@ fn reverse(stmt: Stmt, found: &mut bool) -> Stmt {
     }
 }
 
-/// The kernel with a last output that becomes 1 where two iterations of a parallel loop (with
-/// `lanes`, of a vectorized one too) write one element; none if it has no such loop.
+/// Returns the kernel with a last output that becomes 1 where two iterations of a parallel loop
+/// (with `lanes`, of a vectorized one too) write one element; none if it has no such loop.
 pub fn with_owners(kernel: &Kernel, lanes: bool) -> Option<Kernel> {
     let race = Buffer::new("race", DType::Int32, Vec::new(), Scope::Global);
     let mut found = false;
@@ -59,16 +59,17 @@ fn own(stmt: Stmt, race: &Buffer, lanes: bool, found: &mut bool) -> Stmt {
     }
 }
 
-/// Every element belongs to nobody.
+/// Marks every element as written by no iteration.
 fn fill(owner: &Buffer, buffer: &Buffer) -> Stmt {
     let vars: Vec<Var> = buffer.shape.iter().map(|_| Var::index("f")).collect();
     let indices = vars.iter().map(Expr::var).collect();
-    let nobody = Stmt::store(owner, indices, Expr::int(DType::Int64, -1));
+    let unowned = Stmt::store(owner, indices, Expr::int(DType::Int64, -1));
     let loops = vars.into_iter().zip(&buffer.shape).rev();
-    loops.fold(nobody, |body, (var, extent)| Stmt::serial(var, extent.clone(), body))
+    loops.fold(unowned, |body, (var, extent)| Stmt::serial(var, extent.clone(), body))
 }
 
-/// Before each store to what lives longer than an iteration: is its element another iteration's?
+/// Before each store to a buffer that outlives an iteration, checks whether another iteration wrote
+/// the element.
 fn mark_stores(
     stmt: Stmt,
     var: &Var,
@@ -98,8 +99,8 @@ fn mark_stores(
             };
             let me = Expr::cast(DType::Int64, Expr::var(var));
             let whose = Expr::load(&owner, indices.clone());
-            let nobody = Expr::eq(whose.clone(), Expr::int(DType::Int64, -1));
-            let fine = Expr::or(nobody, Expr::eq(whose, me.clone()));
+            let unowned = Expr::eq(whose.clone(), Expr::int(DType::Int64, -1));
+            let fine = Expr::or(unowned, Expr::eq(whose, me.clone()));
             let flag = Stmt::store(race, Vec::new(), Expr::int(DType::Int32, 1));
             let then = Box::new(flag);
             let check = Stmt::If { cond: Expr::not(fine), then, otherwise: None };

@@ -50,7 +50,7 @@ const MIN_ROUNDS: usize = 3;
 const SHORT_CALL_SECONDS: f64 = 0.02;
 
 /// Measures for `min_time` seconds per kernel; each round includes the limit's loop, if any.
-pub fn in_turns(
+pub fn measure_interleaved(
     calls: &mut [Timed<'_>],
     mut limit: Option<&mut LimitLoop>,
     min_time: f64,
@@ -91,7 +91,7 @@ pub fn in_turns(
 struct Batch {
     /// Calls of a batch.
     count: usize,
-    /// Seconds of one call, about.
+    /// Approximate seconds of one call.
     one: f64,
 }
 
@@ -161,7 +161,7 @@ impl AlignedArgs {
 
     /// Fills the outputs with a pattern, so that elements that are not written differ from the
     /// reference.
-    pub fn spoil(&mut self, kernel: &Kernel) {
+    pub fn poison_outputs(&mut self, kernel: &Kernel) {
         for (param, value) in kernel.params.iter().zip(&mut self.values) {
             if let (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) = (param, value) {
                 tensor.data.fill(0xa5);

@@ -21,7 +21,7 @@ use crate::module::write::OutputFile;
 use crate::target::Target;
 use indicatif::ProgressBar;
 use machine::{Isa, LimitLoop, Machine};
-use measure::{AlignedArgs, Timed, in_turns};
+use measure::{AlignedArgs, Timed, measure_interleaved};
 use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
@@ -154,8 +154,8 @@ pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
 fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>, Error> {
     let Some(path) = &args.plot else { return Ok(None) };
     let refuse = |text: String| Err(Error::Usage(text));
-    if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
-        return refuse(format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`"));
+    if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
+        return refuse(format!("`--plot {path}`: the plot is an SVG; name it `OUT.svg`"));
     }
     let Some(sweep) = sweep else {
         let help = "give the sizes as `-D n=64,128,256` or `-D n=64..2048*2`";
@@ -236,7 +236,7 @@ impl LoadedVariant<'_> {
     fn label(&self) -> &str {
         let (name, text) = (&self.manifest.name, &self.manifest.schedule);
         let source = self.session.source.as_ref();
-        let placed = source.and_then(|source| source.placed_as(name));
+        let placed = source.and_then(|source| source.bounded_schedule(name));
         placed.map_or_else(|| work::schedule_name(text), |placed| label(&placed.schedule))
     }
 }
@@ -295,7 +295,7 @@ impl Point<'_> {
         let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
         self.progress.set_message(format!("timing {name}{of}"));
-        let rounds = in_turns(&mut calls, limit.as_mut(), self.args.min_time)?;
+        let rounds = measure_interleaved(&mut calls, limit.as_mut(), self.args.min_time)?;
         for (at, (one, roof)) in loaded_variants.iter().zip(roofs).enumerate() {
             let times = &rounds.times[at];
             let measured =

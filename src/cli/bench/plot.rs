@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_double_lie_at_equal_distances() {
+    fn doubling_sizes_are_equally_spaced() {
         let frame = Frame::new(&[64.0, 256.0, 128.0], 1.0);
         let places = [64.0, 128.0, 256.0].map(|value| frame.x(value));
         assert!((places[1] - places[0] - (places[2] - places[1])).abs() < 1e-9, "{places:?}");
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_the_picture() {
+    fn names_are_escaped() {
         let mut svg = Svg::new("a < b & \"c\"", 800.0);
         svg.close("svg");
         assert!(svg.0.contains("<title>a &lt; b &amp; &quot;c&quot;</title>"), "{}", svg.0);

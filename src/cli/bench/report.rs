@@ -29,8 +29,8 @@ pub fn table(results: &Results) -> String {
     for machine in &results.machines {
         text.push_str(&machine_text(machine));
     }
-    if results.rows.iter().any(faster_than_the_roof) {
-        text.push_str("faster than the limits that were kept: `--roofline=fresh` measures anew\n");
+    if results.rows.iter().any(exceeds_roofline) {
+        text.push_str("faster than the cached limits: `--roofline=fresh` measures them again\n");
     }
     text
 }
@@ -107,9 +107,9 @@ fn part_of_roof(row: &Row) -> Option<f64> {
     Some(row.roof.as_ref()?.seconds / row.times.median)
 }
 
-/// Above this part of the limit, the limit was disturbed when it was measured; a few percent are
-/// drifts of the clock.
-fn faster_than_the_roof(row: &Row) -> bool {
+/// Whether a kernel is more than 10 % faster than its limit, so that the measurement of the limit
+/// was disturbed; the clock frequency explains smaller differences.
+fn exceeds_roofline(row: &Row) -> bool {
     part_of_roof(row).is_some_and(|part| part > 1.1)
 }
 

@@ -30,7 +30,7 @@ pub fn find(defines: &[String], vars: &[String]) -> Result<Option<Sweep>, Error>
         };
         if let Some(first) = &found {
             let text = format!(
-                "`{}` and `{name}` both have several values; one picture is over one of them",
+                "`{}` and `{name}` both have several values; a plot can be over only one of them",
                 first.name
             );
             return Err(Error::Usage(text));
@@ -64,7 +64,7 @@ fn values(text: &str) -> Result<Option<Vec<String>>, String> {
         }
     }
     match values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
-        Some((_, twice)) => Err(format!("`{twice}` stands there twice")),
+        Some((_, twice)) => Err(format!("`{twice}` occurs twice")),
         None => Ok(Some(values)),
     }
 }
@@ -81,10 +81,10 @@ fn range(first: &str, rest: &str) -> Result<Vec<i64>, String> {
     let (first, last, by) = (number(first)?, number(last)?, number(by)?);
     match times {
         true if by < 2 || first < 1 => {
-            return Err("a factor is 2 at least, and the first value 1".to_string());
+            return Err("the factor must be at least 2, and the first value at least 1".to_string());
         }
-        false if by < 1 => return Err("a step is 1 at least".to_string()),
-        _ if first > last => return Err(format!("{first} is beyond {last}")),
+        false if by < 1 => return Err("the step must be at least 1".to_string()),
+        _ if first > last => return Err(format!("{first} is greater than {last}")),
         _ => {}
     }
     let next = |value: &i64| if times { value.checked_mul(by) } else { value.checked_add(by) };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges() {
+    fn lists_and_ranges_are_parsed() {
         let some = |values: &[&str]| Ok(Some(values.iter().map(|v| v.to_string()).collect()));
         assert_eq!(list("64"), Ok(None));
         assert_eq!(list("float32"), Ok(None));
@@ -127,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_is_refused() {
+    fn malformed_lists_and_ranges_are_refused() {
         for text in ["32,,64", "64..128", "64..a*2", "0..8*2", "4..8*1", "4..8+0", "9..8+1"] {
             assert!(list(text).is_err(), "{text}");
         }
-        assert!(list("1,2,1").unwrap_err().contains("`1` stands there twice"));
+        assert!(list("1,2,1").unwrap_err().contains("`1` occurs twice"));
         assert!(list("1..99999999+1").unwrap_err().contains("more than 1000"));
     }
 

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_computing_and_moving_binds() {
+    fn the_slower_of_arithmetic_and_transfers_is_the_limit() {
         let machine = machine(10_000);
         let roof = |work: &Work| Roof::new(&machine, work).expect("a limit");
         let product = roof(&work(2e9, 12e6, 4e6, Some(Numbers::Float32)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_have_names() {
+    fn schedule_names_come_from_their_text() {
         assert_eq!(schedule_name("default"), "default");
         assert_eq!(schedule_name("schedule matmul.block(tx = 8) {\n}"), "block");
         assert_eq!(schedule_name("schedule matmul {\n}"), "unnamed");

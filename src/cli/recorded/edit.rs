@@ -1,4 +1,4 @@
-//! Schedules that are put into the text of a file, as a user would paste them.
+//! Inserts schedules into the text of a file.
 //!
 //! The schedule is named `tuned`, so the kernel is built with it for that target. It replaces the
 //! kernel's schedule of that name for that target. If there are several, because outputs of
@@ -12,7 +12,7 @@ use crate::lang::parse_file;
 pub const NAME: &str = crate::schedule::TUNED;
 
 /// Returns a recorded schedule as `tuned` of a kernel.
-pub fn named(text: &str, kernel: &str) -> Result<String> {
+pub fn rename_to_tuned(text: &str, kernel: &str) -> Result<String> {
     let file = parse_file(text, 0)?;
     let item = only_schedule(&file)?;
     let (start, mut end) = (item.kernel.span.start as usize, item.kernel.span.end as usize);
@@ -23,9 +23,10 @@ pub fn named(text: &str, kernel: &str) -> Result<String> {
     Ok(format!("{}{kernel}.{NAME}{body}\n", &text[item.span.start as usize..start]))
 }
 
-/// The same for a schedule of a search, which is always valid.
-pub fn found(text: &str, kernel: &str) -> String {
-    named(text, kernel).unwrap_or_else(|diag| crate::bug!("{diag} in what was found:\n{text}"))
+/// Returns the same for a schedule of a search, which is always valid.
+pub fn rename_found(text: &str, kernel: &str) -> String {
+    rename_to_tuned(text, kernel)
+        .unwrap_or_else(|diag| crate::bug!("{diag} in a schedule of the search:\n{text}"))
 }
 
 fn only_schedule(file: &ast::File) -> Result<&Schedule> {
@@ -35,7 +36,7 @@ fn only_schedule(file: &ast::File) -> Result<&Schedule> {
     }
 }
 
-/// Returns the text of a file with schedules that [`named`] returned.
+/// Returns the text of a file with schedules that [`rename_to_tuned`] returned.
 pub fn put(source: &str, schedules: &[String]) -> Result<String> {
     let mut text = source.to_string();
     for schedule in schedules {
@@ -98,7 +99,7 @@ schedule a { B.vectorize(i) }
     #[test]
     fn replaces_its_own_schedule_only() {
         let text = "# why\nschedule x.y(t = 2) for x86-avx2 {\n    B.parallel(i)\n}";
-        let own = named(text, "a").unwrap();
+        let own = rename_to_tuned(text, "a").unwrap();
         assert_eq!(own, "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}\n");
         let changed = put(FILE, std::slice::from_ref(&own)).unwrap();
         assert_eq!(
@@ -113,7 +114,7 @@ schedule a { B.vectorize(i) }
 
     #[test]
     fn keeps_one_of_several_schedules() {
-        let own = named("schedule a for x86-avx2 { B.parallel(i) }", "a").unwrap();
+        let own = rename_to_tuned("schedule a for x86-avx2 { B.parallel(i) }", "a").unwrap();
         let more = "schedule a.tuned for x86-avx2 { B.vectorize(i) }\n# between\n\
                     schedule a.tuned for x86-avx512 { }\n";
         let file = format!("{FILE}{more}{}", own.replace("parallel", "unroll"));
@@ -127,7 +128,7 @@ schedule a { B.vectorize(i) }
 
     #[test]
     fn keeps_schedules_of_other_targets() {
-        let own = named("schedule a for x86-avx512 { B.parallel(i) }", "a").unwrap();
+        let own = rename_to_tuned("schedule a for x86-avx512 { B.parallel(i) }", "a").unwrap();
         assert_eq!(own, "schedule a.tuned for x86-avx512 { B.parallel(i) }\n");
         assert_eq!(put(FILE, std::slice::from_ref(&own)).unwrap(), format!("{FILE}\n{own}"));
         let end = FILE.trim_end();
@@ -135,10 +136,10 @@ schedule a { B.vectorize(i) }
     }
 
     #[test]
-    fn refuses_what_is_no_schedule_of_the_file() {
-        assert_eq!(named("", "a").unwrap_err().code, "E0605");
-        assert_eq!(named(FILE, "a").unwrap_err().code, "E0605");
-        let other = named("schedule a { B.parallel(i) }", "b").unwrap();
+    fn other_texts_and_kernels_are_refused() {
+        assert_eq!(rename_to_tuned("", "a").unwrap_err().code, "E0605");
+        assert_eq!(rename_to_tuned(FILE, "a").unwrap_err().code, "E0605");
+        let other = rename_to_tuned("schedule a { B.parallel(i) }", "b").unwrap();
         assert!(put(FILE, &[other]).unwrap_err().message.contains("no kernel `b`"));
     }
 }

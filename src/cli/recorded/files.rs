@@ -25,7 +25,7 @@ impl Writer {
             let text = format!("{} cannot hold records: it is not a regular file", path.display());
             return Err(Box::new(Diag::global("E0604", text)));
         }
-        let parsed = read_if_there(path)?;
+        let parsed = read_or_empty(path)?;
         let cannot = |error| cannot("write", path, &error);
         let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(cannot)?;
         // `tec records prune` locks the file while it replaces it. Not all file systems have locks.
@@ -63,16 +63,16 @@ pub fn lock(path: &Path) -> Result<File> {
 /// Reads a file of records.
 pub fn read(path: &Path) -> Result<Parsed> {
     match input::read(path, input::RECORDS) {
-        Ok(text) => understood(path, parse(&text)),
+        Ok(text) => require_records(path, parse(&text)),
         Err(why) => Err(unreadable(path, &why)),
     }
 }
 
 /// Refuses a file without a single record, so that nothing is appended to another kind of file.
-fn understood(path: &Path, parsed: Parsed) -> Result<Parsed> {
+fn require_records(path: &Path, parsed: Parsed) -> Result<Parsed> {
     match parsed.notes.first() {
         Some(note) if parsed.records.is_empty() && parsed.strange => {
-            let text = format!("{} is no file of records: {note}", path.display());
+            let text = format!("{} is not a file of records: {note}", path.display());
             Err(Box::new(Diag::global("E0604", text)))
         }
         _ => Ok(parsed),
@@ -80,7 +80,7 @@ fn understood(path: &Path, parsed: Parsed) -> Result<Parsed> {
 }
 
 /// Reads a file of records; a missing file is empty.
-pub fn read_if_there(path: &Path) -> Result<Parsed> {
+pub fn read_or_empty(path: &Path) -> Result<Parsed> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Parsed::default()),
         _ => read(path),
@@ -89,11 +89,11 @@ pub fn read_if_there(path: &Path) -> Result<Parsed> {
 
 /// Prints the first notes about a file to standard error.
 pub fn show_notes(path: &Path, parsed: &Parsed) {
-    const MOST: usize = 8;
-    for note in parsed.notes.iter().take(MOST) {
+    const MAX_NOTES: usize = 8;
+    for note in parsed.notes.iter().take(MAX_NOTES) {
         eprintln!("note: {}: {note}", path.display());
     }
-    if let Some(more) = parsed.notes.len().checked_sub(MOST).filter(|more| *more > 0) {
+    if let Some(more) = parsed.notes.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
         eprintln!("note: {}: and {more} more like these", path.display());
     }
 }

@@ -30,8 +30,8 @@ pub fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Recor
 }
 
 /// Returns the schedule of a record, for a kernel; an error names the file of records.
-pub fn named(record: &Record, kernel: &str, path: &Path) -> Result<String> {
-    edit::named(&record.schedule, kernel).map_err(|mut diag| {
+pub fn tuned_schedule(record: &Record, kernel: &str, path: &Path) -> Result<String> {
+    edit::rename_to_tuned(&record.schedule, kernel).map_err(|mut diag| {
         diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
         diag
     })
@@ -68,7 +68,7 @@ pub fn put_best(
         match best_here(&parsed.records, &filter) {
             Some(record) => {
                 notes.push(describe(record, &graph.name));
-                texts.push(named(record, &graph.name, path)?);
+                texts.push(tuned_schedule(record, &graph.name, path)?);
             }
             None => notes.push(format!(
                 "{} has no record of `{}` for {target} that ran right; it is scheduled as \
@@ -81,7 +81,7 @@ pub fn put_best(
     if texts.is_empty() {
         let text = format!("{} has no record of these kernels for {target}", path.display());
         let diag = Diag::global("E0605", text);
-        let note = "a record is of a kernel's meaning: sizes, types and arithmetic count";
+        let note = "a record matches a kernel with the same sizes, types and arithmetic";
         return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
     }
     Ok((edit::put(source, &texts)?, notes))

@@ -1,6 +1,6 @@
 //! `tec tune-batch IN OUT`: the job of a runner. It measures the candidates of one file and writes
-//! another one atomically; until then, `OUT` with the ending `.jsonl` has a line for each finished
-//! candidate.
+//! another one atomically; until then, `OUT` with the extension `.jsonl` has a line for each
+//! finished candidate.
 
 use super::super::paths::Files;
 use super::super::recorded::machine;
@@ -27,7 +27,7 @@ pub struct BatchArgs {
 /// Runs the command.
 pub fn run(args: &BatchArgs, reporter: &Reporter) -> Result<(), Error> {
     let refuse = |why: String| {
-        let text = format!("{} is no batch of candidates: {why}", args.input.display());
+        let text = format!("{} is not a batch of candidates: {why}", args.input.display());
         Error::from(Diag::global("E0602", text))
     };
     let files = Files::default().input("the batch", &args.input).output("OUT", Some(&args.output));
@@ -36,7 +36,9 @@ pub fn run(args: &BatchArgs, reporter: &Reporter) -> Result<(), Error> {
     let batch: BatchIn = serde_json::from_slice(&text).map_err(|why| refuse(why.to_string()))?;
     if batch.format != BATCH_FORMAT {
         let format = batch.format;
-        return Err(refuse(format!("it is of format {format}, this `tec` reads {BATCH_FORMAT}")));
+        return Err(refuse(format!(
+            "its format is {format}, but this `tec` reads format {BATCH_FORMAT}"
+        )));
     }
     let machine = Some(machine(&batch.setup.target));
     let mut pool = Pool::open(batch.setup)?;

@@ -1,7 +1,7 @@
 //! `tec best`: prints the best recorded schedules, or puts them into a file.
 
 use super::super::paths::Files;
-use super::super::recorded::{best_here, describe, edit, files, named};
+use super::super::recorded::{best_here, describe, edit, files, tuned_schedule};
 use super::super::report::{Error, Reporter, print};
 use super::super::text::plural;
 use crate::diag::{Diag, Result};
@@ -94,7 +94,7 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     }
     let named: Vec<String> = found
         .iter()
-        .map(|record| named(record, &record.kernel, &args.records))
+        .map(|record| tuned_schedule(record, &record.kernel, &args.records))
         .collect::<Result<_>>()?;
     for record in &found {
         eprintln!("note: {}", describe(record, &record.kernel));

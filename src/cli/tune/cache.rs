@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Bytes of all files together.
-const ROOM: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 #[derive(PartialEq, Debug, Serialize, Deserialize)]
-struct Head {
+struct Header {
     key: String,
     how: String,
     tensors: Vec<(String, Vec<i64>)>,
@@ -38,7 +38,7 @@ pub fn load(key: &str) -> Option<(Vec<Tensor>, String)> {
 pub fn store(key: &str, how: &str, outputs: &[Tensor]) -> Result<(), String> {
     let Some(path) = path(key) else { return Ok(()) };
     let bytes: u64 = outputs.iter().map(|tensor| tensor.data.len() as u64).sum();
-    if bytes > ROOM / 4 {
+    if bytes > MAX_BYTES / 4 {
         return Ok(());
     }
     let directory = path.parent().expect("a file in a directory");
@@ -58,7 +58,7 @@ fn path(key: &str) -> Option<PathBuf> {
 fn encode(key: &str, how: &str, outputs: &[Tensor]) -> Vec<u8> {
     let data: Vec<u8> = outputs.iter().flat_map(|tensor| tensor.data.iter().copied()).collect();
     let tensors = outputs.iter().map(|one| (one.dtype.name().to_string(), one.shape.clone()));
-    let head = Head {
+    let head = Header {
         key: key.to_string(),
         how: how.to_string(),
         tensors: tensors.collect(),
@@ -72,7 +72,7 @@ fn encode(key: &str, how: &str, outputs: &[Tensor]) -> Vec<u8> {
 
 fn parse(bytes: &[u8], key: &str) -> Option<(Vec<Tensor>, String)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let head: Head = serde_json::from_slice(&bytes[..end]).ok()?;
+    let head: Header = serde_json::from_slice(&bytes[..end]).ok()?;
     let mut data = &bytes[end + 1..];
     if head.key != key || head.sha256 != hex(&Sha256::digest(data)) {
         return None;
@@ -108,7 +108,7 @@ fn make_room(directory: &Path, bytes: u64) {
     files.sort();
     let mut total: u64 = files.iter().map(|(_, length, _)| length).sum();
     for (_, length, path) in files {
-        if total + bytes <= ROOM {
+        if total + bytes <= MAX_BYTES {
             return;
         }
         // Another process may have removed it.

@@ -7,7 +7,7 @@
 use super::log::{Log, context, owner};
 use super::protocol::Setup;
 use super::report::{self, Report};
-use super::task::{CostEvaluator, Recalled, Task, TaskView, Winner, machine_of};
+use super::task::{CostEvaluator, ResumedTrials, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
@@ -26,7 +26,7 @@ use crate::ir::Kernel;
 use crate::lang::{Program, ast};
 use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
-use crate::schedule::{Chosen, Free};
+use crate::schedule::{PrepackedInputs, ScheduleSelector};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{CostModel, Search, budget};
@@ -177,7 +177,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     }
     let plain: Vec<Kernel> = graphs
         .iter()
-        .map(|graph| driver::lower_naively(graph, &options.target))
+        .map(|graph| driver::lower_unoptimized(graph, &options.target))
         .collect::<Result<_, _>>()
         .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let (options, program) = (&options, &program);
@@ -264,7 +264,7 @@ fn estimate<'a>(
     let (mut all, parts) = (Vec::new(), kernels.len());
     for (evaluator, model, space) in kernels {
         // Run-time integers may have no value; the model assumes one.
-        let plain = driver::lower_naively(evaluator.graph, &head.options.target).ok();
+        let plain = driver::lower_unoptimized(evaluator.graph, &head.options.target).ok();
         let work = plain.and_then(|plain| {
             let arguments = arguments.of(&plain);
             work_of(evaluator.graph, &plain, &[&plain], head.options, &arguments, program).ok()
@@ -325,7 +325,7 @@ impl Run<'_> {
             recorded::files::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roof), log, self.begin);
-        let Recalled { count, refused } = task.recall(&parsed.records, evaluator, own);
+        let ResumedTrials { count, refused } = task.resume(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
             eprintln!("note: {}: {count} trial{plural} resumed from {path}", graph.name);
@@ -350,8 +350,8 @@ fn check_paths(args: &TuneArgs) -> Result<(), Error> {
         return Err(Error::Usage(format!("`tec tune` takes a `.te` file, not {}", args.file)));
     }
     let Some(path) = &args.plot else { return Ok(()) };
-    if Path::new(path).extension().is_none_or(|ending| ending != "svg") {
-        let text = format!("`--plot {path}`: the picture is an SVG; name it `OUT.svg`");
+    if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
+        let text = format!("`--plot {path}`: the plot is an SVG; name it `OUT.svg`");
         return Err(Error::Usage(text));
     }
     // Check now, not after the search.
@@ -380,10 +380,10 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
 }
 
 /// Returns the schedule whose knobs are searched, if any, and options that ignore all schedules.
-fn options_of(args: &TuneArgs) -> Result<(Option<Chosen>, Options), Error> {
+fn options_of(args: &TuneArgs) -> Result<(Option<ScheduleSelector>, Options), Error> {
     let mut options = args.compile.options()?;
     // The worker packs inputs before it measures.
-    options.free = Free::All;
+    options.prepacked = PrepackedInputs::All;
     Ok((options.schedule.take(), options))
 }
 
@@ -407,12 +407,12 @@ fn dags(graphs: &[Graph]) -> String {
 fn spaces(
     program: &Program,
     graphs: &[Graph],
-    template: Option<&Chosen>,
+    template: Option<&ScheduleSelector>,
     options: &Options,
     (threads, reassociate): (usize, bool),
 ) -> diag::Result<Vec<(Box<dyn Space>, bool)>> {
     let target = &options.target;
-    crate::schedule::check_chosen(program, graphs, target, template)?;
+    crate::schedule::check_selector(program, graphs, target, template)?;
     let mut spaces: Vec<(Box<dyn Space>, bool)> = Vec::new();
     for graph in graphs {
         let wanted = template
@@ -431,14 +431,16 @@ fn spaces(
         spaces.push((space, item.is_some()));
     }
     if let (true, Some((_, name))) = (spaces.iter().all(|(_, own)| !own), template) {
-        let text = format!("`{name}` is no schedule of the file");
+        let text = format!("the file has no schedule `{name}`");
         let help = "leave out `--schedule`: the rules write schedules";
         return Err(Box::new(Diag::global("E0303", text).help(help)));
     }
     for (graph, (_, is_template)) in graphs.iter().zip(&spaces) {
         if let (false, Some((_, name))) = (is_template, template) {
             let kernel = &graph.name;
-            eprintln!("note: {kernel}: the rules are searched, `{name}` is no schedule of it");
+            eprintln!(
+                "note: {kernel}: the rules are searched, because it has no schedule `{name}`"
+            );
         }
     }
     Ok(spaces)
@@ -452,7 +454,8 @@ fn check_defines(item: &ast::Schedule, kernel: &str, defines: &Defines) -> diag:
         own && of.as_ref().is_none_or(|of| of == kernel)
     };
     let Some((_, text, value)) = defines.iter().find(is_own) else { return Ok(()) };
-    let message = format!("`{text}` cannot be {value} here: the schedule is searched as it stands");
+    let message =
+        format!("`{text}` cannot be {value} here: the schedule is searched as it is in the file");
     let diag = Diag::new("E0217", name.span, message);
     Err(Box::new(diag.help("write the value into the file, or a `knob` to search for it")))
 }
@@ -524,7 +527,8 @@ fn stop_flag() -> Arc<AtomicBool> {
 
 /// Measures batches until a limit is reached or all spaces are exhausted.
 fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Result<(), Error> {
-    let mut sign = report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
+    let mut progress =
+        report::ProgressLine::new(reporter, limits.search, limits.trials, limits.begin);
     let mut trials = 0;
     while !limits.is_over(trials) {
         let all: Vec<budget::Progress> = tasks.iter().map(|task| task.progress.clone()).collect();
@@ -533,15 +537,15 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
         let task = &mut tasks[at];
         let before = task.trials;
         task.batch(left, &mut |view: &TaskView<'_>| {
-            sign.show(view);
+            progress.show(view);
             !limits.is_over(view.trials - before + trials)
         })?;
         trials += task.trials - before;
         for note in task.notes() {
-            sign.note(&format!("note: {}: {note}", task.name));
+            progress.note(&format!("note: {}: {note}", task.name));
         }
     }
-    sign.end();
+    progress.end();
     Ok(())
 }
 

@@ -6,21 +6,21 @@ use crate::tune::{Outcome, Verdict};
 
 /// The fastest candidate of a comparison.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Lead {
+pub struct Fastest {
     /// Its index: the one with the smallest median.
     pub best: usize,
     /// The time of the second fastest relative to it, with the 95 % confidence interval.
     pub next: Ratio,
 }
 
-impl Lead {
+impl Fastest {
     /// Compares candidates with the times of the same rounds; none for fewer than two.
-    pub fn new(times: &[&[f64]]) -> Option<Lead> {
+    pub fn new(times: &[&[f64]]) -> Option<Fastest> {
         let mut order: Vec<(f64, usize)> =
             times.iter().enumerate().filter_map(|(at, one)| Some((median(one)?, at))).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         let [(_, best), (_, next), ..] = order[..] else { return None };
-        Some(Lead { best, next: Ratio::new(times[next], times[best]) })
+        Some(Fastest { best, next: Ratio::new(times[next], times[best]) })
     }
 
     /// Whether it is certainly the fastest.
@@ -42,11 +42,11 @@ pub fn describe(outcomes: &[Outcome]) -> Option<String> {
     if times.iter().any(|one| one.len() != rounds) {
         return None;
     }
-    let lead = Lead::new(&times)?;
+    let fastest = Fastest::new(&times)?;
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let (by, low, high) =
-        (percent(lead.next.value), percent(lead.next.low), percent(lead.next.high));
-    let tail = match lead.is_certain() {
+        (percent(fastest.next.value), percent(fastest.next.low), percent(fastest.next.high));
+    let tail = match fastest.is_certain() {
         true => "",
         false => ": the difference is not significant",
     };
@@ -67,11 +67,14 @@ mod tests {
         let fast: Vec<f64> = (0..40).map(noise).collect();
         let slow: Vec<f64> = (0..40).map(|at| 1.2 * noise(at + 3)).collect();
         let same: Vec<f64> = (0..40).map(|at| noise(at + 5)).collect();
-        let lead = Lead::new(&[&slow, &fast]).unwrap();
-        assert!(lead.best == 1 && lead.is_certain() && lead.next.value > 1.15, "{lead:?}");
-        let lead = Lead::new(&[&same, &fast, &slow]).unwrap();
-        assert!(lead.best != 2 && !lead.is_certain(), "{lead:?}");
-        assert_eq!(Lead::new(&[&fast]), None);
+        let fastest = Fastest::new(&[&slow, &fast]).unwrap();
+        assert!(
+            fastest.best == 1 && fastest.is_certain() && fastest.next.value > 1.15,
+            "{fastest:?}"
+        );
+        let fastest = Fastest::new(&[&same, &fast, &slow]).unwrap();
+        assert!(fastest.best != 2 && !fastest.is_certain(), "{fastest:?}");
+        assert_eq!(Fastest::new(&[&fast]), None);
         let outcome = |times: &[f64], verdict| Outcome::Measured { times: times.to_vec(), verdict };
         let right = Verdict::Same;
         let said = describe(&[outcome(&fast, right), outcome(&same, right)]).unwrap();

@@ -14,7 +14,7 @@ use crate::module::gpu::Gpu;
 use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
-use crate::schedule::{self, BoundedSchedule, Free, Schedule};
+use crate::schedule::{self, BoundedSchedule, PrepackedInputs, Schedule};
 use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::TrialFailure;
@@ -45,7 +45,7 @@ pub struct Harness {
 /// A compiled candidate, loaded into this process.
 pub struct Compiled {
     kernel: LoadedKernel,
-    /// The call with packed inputs, if the schedule packs inputs with free layouts.
+    /// The call with packed inputs, if the schedule packs `layout_free` inputs.
     pub packed: Option<PackedCall>,
     /// Whether the schedule changes the order of reduction terms.
     pub reassociated: bool,
@@ -75,7 +75,7 @@ impl Harness {
         let (compile, arguments) = (setup.compile(), setup.arguments());
         let mut trace = Trace::default();
         let options = compile.options().map_err(text_of)?;
-        let options = Options { free: Free::All, ..options };
+        let options = Options { prepacked: PrepackedInputs::All, ..options };
         let elaborated = compile::elaborate_file(&setup.file, &options, &mut trace);
         let (program, mut graphs) = elaborated.map_err(text_of)?;
         if graphs.len() != 1 {
@@ -83,7 +83,7 @@ impl Harness {
         }
         let graph = graphs.remove(0);
         let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
-        let default_loops = driver::lower_naively(&graph, &options.target).map_err(failed)?;
+        let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
         let work = driver::count_work(&graph, &options.target).map_err(failed)?;
         let given: Given = arguments.read(&default_loops, &[&default_loops]).map_err(text_of)?;
         // Three copies: the values, the arguments of calls, the reference output.
@@ -114,7 +114,9 @@ impl Harness {
     pub fn place_reference(&self, reference: Reference) -> Result<BoundedSchedule, String> {
         let target = &self.reference_options.target;
         let schedule = match reference {
-            Reference::Default | Reference::Patient => Schedule::new(self.graph.clone(), target),
+            Reference::Default | Reference::DefaultUnlimited => {
+                Schedule::new(self.graph.clone(), target)
+            }
             Reference::Auto => {
                 // The reference adds the terms in the declared order.
                 let mut graph = self.graph.clone();
@@ -130,7 +132,7 @@ impl Harness {
     /// Calls the reference and returns its outputs.
     pub fn run_reference(&mut self, compiled: &Compiled) -> Result<Vec<Tensor>, String> {
         let Harness { default_loops, args, values, .. } = self;
-        args.spoil(default_loops);
+        args.poison_outputs(default_loops);
         compiled.kernel.call(args.of(default_loops)).map_err(|diag| diag.message.clone())?;
         let outputs = values.iter().zip(&default_loops.params).filter_map(|(value, param)| {
             let is_output = matches!(param, Param::Tensor { output: true, .. });
@@ -154,8 +156,8 @@ impl Harness {
         let infer = || schedule::infer_bounds(schedule);
         let placed = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
         let placed = placed.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
-        let free = || schedule::prepack_free(&placed, &self.options.free);
-        let made = trace.phase("prepack", &String::new, free).map_err(failure_of)?;
+        let pack = || schedule::prepack_layout_free(&placed, &self.options.prepacked);
+        let made = trace.phase("prepack", &String::new, pack).map_err(failure_of)?;
         match made {
             Some(made) => self.compile_packed(&made, &mut trace),
             None => self.compile_placed(&placed, &self.options, &mut trace),
@@ -187,8 +189,9 @@ impl Harness {
         let mut packs = Vec::new();
         for (one, pack) in made.iter().zip(lowered) {
             let code = module.kernel(&pack.name).map_err(broken)?;
-            let part = one.part.clone().unwrap_or_else(|| crate::bug!("it packs something"));
-            packs.push((part, pack, code));
+            let role =
+                one.prepack_role.clone().unwrap_or_else(|| crate::bug!("it packs something"));
+            packs.push((role, pack, code));
         }
         let (kernel, reassociated) =
             (module.kernel(&last.name).map_err(broken)?, last.reassociated);
@@ -210,7 +213,7 @@ impl Harness {
             parameters: self.graph.params.clone(),
             schedule: one.schedule.text.clone(),
             work: self.work.clone(),
-            part: one.part.clone(),
+            prepack_role: one.prepack_role.clone(),
         };
         let info = BuildInfo {
             module: "candidate".to_string(),

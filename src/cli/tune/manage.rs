@@ -185,13 +185,13 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
             (_, None, Some(failure)) => pool::describe(failure),
             (_, None, None) => "no times".to_string(),
         };
-        let turns = if record.in_turns { ", in turns" } else { "" };
+        let how = if record.in_turns { ", interleaved" } else { "" };
         let mark = if best == Some(record as *const Record) { "  best" } else { "" };
         let vars: String =
             record.vars.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         text.push_str(&format!(
             "{:>5}  {}  {kernel}{vars} for {target}, {threads} thread{}, tec {tec}: \
-             {what}{turns}{mark}\n",
+             {what}{how}{mark}\n",
             at + 1,
             workload.get(..8).unwrap_or(workload),
             plural(*threads),
@@ -211,7 +211,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
     }
     let files = Files::default().program(&program).named_inputs(&args.arguments.input);
     files.output("-o", Some(args.output.as_ref().unwrap_or(&args.old))).check()?;
-    let lower = |graph| driver::lower_naively(graph, &options.target);
+    let lower = |graph| driver::lower_unoptimized(graph, &options.target);
     let plain: Result<Vec<Kernel>, _> = graphs.iter().map(lower).collect();
     let plain = plain.map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let all: Vec<&Kernel> = plain.iter().collect();
@@ -279,7 +279,7 @@ fn replay_kernel(
     let jobs: Vec<Job> =
         wanted.into_iter().filter(|record| seen.insert(record.schedule.clone())).map(job).collect();
     if jobs.is_empty() {
-        eprintln!("note: nothing of `{}` is left to measure", graph.name);
+        eprintln!("note: every record of `{}` has been measured", graph.name);
         return Ok(());
     }
     let measure = match opened {

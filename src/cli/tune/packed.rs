@@ -1,11 +1,11 @@
-//! Candidates that pack inputs with free layouts: the inputs are packed once, before the first
+//! Candidates that pack `layout_free` inputs: the inputs are packed once, before the first
 //! call, and the measured calls read them packed.
 
 use super::super::bench::measure::AlignedArgs;
 use super::super::data::{shape_of, zeros};
 use crate::diag::Result;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param, Part, Var};
+use crate::ir::{Kernel, Param, PrepackRole, Var};
 use crate::module::load::LoadedKernel;
 
 /// A kernel that reads packed inputs, with the kernels that pack them.
@@ -20,12 +20,12 @@ pub struct PackedCall {
 
 impl PackedCall {
     /// Takes lowered kernels of one module: those that pack, and the one that reads packed inputs.
-    pub fn new(kernel: Kernel, packs: Vec<(Part, Kernel, LoadedKernel)>) -> PackedCall {
-        let name = |part: Part| match part {
-            Part::Pack { input, .. } => input,
-            Part::Prepacked { of, .. } => crate::bug!("`{of}` packs nothing"),
+    pub fn new(kernel: Kernel, packs: Vec<(PrepackRole, Kernel, LoadedKernel)>) -> PackedCall {
+        let name = |role: PrepackRole| match role {
+            PrepackRole::Pack { input, .. } => input,
+            PrepackRole::Prepacked { of, .. } => crate::bug!("`{of}` packs nothing"),
         };
-        let packs = packs.into_iter().map(|(part, kernel, code)| (name(part), kernel, code));
+        let packs = packs.into_iter().map(|(role, kernel, code)| (name(role), kernel, code));
         PackedCall { kernel, packs: packs.collect(), args: None }
     }
 

@@ -26,11 +26,12 @@ const COMPILE_LIMIT: Duration = Duration::from_secs(20);
 const VERIFY_LIMIT: Duration = Duration::from_secs(10);
 /// The most calls of a measurement if each takes its time limit.
 const MAX_CALLS: u32 = 16;
-/// The time after its limit until a call is killed: it is cheaper to let it end by itself.
+/// The time between the limit of a call and its end by a signal: a call that returns by itself
+/// costs no new worker.
 const GRACE_TIME: Duration = Duration::from_millis(100);
 /// The time limit of copying arguments to a GPU and results back.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(5);
-/// The part of the CPUs' time that other processes may take without a note.
+/// The fraction of the CPUs' time that other processes may take without a note.
 const MAX_OTHER_LOAD: f64 = 0.1;
 
 /// Measures in a worker process.
@@ -101,7 +102,7 @@ impl Pool {
                         let text = "the reference output is computed with the default schedule, \
                                     which takes long";
                         self.notes.push(format!("{text}: {why}"));
-                        self.reference = Reference::Patient;
+                        self.reference = Reference::DefaultUnlimited;
                         break;
                     }
                     Ok(Reply::SetupFailed(why) | Reply::Unsampled(why)) => return Err(why),
@@ -284,12 +285,12 @@ impl Worker {
         match self.replies.recv_timeout(limit) {
             Ok(reply) => Ok(reply),
             Err(RecvTimeoutError::Timeout) => Err(TrialFailure::Timeout),
-            Err(RecvTimeoutError::Disconnected) => Err(self.death()),
+            Err(RecvTimeoutError::Disconnected) => Err(self.exit_reason()),
         }
     }
 
     /// Returns why the worker ended.
-    fn death(&mut self) -> TrialFailure {
+    fn exit_reason(&mut self) -> TrialFailure {
         let Ok(status) = self.child.wait() else {
             return TrialFailure::Runner("a worker was lost".to_string());
         };
@@ -359,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_exhausted_memory_from_other_deaths() {
+    fn exhausted_memory_is_told_from_other_exits() {
         let of = |status, errors| exit_failure(ExitStatus::from_raw(status), errors);
         let aborted = "memory allocation of 268435456 bytes failed\n";
         assert_eq!(of(6, aborted), TrialFailure::Memory);

@@ -105,7 +105,7 @@ pub enum Reference {
     Auto,
     /// The default schedule without a short time limit: the interpreter cannot compute single
     /// elements.
-    Patient,
+    DefaultUnlimited,
 }
 
 /// A message to a worker.

@@ -25,7 +25,7 @@ pub fn make(
         return Ok(outputs);
     }
     let how = match reference {
-        Reference::Default | Reference::Patient => "of the default schedule",
+        Reference::Default | Reference::DefaultUnlimited => "of the default schedule",
         Reference::Auto => "of the automatic schedule",
     };
     let placed = harness.place_reference(reference).map_err(SampleError::Unavailable)?;
@@ -40,7 +40,7 @@ pub fn make(
     begin();
     let outputs = harness.run_reference(&compiled).map_err(SampleError::Mismatch)?;
     let how = match reference {
-        Reference::Default | Reference::Patient => how.to_string(),
+        Reference::Default | Reference::DefaultUnlimited => how.to_string(),
         Reference::Auto => {
             let count = samples::check(harness, &outputs)?;
             format!("{how}, {count} elements of which the interpreter computed too")

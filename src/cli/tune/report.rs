@@ -8,7 +8,7 @@ use crate::cli::estimate::prepack_options;
 use crate::cli::report::Reporter;
 use crate::cli::text::{duration, plural};
 use crate::driver::{self, Options};
-use crate::schedule::Free;
+use crate::schedule::PrepackedInputs;
 use crate::target::Target;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -72,7 +72,7 @@ impl Report {
     }
 }
 
-/// Inputs with free layouts that a schedule packs; the measured time does not include packing.
+/// The `layout_free` inputs that a schedule packs; the measured time does not include packing.
 pub struct Packed {
     /// Their names.
     pub inputs: Vec<String>,
@@ -87,13 +87,13 @@ impl Packed {
         if inputs.is_empty() {
             return None;
         }
-        let seconds = |free: Free| {
-            let options = Options { free, ..evaluator.options.clone() };
+        let seconds = |prepacked: PrepackedInputs| {
+            let options = Options { prepacked, ..evaluator.options.clone() };
             let (graph, machine) = (evaluator.graph, evaluator.machine);
             let estimate = driver::estimate_text(graph, text, &options, machine, evaluator.threads);
             estimate.map(|estimate| estimate.seconds).ok()
         };
-        let adds = seconds(Free::None)? - seconds(Free::All)?;
+        let adds = seconds(PrepackedInputs::None)? - seconds(PrepackedInputs::All)?;
         Some(Packed { inputs, adds: adds.max(0.0) })
     }
 
@@ -103,10 +103,10 @@ impl Packed {
         let (names, adds) = (names.join(" and "), duration(self.adds));
         [
             format!(
-                "that is with {names} packed ahead: tec build {}",
+                "this time is with {names} packed ahead: tec build {}",
                 prepack_options(&self.inputs)
             ),
-            format!("without it each call packs, about {adds} more by the cost model"),
+            format!("otherwise each call packs, which takes about {adds} more by the cost model"),
         ]
     }
 }
@@ -131,7 +131,7 @@ pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
         lines_of(head, report).iter().for_each(|line| text.push_str(&format!("# {line}\n")));
         if let Some(winner) = &report.winner {
             text.push('\n');
-            text.push_str(&edit::found(&winner.trial.proposal.text, &report.name));
+            text.push_str(&edit::rename_found(&winner.trial.proposal.text, &report.name));
         }
     }
     text
@@ -223,8 +223,8 @@ pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }
 
-/// Shows the progress of a search: a status line on a terminal, else a line of text from time to
-/// time.
+/// Shows the progress of a search: a status line on a terminal, else a line of text in each
+/// [`LINE_INTERVAL`].
 pub struct ProgressLine {
     bar: ProgressBar,
     begin: Instant,
@@ -260,7 +260,7 @@ impl ProgressLine {
         let elapsed = self.begin.elapsed();
         let mut text = format!("{}: ", view.name);
         text.push_str(&match view.best {
-            None => "nothing right yet".to_string(),
+            None => "no correct candidate yet".to_string(),
             Some(best) if view.work.flops >= view.work.bytes => {
                 format!("best {:.1} GFLOP/s ({})", view.work.gflops(best), duration(best))
             }

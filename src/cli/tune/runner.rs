@@ -38,15 +38,16 @@ impl Runner {
         owner: Owner,
     ) -> Result<(Runner, Option<Machine>), Box<Diag>> {
         if !command.contains("{}") {
-            let text = format!("`--runner {command}` does not say where the script goes");
-            let help = "write `{}` there: `--runner 'srun sh {}'`";
+            let text = format!("`--runner {command}` has no `{{}}` for the script");
+            let help = "write `{}` where the script's path goes: `--runner 'srun sh {}'`";
             return Err(Box::new(Diag::global("E0603", text).help(help)));
         }
-        let (setup, owner) = everywhere(setup, owner)?;
+        let (setup, owner) = with_absolute_paths(setup, owner)?;
         let (command, notes) = (command.to_string(), Vec::new());
         let runner = Runner { setup, owner, command, best: None, notes };
         let first = runner.run(&[], None).map_err(|why| {
-            let help = "`--runner 'sh {}'` measures here; docs/TUNING.md says what a runner does";
+            let help =
+                "`--runner 'sh {}'` measures here; docs/TUNING.md says what a runner must do";
             Box::new(Diag::global("E0603", why).help(help))
         })?;
         // The first candidates repeat its notes.
@@ -57,7 +58,7 @@ impl Runner {
         let io = |error: std::io::Error| crate::module::input::io_text(&error);
         let directory = tempfile::Builder::new()
             .prefix(PREFIX)
-            .tempdir_in(place(&self.owner))
+            .tempdir_in(batch_parent(&self.owner))
             .map_err(|error| format!("cannot make a directory for the batch: {}", io(error)))?;
         let path = |name: &str| directory.path().join(name);
         let batch = BatchIn {
@@ -99,14 +100,14 @@ impl Runner {
             Ok(text) => text,
             Err(_) if output.status.success() => {
                 let text = format!("the runner ended without an out.json: {said}");
-                return Err(text + "; it has to wait for the script's end");
+                return Err(text + "; it must wait until the script has ended");
             }
             Err(_) => return Err(format!("the runner failed ({}): {said}", output.status)),
         };
         let out: BatchOut = serde_json::from_slice(&text)
             .map_err(|error| format!("the runner's out.json is damaged: {error}"))?;
         if out.format != BATCH_FORMAT || out.outcomes.len() != jobs.len() {
-            return Err("the runner's out.json is not about this batch".to_string());
+            return Err("the runner's out.json belongs to another batch".to_string());
         }
         Ok(out)
     }
@@ -156,10 +157,10 @@ impl Measure for Runner {
 /// Returns the outcomes of jobs whose search ended before them: batches of the same owner and setup
 /// that no process has locked. Removes their directories.
 pub fn leftovers(setup: Setup, owner: Owner) -> Result<Vec<(Job, Outcome)>, Box<Diag>> {
-    let (setup, owner) = everywhere(setup, owner)?;
+    let (setup, owner) = with_absolute_paths(setup, owner)?;
     let mut found = Vec::new();
     // Without a readable directory, nothing is left.
-    let Ok(entries) = std::fs::read_dir(place(&owner)) else { return Ok(found) };
+    let Ok(entries) = std::fs::read_dir(batch_parent(&owner)) else { return Ok(found) };
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX)))
@@ -197,7 +198,7 @@ fn finished(directory: &Path, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
 }
 
 /// Makes paths absolute.
-fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
+fn with_absolute_paths(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag>> {
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|error| {
             let why = crate::module::input::io_text(&error);
@@ -210,7 +211,7 @@ fn everywhere(mut setup: Setup, owner: Owner) -> Result<(Setup, Owner), Box<Diag
 }
 
 /// Returns the parent of the directories of batches.
-fn place(owner: &Owner) -> &Path {
+fn batch_parent(owner: &Owner) -> &Path {
     owner.records.parent().unwrap_or(Path::new("/"))
 }
 

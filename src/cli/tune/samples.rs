@@ -27,7 +27,7 @@ const MAX_OPERATIONS: f64 = 2e9;
 /// Why elements were not compared, or are not equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SampleError {
-    /// The interpreter cannot compute single elements, or not in reasonable time.
+    /// The interpreter cannot compute single elements, or only with too many operations.
     Unavailable(String),
     /// They differ, or the interpreter traps: a bug of `tec`.
     Mismatch(String),

@@ -93,7 +93,7 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
 }
 
 /// Recorded trials that a search resumes.
-pub struct Recalled {
+pub struct ResumedTrials {
     /// The number of resumed trials.
     pub count: usize,
     /// The number of trials that ran, but whose schedules are refused now.
@@ -170,12 +170,12 @@ impl<'a> Task<'a> {
     /// Resumes recorded trials. Trials of this workload on this machine become trials of this
     /// search, if `space` is none or can write them. The learned model learns from trials of other
     /// workloads, and the best candidates of the same kernel in other sizes seed the search.
-    pub fn recall(
+    pub fn resume(
         &mut self,
         records: &[Record],
         evaluator: &CostEvaluator<'_>,
         space: Option<&dyn Space>,
-    ) -> Recalled {
+    ) -> ResumedTrials {
         let context = &self.log.context;
         let own = |record: &&Record| {
             record.workload == context.workload
@@ -207,14 +207,14 @@ impl<'a> Task<'a> {
         let trials: Vec<Trial> = own.iter().zip(predictions).filter_map(trial).collect();
         let count = trials.len();
         self.search.add_foreign_trials(&self.foreign(records));
-        let kin = records.iter().rev().filter(|one| self.is_kin(one));
+        let kin = records.iter().rev().filter(|one| self.has_other_size(one));
         let kin: Vec<BTreeMap<String, String>> = kin.map(answers_of).collect();
         self.search.seed(kin.into_iter());
         self.search.add_trials(trials);
         if count > 0 {
             self.progress.best.push(self.best_seconds());
         }
-        Recalled { count, refused }
+        ResumedTrials { count, refused }
     }
 
     /// Whether a record is of another workload on the same machine.
@@ -227,7 +227,7 @@ impl<'a> Task<'a> {
     }
 
     /// Whether a record is one of the best of the same kernel in another size.
-    fn is_kin(&self, record: &Record) -> bool {
+    fn has_other_size(&self, record: &Record) -> bool {
         self.is_foreign(record) && record.kernel == self.log.context.kernel && record.in_turns
     }
 
@@ -259,10 +259,10 @@ impl<'a> Task<'a> {
     ) -> Result<()> {
         let proposals = self.search.propose(count);
         self.progress.exhausted = proposals.is_empty();
-        // A few at a time, so that the search can stop soon.
+        // Only some at a time, so that the search can stop soon.
         let mut proposals = &proposals[..];
         while !proposals.is_empty() {
-            let (few, rest) = proposals.split_at(self.at_once().min(proposals.len()));
+            let (few, rest) = proposals.split_at(self.trials_between_checks().min(proposals.len()));
             proposals = rest;
             let start = Instant::now();
             let best = self.best_seconds();
@@ -309,7 +309,7 @@ impl<'a> Task<'a> {
     }
 
     /// Measures the best candidates again, interleaved, to exclude lucky measurements: as many as
-    /// there is time for until `ends`.
+    /// the time until `ends` allows.
     pub fn decide(&mut self, seconds: f64, ends: Option<Instant>) -> Result<Option<Winner>> {
         // The comparison first compiles and checks each candidate.
         let count = ends.map_or(FINALISTS, |ends| {
@@ -355,7 +355,7 @@ impl<'a> Task<'a> {
 
     /// Returns how many candidates are measured between checks of the limits: one if several could
     /// exceed the time.
-    fn at_once(&self) -> usize {
+    fn trials_between_checks(&self) -> usize {
         const FEW: usize = 4;
         let Some(ends) = self.ends else { return FEW };
         let left = ends.saturating_duration_since(Instant::now()).as_secs_f64();
@@ -455,7 +455,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The word that is printed.
+    /// Returns the word that is printed.
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Bug => "bug",
@@ -470,7 +470,7 @@ impl FailureKind {
     }
 }
 
-/// The kind of a failure, with its message.
+/// Returns the kind of a failure, with its message.
 pub fn failure_of(outcome: &Outcome) -> Option<(FailureKind, String)> {
     Some(match outcome {
         Outcome::Measured { verdict: Verdict::Wrong { ulp }, .. } => {

@@ -93,7 +93,8 @@ pub fn search(
             || budget.is_some_and(|budget| begin.elapsed() >= budget)
             || most.is_some_and(|most| search.evaluated() >= most)
             || !limits.given && idle > MAX_IDLE_GENERATIONS;
-        // A generation may have no new candidate by chance; a small space is exhausted.
+        // A generation may have no new candidate by chance; in a small space, all candidates are
+        // known.
         if over || !search.step() && idle > MAX_IDLE_GENERATIONS {
             break;
         }
@@ -152,7 +153,7 @@ pub fn text(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
         }
         if let Some((best, _)) = &found.best {
             text.push('\n');
-            text.push_str(&edit::found(&best.text, &found.name));
+            text.push_str(&edit::rename_found(&best.text, &found.name));
         }
     }
     text

@@ -4,9 +4,9 @@
 //! the search. If a candidate crashes the worker, the search starts another one; a candidate that
 //! exceeds its memory limit fails alone.
 
-use super::super::bench::measure::{AlignedArgs, Timed, in_turns};
+use super::super::bench::measure::{AlignedArgs, Timed, measure_interleaved};
 use super::super::report::Error;
-use super::comparison::Lead;
+use super::comparison::Fastest;
 use super::harness::{Compiled, Harness, call_failure, timed};
 use super::protocol::{Reference, Reply, Request, Setup};
 use super::samples::SampleError;
@@ -25,7 +25,7 @@ const BATCH_SECONDS: f64 = 0.004;
 const MEASURE_SECONDS: f64 = 0.05;
 /// Batches of a candidate, at least and at most.
 const BATCHES: std::ops::RangeInclusive<usize> = 3..=12;
-/// A candidate that is this many times slower than the best is measured by one batch.
+/// A candidate that is this many times slower than the best is measured by one batch only.
 const CLEARLY_SLOWER: f64 = 1.5;
 /// A comparison takes up to this many times its seconds if the best is not certain.
 pub const MAX_COMPARISON_FACTOR: f64 = 2.5;
@@ -142,14 +142,14 @@ impl Trials {
             .map_err(|diag| call_failure(&diag))?;
         if harness.gpu.is_some() {
             // The timed calls left their results on the GPU.
-            harness.args.spoil(&harness.default_loops);
+            harness.args.poison_outputs(&harness.default_loops);
             harness.call(compiled)?;
         }
-        // A race may show later than in the first call.
+        // A race may become visible only after the first call.
         Ok(Outcome::Measured { times, verdict: self.verdict(compiled) })
     }
 
-    /// Calls a candidate with outputs that hold nothing yet, and returns the seconds.
+    /// Calls a candidate with poisoned outputs, and returns the seconds.
     fn first_call(
         &mut self,
         compiled: &mut Compiled,
@@ -163,7 +163,7 @@ impl Trials {
             pack.map_err(|diag| call_failure(&diag))?;
         }
         let (kernel, _, args) = compiled.called(&harness.default_loops, &mut harness.args);
-        args.spoil(kernel);
+        args.poison_outputs(kernel);
         let mut first = harness.call(compiled)?.as_secs_f64();
         if harness.gpu.is_some() {
             // The first call included the transfers to and from the GPU.
@@ -223,7 +223,7 @@ impl Trials {
             timed(gpu, code, args.of(kernel))
         });
         let calls: crate::diag::Result<Vec<Timed<'_>>> = calls.collect();
-        let rounds = calls.and_then(|mut calls| until_sure(&mut calls, seconds, begin));
+        let rounds = calls.and_then(|mut calls| measure_until_certain(&mut calls, seconds, begin));
         for (place, (at, .., verdict)) in entrants.iter().enumerate() {
             let (at, verdict) = (*at, *verdict);
             outcomes[at] = Some(match &rounds {
@@ -235,9 +235,9 @@ impl Trials {
     }
 }
 
-/// Returns the seconds of each call in each round. Runs for half of `seconds`, and up to twice more
-/// for as long, while the best two cannot be told apart.
-fn until_sure(
+/// Returns the seconds of each call in each round. Runs for half of `seconds`, and then up to twice
+/// as long again, while the difference of the best two is not significant.
+fn measure_until_certain(
     calls: &mut [Timed<'_>],
     seconds: f64,
     begin: Instant,
@@ -246,10 +246,10 @@ fn until_sure(
     let share = seconds / 2.0 / calls.len().max(1) as f64;
     for _ in 0..if calls.is_empty() { 0 } else { 3 } {
         let before = begin.elapsed();
-        let rounds = in_turns(calls, None, share)?;
+        let rounds = measure_interleaved(calls, None, share)?;
         times.iter_mut().zip(rounds.times).for_each(|(all, new)| all.extend(new));
         let lists: Vec<&[f64]> = times.iter().map(|list| &list[..]).collect();
-        let certain = Lead::new(&lists).is_none_or(|lead| lead.is_certain());
+        let certain = Fastest::new(&lists).is_none_or(|fastest| fastest.is_certain());
         let after_another = 2 * begin.elapsed() - before;
         if certain || after_another.as_secs_f64() > MAX_COMPARISON_FACTOR * seconds {
             break;
@@ -262,7 +262,7 @@ fn until_sure(
 /// slower than the best.
 fn time(call: &mut Timed<'_>, first: f64, best: Option<f64>) -> crate::diag::Result<Vec<f64>> {
     let mut one = first;
-    // The first call also filled the caches, so a short one says little.
+    // The first call also filled the caches, so the time of a short one is not representative.
     let mut count = 1;
     while one * (count as f64) < BATCH_SECONDS && count < 1 << 20 {
         one = call.seconds(count)?.max(1e-9) / count as f64;

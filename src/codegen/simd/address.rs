@@ -284,20 +284,20 @@ impl Selector<'_> {
         &self.scopes[scope].strides[place]
     }
 
-    /// Whether an access in the loop over `var` can be addressed by the pointer of another access,
-    /// `leader`. Emits the stride between the two, which must be invariant in the loop, unless it
-    /// is in a register.
-    pub(super) fn join_leader(
+    /// Whether an access in the loop over `var` can be addressed by the pointer of the access
+    /// `base`. Emits the stride between the two, which must be invariant in the loop, unless it is
+    /// in a register.
+    pub(super) fn share_pointer(
         &mut self,
         buffer: &Buffer,
-        leader: &Terms,
+        base: &Terms,
         terms: &Terms,
         var: &Var,
     ) -> bool {
-        if self.steps(buffer, leader, terms).is_some() {
+        if self.steps(buffer, base, terms).is_some() {
             return true;
         }
-        let Some((product, elements)) = distance(leader, terms) else { return false };
+        let Some((product, elements)) = distance(base, terms) else { return false };
         let Some(bytes) = elements.checked_mul(buffer.dtype.bytes() as i64) else { return false };
         let atom = self.atoms.of_var(var);
         let is_invariant = |other: &Atom| *other != atom && self.is_known(*other);

@@ -496,7 +496,7 @@ impl<'c> Selector<'c> {
                 continue;
             }
             let mut base_pointers = moving.pointers.iter().filter(|p| p.buffer == buffer);
-            let near = |p: &MovingPointer| self.join_leader(&buffer, &p.terms, &terms, var);
+            let near = |p: &MovingPointer| self.share_pointer(&buffer, &p.terms, &terms, var);
             if moving.shares_pointers && base_pointers.any(near) {
                 moving.handled.push((buffer, index));
                 continue;

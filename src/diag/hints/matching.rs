@@ -173,7 +173,7 @@ impl<'t, 'p> Match<'t, 'p> {
         self.fits(rest, end) || (end > at && self.fits(rest, at))
     }
 
-    /// The end of a string in double, single or typographic quotes.
+    /// Returns the end of a string in double, single or typographic quotes.
     fn string_end(&self, at: usize) -> Option<usize> {
         if self.tokens[at].kind == Kind::String {
             return Some(at + 1);
@@ -184,7 +184,7 @@ impl<'t, 'p> Match<'t, 'p> {
         is_quote(&self.tokens[at]).then_some(at + length + 2)
     }
 
-    /// The text of a capture.
+    /// Returns the text of a capture.
     fn shown(&self, from: usize, to: usize) -> String {
         let Some((first, last)) = self.tokens.get(from).zip(self.tokens[..to].last()) else {
             return String::new();
@@ -199,7 +199,7 @@ impl<'t, 'p> Match<'t, 'p> {
     }
 }
 
-/// The name of an element that begins with a sign: `x` of `$x`.
+/// Returns the name of an element that begins with a sign: `x` of `$x`.
 fn named(element: &str, sign: char) -> Option<&str> {
     element.strip_prefix(sign).filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
@@ -218,8 +218,8 @@ fn is_closed(token: &Token) -> bool {
     matches!(token.text, ")" | "]" | "}")
 }
 
-/// The end of the token at `at`, or of its bracket; none if it closes an outer bracket or begins a
-/// statement.
+/// Returns the end of the token at `at`, or of its bracket; none if it closes an outer bracket or
+/// begins a statement.
 fn balanced_end(tokens: &[Token], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     if is_closed(token) || STATEMENTS.contains(&token.text) {
@@ -239,7 +239,7 @@ fn balanced_end(tokens: &[Token], at: usize) -> Option<usize> {
     None
 }
 
-/// The end of an operand.
+/// Returns the end of an operand.
 fn operand_end(tokens: &[Token], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     let mut end = match token.kind {

@@ -26,7 +26,7 @@ pub(super) fn check_nesting(text: &str, file: u32) -> Result<()> {
     Ok(())
 }
 
-/// The error for a text that is nested too deep.
+/// Returns the error for a text that is nested too deep.
 pub(super) fn too_deep(span: Span) -> Diag {
     let message = format!("nested deeper than {MAX_DEPTH} levels");
     Diag::new("E0102", span, message)

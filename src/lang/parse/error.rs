@@ -146,7 +146,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The open bracket, if the error may come from its not being closed.
+    /// Returns the open bracket, if the error may come from its not being closed.
     fn unclosed(&self) -> Option<(Span, String)> {
         let opener = self.opener?;
         let closer = match opener.text {
@@ -164,7 +164,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A token in back quotes, cut if it is long; control characters are escaped.
+/// Returns a token in back quotes, cut if it is long; control characters are escaped.
 fn quote(token: &str) -> String {
     let mut text: String = token.chars().take(40).flat_map(visible).collect();
     if token.chars().nth(40).is_some() {
@@ -199,7 +199,7 @@ fn continues_operand(rule: Rule) -> bool {
     matches!(rule, Rule::lparen | Rule::lbracket | Rule::dot | Rule::as_kw | Rule::assign)
 }
 
-/// The name of a rule in messages; none for operators.
+/// Returns the name of a rule in messages; none for operators.
 fn word(rule: Rule) -> Option<&'static str> {
     Some(match rule {
         Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel` or `schedule`",
@@ -342,7 +342,7 @@ fn starts_statement(word: &str) -> bool {
     word == "if" || KERNEL_STATEMENTS.contains(&word) || SCHEDULE_STATEMENTS.contains(&word)
 }
 
-/// A suggestion for common mistakes.
+/// Returns a suggestion for common mistakes.
 fn help(place: &Place) -> Option<String> {
     let found = place.found();
     if place.expects_expression() {
@@ -375,7 +375,7 @@ fn help(place: &Place) -> Option<String> {
     None
 }
 
-/// A suggestion for a wrong beginning of a statement.
+/// Returns a suggestion for a wrong beginning of a statement.
 fn statement_help(place: &Place, found: &str) -> Option<String> {
     let word = place.found.filter(|token| token.kind == Kind::Word)?;
     if ITEMS.contains(&found) {

@@ -6,7 +6,7 @@ use crate::bug;
 use crate::diag::{Diag, Result, Span};
 use pest::pratt_parser::{Assoc, Op, PrattParser};
 
-/// The operators by precedence, lowest first.
+/// Returns the operators by precedence, lowest first.
 pub(super) fn operators() -> PrattParser<Rule> {
     let left = |rule| Op::infix(rule, Assoc::Left);
     PrattParser::new()
@@ -59,7 +59,7 @@ impl Builder {
         Ok(self.operand(pair, in_schedule)?.scalar()?.expr)
     }
 
-    /// An `expr` of a reducer with `count` components: a tuple if there are several.
+    /// Returns an `expr` of a reducer with `count` components: a tuple if there are several.
     pub(super) fn tuple(&self, pair: Pair, count: usize, reducer: &Name) -> Result<Vec<Expr>> {
         let operand = self.operand(pair, false)?;
         let values = match *operand.expr.kind {

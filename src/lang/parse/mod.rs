@@ -114,8 +114,8 @@ fn is_sign(rule: Rule) -> bool {
     )
 }
 
-/// The end of a pair's text, without the trailing white space that pest includes if an optional
-/// part is missing.
+/// Returns the end of a pair's text, without the trailing white space that pest includes if an
+/// optional part is missing.
 fn end_of(pair: &Pair) -> usize {
     match pair.clone().into_inner().next_back() {
         Some(last) => end_of(&last),

@@ -29,7 +29,7 @@ fn stmts(body: &str) -> Vec<Stmt> {
     }
 }
 
-/// An expression with all its parentheses.
+/// Returns an expression with all its parentheses.
 fn tree(text: &str) -> String {
     match parse(&format!("def f() = {text}")).items.remove(0) {
         Item::Def(def) => show(&def.body),

@@ -62,7 +62,7 @@ pub(super) fn annotate(
     Ok(Vec::new())
 }
 
-/// The error for a reduction axis (E0325): its iterations all write the same element.
+/// Returns the error for a reduction axis (E0325): its iterations all write the same element.
 fn reduction_annotated(schedule: &Schedule, axis: AxisId, call: &Call, how: Annotation) -> Diag {
     let stage = schedule.stage(call.stage());
     let (name, of) = (&stage.axis(axis).name, &stage.te.name);
@@ -90,9 +90,7 @@ fn reduction_annotated(schedule: &Schedule, axis: AxisId, call: &Call, how: Anno
                 Annotation::Thread(index) => format!("P.bind({name}, {})", index.name()),
                 _ => format!("P.{}({name})", how.name()),
             };
-            diag.help(format!(
-                "make partial results of their own first: `let P = {rfactor}`, then `{call}`"
-            ))
+            diag.help(format!("first make partial results with `let P = {rfactor}`, then `{call}`"))
         }
         None => diag.help("annotate a data axis"),
     }

@@ -19,7 +19,7 @@ pub(in crate::schedule) fn resolve_call(
     let (subject, subject_span) = subject(evaluator, path, on_inputs)?;
     let directive = find_directive(name)?;
     if let (Tensor::Input(_), Subject::Stage) = (subject, directive.subject) {
-        let text = format!("`{}` takes a stage, `{}` is an input", name.text, path_text(path));
+        let text = format!("`{}` takes a stage, but `{}` is an input", name.text, path_text(path));
         return refuse("E0309", subject_span, text);
     }
     let matched = match_arguments(directive, args, name)?;
@@ -82,7 +82,7 @@ fn find_directive(name: &Name) -> Result<&'static Directive> {
     Err(Box::new(suggest(diag, &name.text, all, "directives")))
 }
 
-/// The expressions for each parameter: at most one, except for `Axes`.
+/// Returns the expressions for each parameter: at most one, except for `Axes`.
 fn match_arguments<'e>(
     directive: &Directive,
     args: &'e [Arg],
@@ -158,7 +158,7 @@ impl Resolver<'_, '_> {
                 value @ Value::Bool(_) => value,
                 other => return self.wrong(expr, "`true` or `false`", &other),
             },
-            ArgKind::Setting => match self.evaluator.eval(expr)? {
+            ArgKind::IntOrBool => match self.evaluator.eval(expr)? {
                 value @ (Value::Bool(_) | Value::Int(_)) => value,
                 other => return self.wrong(expr, "an integer or a condition", &other),
             },
@@ -253,7 +253,8 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// A loop of the stage: the one that `let` gave the name, else the one that has the name.
+    /// Returns a loop of the stage: the one that `let` gave the name, else the one that has the
+    /// name.
     fn axis(&self, expr: &Expr) -> Result<Value> {
         let ExprKind::Name(name) = &*expr.kind else {
             return self.wrong(expr, "an axis", &Value::Expr(expr.clone()));

@@ -97,7 +97,7 @@ fn source_of(schedule: &Schedule, subject: Tensor) -> Source {
     }
 }
 
-/// The stages that will read the copy, each once (E0352).
+/// Returns the stages that will read the copy, each once (E0352).
 fn readers_of(schedule: &Schedule, call: &Call, source: &Source) -> Result<Vec<StageId>> {
     let reader = |id: &StageId| reads(schedule.stage(*id), &source.buffers);
     let all: Vec<StageId> = schedule.order.iter().copied().filter(reader).collect();
@@ -149,14 +149,14 @@ fn reads(stage: &Stage, buffers: &[Buffer]) -> bool {
     found
 }
 
-/// The axes `ax0`, `ax1`, … and values of a copy in the layout of the source.
+/// Returns the axes `ax0`, `ax1`, … and values of a copy in the layout of the source.
 fn copy_whole(buffers: &[Buffer], shape: &[Expr]) -> (Vec<Axis>, Vec<Expr>) {
     let axes = data_axes("ax", shape);
     let indices: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
     (axes, buffers.iter().map(|buffer| load(buffer, indices.clone())).collect())
 }
 
-/// The axes `p0`, `p1`, … and values of a copy in another layout; padding is 0.
+/// Returns the axes `p0`, `p1`, … and values of a copy in another layout; padding is 0.
 fn copy_through(buffers: &[Buffer], layout: &Layout) -> (Vec<Axis>, Vec<Expr>) {
     let axes = data_axes("p", &layout.shape);
     let places: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();

@@ -50,8 +50,8 @@ fn cache_write(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(vec![Value::Stage(new)])
 }
 
-/// The layout of `C.cache_write(SCOPE, layout=[…])`, which must have an element at each place
-/// (E0353).
+/// Returns the layout of `C.cache_write(SCOPE, layout=[…])`, which must have an element at each
+/// place (E0353).
 fn write_layout(schedule: &Schedule, call: &Call, te: &te::Stage) -> Result<Option<Layout>> {
     if call.args[1].is_none() {
         return Ok(None);
@@ -72,7 +72,8 @@ fn write_layout(schedule: &Schedule, call: &Call, te: &te::Stage) -> Result<Opti
     Ok(Some(layout))
 }
 
-/// The stage that computes the same elements in the order of the layout, with axes `p0`, `p1`, ….
+/// Returns the stage that computes the same elements in the order of the layout, with axes `p0`,
+/// `p1`, ….
 fn lay_out(te: te::Stage, layout: &Layout) -> te::Stage {
     let axes = data_axes("p", &layout.shape);
     let places: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();

@@ -66,7 +66,7 @@ impl Call {
         Ok(values)
     }
 
-    /// The stage that it acts on.
+    /// Returns the stage that it acts on.
     ///
     /// # Panics
     /// If the directive takes inputs too.
@@ -77,7 +77,7 @@ impl Call {
         }
     }
 
-    /// A loop of the parameter's stage.
+    /// Returns a loop of the parameter's stage.
     pub fn axis(&self, param: usize) -> AxisId {
         match self.value(param) {
             Some(Value::Axis(_, axis)) => *axis,
@@ -85,7 +85,7 @@ impl Call {
         }
     }
 
-    /// The loops of a list, with their places; `None` stands for `*`.
+    /// Returns the loops of a list, with their places; `None` stands for `*`.
     pub fn axes(&self, param: usize) -> Vec<(Option<AxisId>, Span)> {
         let axis = |arg: &Argument| match arg.value {
             Value::Axis(_, axis) => (Some(axis), arg.span),
@@ -94,7 +94,7 @@ impl Call {
         self.list(param).iter().map(axis).collect()
     }
 
-    /// The elements of a list; none if it was left out.
+    /// Returns the elements of a list; none if it was left out.
     pub fn list(&self, param: usize) -> &[Argument] {
         match self.value(param) {
             Some(Value::List(items)) => items,
@@ -103,7 +103,7 @@ impl Call {
         }
     }
 
-    /// An integer; `None` if it was left out.
+    /// Returns an integer; `None` if it was left out.
     pub fn int(&self, param: usize) -> Option<i64> {
         match self.value(param) {
             Some(Value::Int(value)) => Some(*value),
@@ -117,7 +117,7 @@ impl Call {
         matches!(self.value(param), Some(Value::Bool(true)))
     }
 
-    /// A word; `None` if it was left out.
+    /// Returns a word; `None` if it was left out.
     pub fn word(&self, param: usize) -> Option<&str> {
         match self.value(param) {
             Some(Value::Word(word)) => Some(word),
@@ -126,12 +126,12 @@ impl Call {
         }
     }
 
-    /// The place of an argument; that of the statement if it was left out.
+    /// Returns the place of an argument; that of the statement if it was left out.
     pub fn span_of(&self, param: usize) -> Span {
         self.args[param].as_ref().map_or(self.span, |arg| arg.span)
     }
 
-    /// The argument of a parameter.
+    /// Returns the argument of a parameter.
     pub fn value(&self, param: usize) -> Option<&Value> {
         self.args.get(param)?.as_ref().map(|arg| &arg.value)
     }

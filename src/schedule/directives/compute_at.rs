@@ -93,10 +93,10 @@ pub(in crate::schedule) fn auto_inline_injective(schedule: &mut Schedule, span: 
     }
 }
 
-/// The error for an output (E0343), which the caller reads as a whole.
+/// Returns the error for an output (E0343), which the caller reads as a whole.
 fn output_moved(schedule: &Schedule, call: &Call, how: &str) -> Diag {
     let name = &schedule.stage(call.stage()).te.name;
     Diag::new("E0343", call.span, format!("`{name}` is an output and cannot be {how}"))
         .note("the caller reads all of it")
-        .help(format!("schedule a copy: `let L = {name}.cache_write(local)`"))
+        .help(format!("schedule a copy instead: `let L = {name}.cache_write(local)`"))
 }

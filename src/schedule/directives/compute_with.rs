@@ -48,7 +48,7 @@ fn compute_with(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let name = &schedule.stage(id).te.name;
     if let Some((old, with)) = schedule.stage(id).annotation::<ComputeWith>() {
         let other = &schedule.stage(with.host).te.name;
-        let text = format!("`{name}` is computed with `{other}` already");
+        let text = format!("`{name}` is already computed with `{other}`");
         let diag = Diag::new("E0345", call.span, text).related(old.span, "here");
         return Err(Box::new(diag.help(format!(
             "for a third stage, write `{}.compute_with({name}, AXIS)`",
@@ -62,7 +62,7 @@ fn compute_with(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
                 true => format!("`{name}` cannot be computed with itself"),
                 false => {
                     let other = &schedule.stage(host).te.name;
-                    format!("`{other}` is computed with `{name}` already")
+                    format!("`{other}` is already computed with `{name}`")
                 }
             };
             let diag = Diag::new("E0345", call.span_of(0), text);
@@ -186,7 +186,7 @@ fn check_loops(inference: &Inference, shared: &SharedLoops) -> Result<()> {
     Err(refuse(text, format!("`{name}` has {here} in them, `{other}` {there}")))
 }
 
-/// The conditions that stand in the shared loops, or around them.
+/// Returns the conditions that stand in the shared loops, or around them.
 fn guards_within(bounds: &StageBounds, depth: usize) -> Vec<&Guard> {
     let stands = |guard: &&Guard| guard.depth <= Some(depth) && !is_terms_only(guard);
     bounds.guards.iter().filter(stands).collect()

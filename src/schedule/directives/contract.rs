@@ -118,8 +118,8 @@ impl Parts {
         Ok(Parts { first, kept, inside, outside })
     }
 
-    /// The stage of partial sums, whose data axes are those that its factors depend on, and the
-    /// indices at which the outer sum reads it.
+    /// Returns the stage of partial sums, whose data axes are those that its factors depend on, and
+    /// the indices at which the outer sum reads it.
     fn partial(&self, stage: &Stage, sum: &Reduction) -> (te::Stage, Vec<Expr>) {
         let mentioned =
             |axis: &&te::Axis| self.inside.iter().any(|factor| mentions(factor, &axis.var));
@@ -174,12 +174,12 @@ impl Parts {
     }
 }
 
-/// The same buffer with another element type.
+/// Returns the same buffer with another element type.
 fn typed(buffer: &Buffer, dtype: DType) -> Buffer {
     Buffer::new(buffer.name.clone(), dtype, buffer.shape.clone(), buffer.scope)
 }
 
-/// The factors of a product, from left to right.
+/// Returns the factors of a product, from left to right.
 fn factors_of(expr: &Expr) -> Vec<Expr> {
     let mut factors = Vec::new();
     let mut left = vec![expr.clone()];

@@ -61,7 +61,7 @@ fn fuse(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(axis_values(id, &[fused]))
 }
 
-/// The names of axes for a message: `` `a`, `b` and `c` ``.
+/// Returns the names of axes for a message: `` `a`, `b` and `c` ``.
 fn join(stage: &Stage, axes: &[AxisId]) -> String {
     let names: Vec<String> =
         axes.iter().map(|axis| format!("`{}`", stage.axis(*axis).name)).collect();

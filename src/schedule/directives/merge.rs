@@ -75,7 +75,7 @@ fn merge(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(Vec::new())
 }
 
-/// The indices at which `S` reads `P`; an error if the two cannot become one stage.
+/// Returns the indices at which `S` reads `P`; an error if the two cannot become one stage.
 fn merged_indices(
     schedule: &Schedule,
     id: StageId,
@@ -128,7 +128,7 @@ fn merged_indices(
     Ok(indices)
 }
 
-/// The indices of an expression that only reads one element of a tensor.
+/// Returns the indices of an expression that only reads one element of a tensor.
 fn element_of(expr: &Expr, buffer: &Buffer) -> Option<Vec<Expr>> {
     match &expr.kind {
         ExprKind::Load { buffer: read, indices, .. } if read == buffer => Some(indices.clone()),
@@ -140,7 +140,7 @@ fn element_of(expr: &Expr, buffer: &Buffer) -> Option<Vec<Expr>> {
     }
 }
 
-/// The number of loads from a tensor in a body; shared expressions count once.
+/// Returns the number of loads from a tensor in a body; shared expressions count once.
 fn reads_of(body: &Body, buffer: &Buffer) -> usize {
     fn visit(expr: &Expr, buffer: &Buffer, seen: &mut FxHashSet<usize>, found: &mut usize) {
         if !seen.insert(expr.id()) {
@@ -155,7 +155,7 @@ fn reads_of(body: &Body, buffer: &Buffer) -> usize {
     found
 }
 
-/// A variable with the name of an axis, numbered if the stage has an axis of this name.
+/// Returns a variable with the name of an axis, numbered if the stage has an axis of this name.
 fn fresh(axis: &te::Axis, stage: &Stage) -> Var {
     let taken = |name: &str| stage.axes.iter().any(|axis| axis.name == name);
     let name = axis.var.name();

@@ -4,8 +4,8 @@
 //!
 //! 1. Write `directives/name.rs` with a `static NAME: Directive`: the name, the tensors and
 //!    targets that it applies to, its parameters, its usage for messages, and two functions.
-//!    - `run` checks what names, kinds of axes and arguments tell, changes the [`Schedule`], and
-//!      returns the axes or stages that `let` names. It may change the loops ([`Stage::leaves`],
+//!    - `run` checks names, kinds of axes and arguments, changes the [`Schedule`], and returns the
+//!      axes or stages that `let` names. It may change the loops ([`Stage::leaves`],
 //!      [`Stage::relations`]), the place of computation ([`Stage::attach`]), or add stages
 //!      ([`super::derived_stage`]).
 //!    - A directive whose effect comes later records an annotation with [`Stage::annotate`]: a
@@ -44,7 +44,7 @@
 //!      that the directive asks for. A code whose refusals are all necessary joins `CHECKS` in
 //!      `tests/fuzz/run.rs`.
 //!    - The oracle: a method of `Scheduler` in `tests/oracle/schedules.py`, listed in `random`.
-//!    - Break the implementation and each check on purpose, and see a golden or the fuzzer fail.
+//!    - Break the implementation and each check on purpose: a golden or the fuzzer must fail.
 //!
 //! The parser, the "did you mean" of messages, the checks of targets (E0311) and arguments (E0308,
 //! E0309) follow from the table.
@@ -195,7 +195,7 @@ pub enum ArgKind {
     /// One word, dots included: `peel`, `auto_unroll_max_step`, `dot4`.
     Word,
     /// An integer, `true` or `false`.
-    Setting,
+    IntOrBool,
     /// A list of expressions that the directive itself evaluates.
     Exprs,
 }
@@ -243,7 +243,8 @@ pub(super) fn check_annotations(inference: &Inference) -> Result<()> {
     Ok(())
 }
 
-/// An inlined stage has neither memory nor loops.
+/// Returns the error for a directive of an inlined stage, which has neither memory nor loops
+/// (E0379).
 fn inlined_with(stage: &Stage, annotation: &StageAnnotation, inlined: Span) -> Diag {
     let (name, directive) = (&stage.te.name, annotation.directive.name);
     let text = format!("`{name}` is inlined and has no memory or loops for `{directive}`");

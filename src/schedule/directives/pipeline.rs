@@ -31,7 +31,7 @@ pub(super) static PIPELINE: Directive = Directive {
 fn pipeline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (axis, stages) = (call.axis(0), call.int(1).unwrap_or(2));
     let Some(stages) = u32::try_from(stages).ok().filter(|n| (2..=MAX_STAGES).contains(n)) else {
-        let text = format!("a pipeline of {stages} stages is not one of 2 to {MAX_STAGES}");
+        let text = format!("a pipeline must have 2 to {MAX_STAGES} stages, not {stages}");
         return Err(Box::new(
             Diag::new("E0391", call.span_of(1), text)
                 .note("each stage is a copy of the shared memory that the loop reads"),
@@ -42,7 +42,7 @@ fn pipeline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         return Err(Box::new(
             Diag::new("E0403", call.span, text)
                 .note(format!(
-                    "it needs nvptx-sm_{COPIES_FROM} or newer, the target is {}",
+                    "it needs nvptx-sm_{COPIES_FROM} or later, but the target is {}",
                     schedule.target
                 ))
                 .help("with `stages=2` the copies wait in registers"),
@@ -51,7 +51,7 @@ fn pipeline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let stage = schedule.stage_mut(call.stage());
     let mut pipelines = stage.annotations_of::<Pipeline>();
     if let Some((old, _)) = pipelines.find(|(old, _)| old.axis == Some(axis)) {
-        let text = format!("`{}` has a pipeline already", stage.axis(axis).name);
+        let text = format!("`{}` already has a pipeline", stage.axis(axis).name);
         return Err(Box::new(Diag::new("E0391", call.span, text).related(old.span, "here")));
     }
     drop(pipelines);

@@ -33,7 +33,7 @@ pub(super) static PRAGMA: Directive = Directive {
     params: &[
         required("i", ArgKind::Axis),
         required("name", ArgKind::Word),
-        required("value", ArgKind::Setting),
+        required("value", ArgKind::IntOrBool),
     ],
     usage: "pragma(i, auto_unroll_max_step, 16) or pragma(i, unroll_explicit, true)",
     run: pragma,
@@ -47,7 +47,9 @@ fn pragma(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     match (word, call.value(2)) {
         ("auto_unroll_max_step", Some(Value::Int(steps))) => {
             if !(0..=MAX_STEPS).contains(steps) {
-                return refuse(format!("`{steps}` steps are not from 0 to {MAX_STEPS}"));
+                return refuse(format!(
+                    "the number of steps must be from 0 to {MAX_STEPS}, not {steps}"
+                ));
             }
             stage.replace_annotation(call.directive, axis, call.span, MaxSteps(*steps));
         }

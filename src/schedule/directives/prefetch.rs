@@ -71,7 +71,7 @@ fn prefetch(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     };
     let (axis, distance) = (call.axis(1), call.int(2).unwrap_or(1));
     if !(1..=MAX_DISTANCE).contains(&distance) {
-        let text = format!("a distance of {distance} is not from 1 to {MAX_DISTANCE}");
+        let text = format!("the distance must be from 1 to {MAX_DISTANCE}, not {distance}");
         return Err(Box::new(Diag::new("E0374", call.span_of(2), text)));
     }
     let stage = schedule.stage_mut(call.stage());
@@ -101,7 +101,7 @@ pub(in crate::schedule) fn prefetch_regions(inference: &Inference) -> Result<Vec
     Ok(regions)
 }
 
-/// The regions of one `prefetch`: one for each component of the tensor.
+/// Returns the regions of one `prefetch`: one for each component of the tensor.
 fn regions_of(
     inference: &Inference,
     id: StageId,
@@ -203,8 +203,8 @@ fn check_source(
     ))
 }
 
-/// The interval of each dimension that one iteration reads of a buffer, `None` where it is unknown;
-/// `None` for the whole region if the iteration does not read the buffer.
+/// Returns the interval of each dimension that one iteration reads of a buffer, `None` where it is
+/// unknown; `None` for the whole region if the iteration does not read the buffer.
 fn read_region(
     inference: &Inference,
     buffer: &Buffer,

@@ -30,8 +30,8 @@ fn reorder(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(Vec::new())
 }
 
-/// The named axes, with `*` replaced by the data axes that are not named. No axis may be named
-/// twice (E0323).
+/// Returns the named axes, with `*` replaced by the data axes that are not named. No axis may be
+/// named twice (E0323).
 pub(super) fn expand_star(
     stage: &Stage,
     named: &[(Option<AxisId>, Span)],

@@ -155,7 +155,7 @@ fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
     whole && !reduction.fused && reduction.condition.is_none()
 }
 
-/// The text of an `rfactor` of a reduction loop; `None` if it would be refused.
+/// Returns the text of an `rfactor` of a reduction loop; `None` if it would be refused.
 pub(super) fn rfactor_call(schedule: &Schedule, id: StageId, axis: &str) -> Option<String> {
     let stage = schedule.stage(id);
     let Body::Reduce(reduction) = &stage.te.body else { return None };
@@ -242,8 +242,8 @@ impl Domain {
         Domain { extents: loops, roots, conditions }
     }
 
-    /// The stage of partial results. Its data axes are `k`, then those of `stage`; its reduction
-    /// axes are the other reduction loops.
+    /// Returns the stage of partial results. Its data axes are `k`, then those of `stage`; its
+    /// reduction axes are the other reduction loops.
     fn partial(&self, stage: &Stage, reduction: &Reduction, k: AxisId) -> te::Stage {
         let loops = stage.reduce_leaves();
         let mut names: Vec<&str> = stage.te.axes.iter().map(|axis| axis.var.name()).collect();
@@ -342,7 +342,7 @@ fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
     stage.reordered = None;
 }
 
-/// The name, numbered if it is taken.
+/// Returns the name, numbered if it is taken.
 fn free_name(name: &str, taken: &[&str]) -> String {
     if !taken.contains(&name) {
         return name.to_string();

@@ -22,7 +22,7 @@ fn set_scope(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let stage = schedule.stage_mut(call.stage());
     if stage.te.output {
         let name = &stage.te.name;
-        let text = format!("`{name}` is an output, whose memory belongs to the caller");
+        let text = format!("`{name}` is an output, which is stored in memory of the caller");
         return Err(Box::new(
             Diag::new("E0350", call.span, text)
                 .help(format!("store a copy there: `let L = {name}.cache_write(local)`")),
@@ -32,13 +32,13 @@ fn set_scope(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(Vec::new())
 }
 
-/// The scope that the first argument names; `shared` needs a GPU (E0350).
+/// Returns the scope that the first argument names; `shared` needs a GPU (E0350).
 pub(super) fn storage_scope(schedule: &Schedule, call: &Call) -> Result<Scope> {
     let Some(Value::Scope(scope)) = call.value(0) else { crate::bug!("no scope") };
     match scope {
         Scope::Shared if !schedule.target.is_gpu() => {
             let text = format!(
-                "`shared` is memory of a GPU's thread blocks, and {} is a CPU",
+                "`shared` is memory of a GPU's thread blocks, but {} is a CPU",
                 schedule.target
             );
             Err(Box::new(

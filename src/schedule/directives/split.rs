@@ -145,7 +145,7 @@ fn check_factor(factor: i64, span: Span) -> Result<i64> {
     if factor >= 1 {
         return Ok(factor);
     }
-    let text = format!("a factor must be at least 1, this one is {factor}");
+    let text = format!("a factor must be at least 1, not {factor}");
     Err(Box::new(Diag::new("E0321", span, text)))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn check_splittable(
         }
         (None, None, None) => return Ok(()),
     };
-    let text = format!("axis `{name}` {why} and cannot go into `{directive}`");
+    let text = format!("axis `{name}` {why}, so `{directive}` cannot replace it");
     Err(Box::new(
         Diag::new("E0324", span, text)
             .related(place, "here")
@@ -190,7 +190,7 @@ fn tail_of(call: &Call, param: usize) -> Result<Option<Tail>> {
     }))
 }
 
-/// The results of a directive that makes loops.
+/// Returns the results of a directive that makes loops.
 pub(super) fn axis_values(stage: StageId, axes: &[AxisId]) -> Vec<Value> {
     axes.iter().map(|axis| Value::Axis(stage, *axis)).collect()
 }

@@ -43,7 +43,7 @@ fn storage_align(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let axis = call.axis(0);
     let name = &stage.te.name;
     if stage.te.output {
-        let text = format!("`{name}` is an output, and the caller lays out its memory");
+        let text = format!("`{name}` is an output, whose layout the caller determines");
         return Err(Box::new(
             Diag::new("E0371", call.span, text)
                 .help(format!("align a copy: `let L = {name}.cache_write(local)`")),
@@ -66,7 +66,7 @@ fn storage_align(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     }
     let (factor, offset) = (call.int(1).unwrap_or(1), call.int(2).unwrap_or(0));
     if !(1..=MAX_ALIGN).contains(&factor) {
-        let text = format!("a factor of {factor} is not from 1 to {MAX_ALIGN}");
+        let text = format!("the factor must be from 1 to {MAX_ALIGN}, not {factor}");
         return Err(Box::new(Diag::new("E0370", call.span_of(1), text)));
     }
     if !(0..factor).contains(&offset) {
@@ -82,7 +82,8 @@ fn storage_align(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     Ok(Vec::new())
 }
 
-/// The strides of a stage's buffer of this shape; `None` if it is row-major without padding.
+/// Returns the strides of a stage's buffer of this shape; `None` if it is row-major without
+/// padding.
 pub fn strides(stage: &Stage, shape: &[Expr]) -> Option<Vec<Expr>> {
     stage.annotation::<StorageAlign>()?;
     let facts = Facts::new();

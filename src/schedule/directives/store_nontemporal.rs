@@ -40,10 +40,10 @@ fn check(inference: &Inference, id: StageId, span: Span) -> Result<()> {
         (note, format!("store a copy of the results: `let L = {name}.cache_write(local)`"))
     } else if let Attach::At { .. } = stage.attach {
         let note = format!("`{name}` is computed in the loops of the stage that reads it");
-        (note, format!("leave it out, or say `{name}.compute_root()`"))
+        (note, format!("leave it out, or write `{name}.compute_root()`"))
     } else if scope != Scope::Global {
         let note = format!("`{name}` is {}", scope.name());
-        (note, format!("leave it out, or say `{name}.set_scope(global)`"))
+        (note, format!("leave it out, or write `{name}.set_scope(global)`"))
     } else {
         return Ok(());
     };

@@ -56,7 +56,7 @@ fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     }
     let stage = schedule.stage_mut(call.stage());
     if let Some((old, _)) = stage.annotation::<Tensorize>() {
-        let text = format!("`{}` has a `tensorize` already", stage.te.name);
+        let text = format!("`{}` already has a `tensorize`", stage.te.name);
         return Err(Box::new(Diag::new("E0377", call.span, text).related(old.span, "here")));
     }
     let Ok(graphs) = elaborate(&program, Some(&[name.to_string()]), &Vec::new()) else {
@@ -108,7 +108,7 @@ fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Resu
         let text = format!("`{name}` needs tensor cores that multiply {factor}");
         return Err(Box::new(
             Diag::new("E0403", call.span_of(1), text)
-                .note(format!("it needs nvptx-sm_{FIRST} or newer, the target is {target}")),
+                .note(format!("it needs nvptx-sm_{FIRST} or later, but the target is {target}")),
         ));
     }
     let stage = schedule.stage(call.stage());

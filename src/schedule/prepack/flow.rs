@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Packing {
     /// The stages.
     pub(super) stages: FxHashSet<StageId>,
-    /// The only one that other stages read.
+    /// The only stage that other stages read.
     pub(super) last: StageId,
 }
 
@@ -36,7 +36,7 @@ struct Member {
     stages: FxHashSet<StageId>,
 }
 
-/// The error E0554 at a stage; without a place if the compiler wrote the schedule.
+/// Returns the error E0554 at a stage; without a place if the compiler wrote the schedule.
 pub(super) fn refuse(schedule: &Schedule, id: StageId, text: String) -> Diag {
     match schedule.origin == Origin::Auto {
         true => Diag::global("E0554", text),
@@ -89,7 +89,7 @@ impl Flow {
         Flow { groups: at_root.map(group).collect() }
     }
 
-    /// The stages that depend on `input` only, if no other stage reads it.
+    /// Returns the stages that depend on `input` only, if no other stage reads it.
     pub(super) fn packing(&self, schedule: &Schedule, input: usize) -> Result<Packing> {
         let graph = &schedule.graph;
         let name = &tensor(graph, input).name;
@@ -125,7 +125,7 @@ impl Flow {
             [first, ..] => {
                 let names = last.iter().map(|id| format!("`{}`", schedule.stage(*id).te.name));
                 let names: Vec<String> = names.collect();
-                let text = format!("more than one tensor is computed from only `{name}`");
+                let text = format!("more than one tensor is computed from `{name}` alone");
                 let note = format!("the rest of the kernel reads {}", names.join(", "));
                 let help = format!("pack `{name}` once for all its readers");
                 Err(Box::new(refuse(schedule, first, text).note(note).help(help)))
@@ -133,7 +133,7 @@ impl Flow {
         }
     }
 
-    /// The error for `reader`, a stage that reads the input and cannot be prepacked.
+    /// Returns the error for `reader`, a stage that reads the input and cannot be prepacked.
     fn explain(
         &self,
         schedule: &Schedule,
@@ -198,7 +198,7 @@ impl Flow {
         match alone.iter().min() {
             Some(id) => {
                 let packed = &schedule.stage(*id).te.name;
-                Box::new(diag.note(format!("`{packed}` is computed from only `{name}`")))
+                Box::new(diag.note(format!("`{packed}` is computed from `{name}` alone")))
             }
             None => Box::new(diag),
         }
@@ -221,7 +221,7 @@ impl Group {
         self.members.iter().all(fits) && self.members.iter().any(reads)
     }
 
-    /// The first stage that reads an input.
+    /// Returns the first stage that reads an input.
     fn reader(&self, input: usize) -> Option<&Member> {
         self.members.iter().find(|member| member.inputs.contains(&input))
     }

@@ -14,30 +14,30 @@ use super::phases::{BoundedSchedule, infer_bounds};
 use super::state::{Schedule, StageId};
 use crate::diag::{Diag, Result, closest};
 use crate::ir::visit::{NodeSet, walk_nodes, walk_stmt};
-use crate::ir::{Buffer, Expr, ExprKind, Part, Scope, Var};
+use crate::ir::{Buffer, Expr, ExprKind, PrepackRole, Scope, Var};
 use crate::te::{Body, Graph, Input, check_bounds, replace_shape};
 use flow::{Flow, Packing};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An input to prepack (`--prepack`): of one kernel, or of all kernels that have an input of this
-/// name.
-pub type Request = (Option<String>, String);
+/// The input that `--prepack [KERNEL.]INPUT` names; without a kernel, the inputs of this name of
+/// all kernels.
+pub type InputSelector = (Option<String>, String);
 
-/// Adds, after each kernel that has a requested input, the kernels that pack its inputs and the one
+/// Adds, after each kernel that has a selected input, the kernels that pack its inputs and the one
 /// that reads them packed.
 pub fn prepack_kernels(
     bounded: Vec<BoundedSchedule>,
-    requests: &[Request],
+    selectors: &[InputSelector],
 ) -> std::result::Result<Vec<BoundedSchedule>, Vec<Diag>> {
     let mut diags: Vec<Diag> =
-        requests.iter().filter_map(|request| check_request(&bounded, request)).collect();
+        selectors.iter().filter_map(|selector| check_selector(&bounded, selector)).collect();
     let mut all = Vec::new();
     for one in bounded {
         let graph = &one.schedule.graph;
-        let asked: Vec<usize> = (0..graph.inputs.len())
-            .filter(|at| requests.iter().any(|request| asks_for(request, graph, *at)))
+        let selected: Vec<usize> = (0..graph.inputs.len())
+            .filter(|at| selectors.iter().any(|selector| selects(selector, graph, *at)))
             .collect();
-        let made = if asked.is_empty() { Ok(Vec::new()) } else { prepack(&one, &asked) };
+        let made = if selected.is_empty() { Ok(Vec::new()) } else { prepack(&one, &selected) };
         all.push(one);
         match made {
             Ok(made) => all.extend(made),
@@ -50,29 +50,32 @@ pub fn prepack_kernels(
 
 /// The `layout_free` inputs that are packed before the call, at no cost for it.
 #[derive(Clone, Default, Debug)]
-pub enum Free {
+pub enum PrepackedInputs {
     /// None: each call packs the inputs that its schedule packs.
     #[default]
     None,
     /// Those that are prepacked.
-    Named(Vec<Request>),
+    Named(Vec<InputSelector>),
     /// All.
     All,
 }
 
-/// The kernels that pack the free inputs that the schedule allows to prepack, and then the kernel
-/// that reads them packed; `None` if there is nothing to pack.
-pub fn prepack_free(bounded: &BoundedSchedule, free: &Free) -> Option<Vec<BoundedSchedule>> {
+/// Returns the kernels that pack those of the inputs that the schedule allows to prepack, and then
+/// the kernel that reads them packed; `None` if there is nothing to pack.
+pub fn prepack_layout_free(
+    bounded: &BoundedSchedule,
+    prepacked: &PrepackedInputs,
+) -> Option<Vec<BoundedSchedule>> {
     let schedule = &bounded.schedule;
     let graph = &schedule.graph;
-    let is_free = |at: &usize| match (&graph.inputs[*at], free) {
-        (Input::Tensor { layout_free: true, .. }, Free::All) => true,
-        (Input::Tensor { layout_free: true, .. }, Free::Named(requests)) => {
-            requests.iter().any(|request| asks_for(request, graph, *at))
+    let is_prepacked = |at: &usize| match (&graph.inputs[*at], prepacked) {
+        (Input::Tensor { layout_free: true, .. }, PrepackedInputs::All) => true,
+        (Input::Tensor { layout_free: true, .. }, PrepackedInputs::Named(selectors)) => {
+            selectors.iter().any(|selector| selects(selector, graph, *at))
         }
         _ => false,
     };
-    let inputs: Vec<usize> = (0..graph.inputs.len()).filter(is_free).collect();
+    let inputs: Vec<usize> = (0..graph.inputs.len()).filter(is_prepacked).collect();
     if inputs.is_empty() || schedule.target.is_gpu() {
         return None;
     }
@@ -96,24 +99,24 @@ pub fn prepack_free(bounded: &BoundedSchedule, free: &Free) -> Option<Vec<Bounde
     Some(made)
 }
 
-/// Whether a request is for an input of a kernel.
-fn asks_for((kernel, name): &Request, graph: &Graph, input: usize) -> bool {
+/// Whether a selector names an input of a kernel.
+fn selects((kernel, name): &InputSelector, graph: &Graph, input: usize) -> bool {
     let ours = kernel.as_ref().is_none_or(|kernel| *kernel == graph.name);
     ours && matches!(&graph.inputs[input], Input::Tensor { buffer, .. } if buffer.name == *name)
 }
 
-/// The error of a request for an unknown kernel or input (E0553).
-fn check_request(bounded: &[BoundedSchedule], request: &Request) -> Option<Diag> {
-    let (kernel, name) = request;
+/// Returns the error for a selector of an unknown kernel or input (E0553).
+fn check_selector(bounded: &[BoundedSchedule], selector: &InputSelector) -> Option<Diag> {
+    let (kernel, name) = selector;
     let graphs: Vec<&Graph> = bounded.iter().map(|one| &one.schedule.graph).collect();
     if let Some(kernel) = kernel
         && !graphs.iter().any(|graph| graph.name == *kernel)
     {
-        let text = format!("no kernel `{kernel}` is built whose `{name}` could be packed");
+        let text = format!("`--prepack {kernel}.{name}`: no kernel `{kernel}` is built");
         return Some(suggest(text, kernel, graphs.iter().map(|graph| &graph.name[..]).collect()));
     }
     let ours = graphs.iter().filter(|graph| kernel.as_ref().is_none_or(|k| *k == graph.name));
-    if ours.clone().any(|graph| (0..graph.inputs.len()).any(|at| asks_for(request, graph, at))) {
+    if ours.clone().any(|graph| (0..graph.inputs.len()).any(|at| selects(selector, graph, at))) {
         return None;
     }
     let whose = match (kernel, &graphs[..]) {
@@ -143,7 +146,7 @@ fn check_names(bounded: &[BoundedSchedule]) -> Result<()> {
     for one in bounded {
         let name = &one.schedule.graph.name;
         let mut names = vec![name.clone(), format!("{name}_dl")];
-        if let Some(Part::Pack { .. }) = one.part {
+        if let Some(PrepackRole::Pack { .. }) = one.prepack_role {
             names.push(format!("{name}_bytes"));
         }
         if let Some(twice) = names.into_iter().find(|name| !taken.insert(name.clone())) {
@@ -158,7 +161,7 @@ fn check_names(bounded: &[BoundedSchedule]) -> Result<()> {
     Ok(())
 }
 
-/// The kernels that pack these inputs, and the kernel that reads them packed.
+/// Returns the kernels that pack these inputs, and the kernel that reads them packed.
 fn prepack(
     bounded: &BoundedSchedule,
     inputs: &[usize],
@@ -166,7 +169,8 @@ fn prepack(
     let schedule = &bounded.schedule;
     let name = &schedule.graph.name;
     if schedule.target.is_gpu() {
-        let text = format!("`{name}` is for {}, and inputs are packed on CPUs", schedule.target);
+        let text =
+            format!("`{name}` is for {}, but inputs are packed only on CPUs", schedule.target);
         let note = "a schedule for GPUs copies inputs to shared memory in the kernel";
         return Err(vec![Diag::global("E0555", text).note(note)]);
     }
@@ -202,7 +206,8 @@ fn check_packing(bounded: &BoundedSchedule, input: usize, packing: Packing) -> R
         return Err(Box::new(refuse(text).note("a packed input is one argument")));
     }
     if strides(stage, &bounded.of(packing.last).shape).is_some() {
-        let text = format!("the rows of `{packed}` have padding, and an argument is contiguous");
+        let text =
+            format!("the rows of `{packed}` have padding, but an argument must be contiguous");
         return Err(Box::new(refuse(text).help("leave out its `storage_align`")));
     }
     let mut read = false;
@@ -264,7 +269,7 @@ fn pack_kernel(
     }
     let (of, input) = (graph.name.clone(), source.name.clone());
     let mut bounded = infer_bounds(new).map_err(|diag| vec![*diag])?;
-    bounded.part = Some(Part::Pack { of, input });
+    bounded.prepack_role = Some(PrepackRole::Pack { of, input });
     Ok(bounded)
 }
 
@@ -304,7 +309,7 @@ fn prepacked_kernel(bounded: &BoundedSchedule, packings: &[(usize, Packing)]) ->
             ask.buffer = copy.clone();
         }
     }
-    new.part = Some(Part::Prepacked { of: old.name.clone(), inputs: names });
+    new.prepack_role = Some(PrepackRole::Prepacked { of: old.name.clone(), inputs: names });
     new
 }
 
@@ -315,7 +320,7 @@ fn tensor(graph: &Graph, input: usize) -> &Buffer {
     }
 }
 
-/// The variables in a tensor's shape and in stages: run-time integers and axes.
+/// Returns the variables in a tensor's shape and in stages: run-time integers and axes.
 fn variables(source: &Buffer, stages: &[crate::te::Stage]) -> FxHashSet<Var> {
     let mut exprs: Vec<Expr> = source.shape.clone();
     for stage in stages {
@@ -335,7 +340,7 @@ fn variables_of<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> FxHashSet<Var>
     vars
 }
 
-/// The buffer that an expression loads from, if it is a load.
+/// Returns the buffer that an expression loads from, if it is a load.
 fn loads(expr: &Expr) -> Option<&Buffer> {
     match &expr.kind {
         ExprKind::Load { buffer, .. } => Some(buffer),

@@ -91,7 +91,7 @@ fn check_root(stage: &Stage) -> Result<()> {
     let axis = stage.leaves.first().map_or("i", |leaf| &stage.axis(*leaf).name[..]);
     let text = format!("no axis of `{name}` is bound");
     let diag = Diag::new("E0385", stage.span, text).note(
-        "a root stage is a launch, and without a bound axis every thread would compute all of it",
+        "a root stage is a launch; without a bound axis every thread would compute all of it",
     );
     Err(Box::new(diag.help(format!(
         "bind one: `{name}.bind({axis}, blockIdx.x)`, or compute it inside another stage"
@@ -124,8 +124,8 @@ fn check_attached(schedule: &Schedule, id: StageId, stage: &Stage, span: Span) -
                 return Err(Box::new(
                     Diag::new("E0387", place, text)
                         .note(
-                            "a thread reads its own local memory only, and would miss the elements \
-                             of other threads",
+                            "a thread can read only its own local memory, so it would miss the \
+                             elements of other threads",
                         )
                         .help(format!(
                             "leave `{axis}` unbound, or store it for all: \
@@ -179,7 +179,7 @@ pub(in crate::schedule) fn check_extents(
         if !matches!(index, ThreadIndex::Block(_)) && extent.as_int().is_none() {
             let name = &stage.te.name;
             let text = format!(
-                "`{}` needs a constant extent, `{axis}` has {}",
+                "`{}` needs a constant extent, but `{axis}` has {}",
                 index.name(),
                 print_expr(extent)
             );
@@ -332,7 +332,8 @@ fn check_memory(
     Ok(())
 }
 
-/// The bytes of a stage's region: all components and copies, each rounded up to a multiple of 16.
+/// Returns the bytes of a stage's region: all components and copies, each rounded up to a multiple
+/// of 16.
 fn stage_bytes(stage: &Stage, bounds: &StageBounds) -> Result<i128> {
     let mut extents = Vec::new();
     for (axis, extent) in stage.te.axes.iter().zip(&bounds.shape) {

@@ -1,9 +1,9 @@
 //! GPU launches: thread variables, storage scopes and the guards of threads.
 //!
-//! Before: `C.bind(xo, blockIdx.x)`, `C.bind(xi, threadIdx.x)`, `S.compute_at(C, ko)`.
-//! After: `C` with everything attached to it is one launch. All loops that its stages bind to one
-//! index have one variable, so that the threads that compute a stage are those that read it. Every
-//! attached stage has a scope. The region of a `shared` stage is what all threads of a block read
+//! Before: `C.bind(xo, blockIdx.x)`, `C.bind(xi, threadIdx.x)`, `S.compute_at(C, ko)`. After: `C`
+//! with everything attached to it is one launch. All loops that its stages bind to one index have
+//! one variable, so that the threads that compute a stage are those that read it. Every attached
+//! stage has a scope. The region of a `shared` stage covers the reads of all threads of a block
 //! ([`is_private`]). Conditions that differ between threads stand around single statements where
 //! threads have to reach a barrier ([`place_guards`]).
 
@@ -18,7 +18,7 @@ use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
 
 pub(super) use check::{check_extents, check_launches, check_stages};
 
-/// The index that a loop of a stage is bound to.
+/// Returns the index that a loop of a stage is bound to.
 pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
     match stage.axis(leaf).annotation {
         Some((Annotation::Thread(index), _)) => Some(index),
@@ -31,8 +31,8 @@ pub(super) fn has_launches(schedule: &Schedule) -> bool {
     schedule.target.is_gpu() && schedule.origin != Origin::Default
 }
 
-/// The root stage whose launch a stage belongs to; `None` if its attachments form a cycle or end at
-/// an inlined stage.
+/// Returns the root stage whose launch a stage belongs to; `None` if its attachments form a cycle
+/// or end at an inlined stage.
 pub(super) fn launch_of(schedule: &Schedule, id: StageId) -> Option<StageId> {
     let mut at = id;
     for _ in 0..=schedule.order.len() {
@@ -45,7 +45,7 @@ pub(super) fn launch_of(schedule: &Schedule, id: StageId) -> Option<StageId> {
     None
 }
 
-/// The indices that the enclosing loops of a stage bind.
+/// Returns the indices that the enclosing loops of a stage bind.
 fn indices_around(schedule: &Schedule, id: StageId) -> Vec<ThreadIndex> {
     let mut indices = Vec::new();
     let mut at = id;
@@ -114,8 +114,8 @@ pub(super) fn is_private(schedule: &Schedule, var: &Var) -> bool {
     })
 }
 
-/// Adds the conditions that keep threads from repeating each other's work: a stage whose elements
-/// several threads see is computed by thread 0 of each index that it does not bind. Moves
+/// Adds the conditions that keep threads from repeating each other's work: thread 0 of each index
+/// that a stage does not bind computes the stage, if several threads can access its elements. Moves
 /// conditions that differ between threads inwards, so that none stands around a `shared` stage,
 /// which has barriers.
 pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds>]) {
@@ -159,7 +159,7 @@ pub(super) fn place_guards(schedule: &Schedule, bounds: &mut [Option<StageBounds
     }
 }
 
-/// The thread indices of the launch that a stage belongs to, with variable and extent.
+/// Returns the thread indices of the launch that a stage belongs to, with variable and extent.
 pub fn threads_around(bounded: &BoundedSchedule, id: StageId) -> Vec<(ThreadIndex, Var, Expr)> {
     match launch_of(&bounded.schedule, id) {
         Some(launch) => thread_loops(&bounded.schedule, &bounded.bounds, launch),
@@ -173,7 +173,7 @@ fn is_bound(stage: &Stage) -> bool {
     stage.leaves.iter().any(|leaf| bound_index(stage, *leaf).is_some_and(real))
 }
 
-/// The thread indices of a launch that have more than one value, with variable and extent.
+/// Returns the thread indices of a launch that have more than one value, with variable and extent.
 fn thread_loops(
     schedule: &Schedule,
     bounds: &[Option<StageBounds>],
@@ -212,7 +212,7 @@ fn has_barrier_inside(schedule: &Schedule, id: StageId, depth: Option<usize>) ->
     })
 }
 
-/// The place of a loop's annotation.
+/// Returns the place of a loop's annotation.
 fn span_of(stage: &Stage, leaf: AxisId) -> Span {
     stage.axis(leaf).annotation.map_or(stage.span, |(_, span)| span)
 }

@@ -146,7 +146,7 @@ fn refuse_at(
     walker.refuse(Diag::new("E0260", load.span, message));
 }
 
-/// The values of the axes in the index: ` at i = 99, j = 0`.
+/// Returns the values of the axes in the index: ` at i = 99, j = 0`.
 fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
     let mut used = FxHashSet::default();
     super::walker::for_each_var(index, &mut FxHashSet::default(), &mut |var| {
@@ -324,7 +324,7 @@ fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
     );
 }
 
-/// The last index of a dimension.
+/// Returns the last index of a dimension.
 fn last_of(extent: &Expr) -> Expr {
     match extent.as_int() {
         Some(value) => Expr::int(DType::Index, (value - 1).max(0)),
@@ -332,7 +332,7 @@ fn last_of(extent: &Expr) -> Expr {
     }
 }
 
-/// The type of an index before its cast to `index`.
+/// Returns the type of an index before its cast to `index`.
 fn index_type(index: &Expr) -> DType {
     match &index.kind {
         ExprKind::Cast(a) if index.ty.dtype == DType::Index => a.ty.dtype,

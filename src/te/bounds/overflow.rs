@@ -90,7 +90,8 @@ fn refuse(walker: &mut Walker, expr: &Expr, axes: &[(Var, i64, i64)], point: &[i
     walker.refuse(diag.note("axes and extents are computed with 64 bits"));
 }
 
-/// The expression with these values of variables, and the first value of variables that cancel out.
+/// Returns the expression with these values of variables, and the first value of variables that
+/// cancel out.
 fn at_corner(expr: &Expr, values: &[(Var, Expr)], axes: &[Axis]) -> Expr {
     substitute(expr, &mut |var| {
         let value = values.iter().find(|(other, _)| other == var).map(|(_, value)| value);
@@ -99,7 +100,7 @@ fn at_corner(expr: &Expr, values: &[(Var, Expr)], axes: &[Axis]) -> Expr {
     })
 }
 
-/// The least and the largest `index`.
+/// Returns the least and the largest `index`.
 fn limits() -> (i128, i128) {
     DType::Index.int_range()
 }

@@ -44,7 +44,8 @@ pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
     equate_shapes(graph, checker);
 }
 
-/// The extents of tensors that are not constant, each once, in the order of arguments and stages.
+/// Returns the extents of tensors that are not constant, each once, in the order of arguments and
+/// stages.
 fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
     let mut seen = FxHashSet::default();
     let buffers = tensors(graph);
@@ -53,7 +54,7 @@ fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
     symbolic.cloned().collect()
 }
 
-/// The extents of reduction axes that are neither constants nor extents of tensors.
+/// Returns the extents of reduction axes that are neither constants nor extents of tensors.
 fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr> {
     let mut seen: FxHashSet<_> = known.iter().map(|extent| checker.facts.poly(extent)).collect();
     let mut extents = Vec::new();
@@ -68,7 +69,7 @@ fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr
     extents
 }
 
-/// The inputs, then the tensors of stages.
+/// Returns the inputs, then the tensors of stages.
 fn tensors(graph: &Graph) -> Vec<Buffer> {
     let inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Tensor { buffer, .. } => Some(buffer),
@@ -77,7 +78,7 @@ fn tensors(graph: &Graph) -> Vec<Buffer> {
     inputs.chain(graph.stages.iter().flat_map(|stage| &stage.buffers)).cloned().collect()
 }
 
-/// The check of an `assume`.
+/// Returns the check of an `assume`.
 fn assumption(cond: &Expr, text: &str) -> Stmt {
     let mut vars: Vec<Var> = Vec::new();
     let mut seen = FxHashSet::default();
@@ -154,7 +155,8 @@ fn equate_shapes(graph: &mut Graph, checker: &mut Checker) {
     }
 }
 
-/// The checks of a parameter's extents that are expressions, and the variables of these extents.
+/// Returns the checks of a parameter's extents that are expressions, and the variables of these
+/// extents.
 fn equations(param: usize, buffer: &Buffer, facts: &Facts) -> (Vec<Stmt>, Vec<ActualDim>) {
     let (mut checks, mut dims) = (Vec::new(), Vec::new());
     for (dim, extent) in buffer.shape.iter().enumerate() {

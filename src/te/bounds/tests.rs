@@ -34,7 +34,7 @@ fn errors(text: &str) -> Vec<String> {
     errors.iter().map(|diag| diag.to_string()).collect()
 }
 
-/// The checks of indices, one per line; those of extents, sizes and `assume`s left out.
+/// Returns the checks of indices, one per line; those of extents, sizes and `assume`s left out.
 fn index_checks(text: &str) -> Vec<String> {
     let graph = graph(text).unwrap_or_else(|errors| panic!("{errors:#?}"));
     let mut lines = Vec::new();
@@ -221,7 +221,7 @@ fn index_arithmetic_fits_64_bits() {
 }
 
 #[test]
-fn words_shape_checks() {
+fn shape_checks_have_readable_texts() {
     let text = "kernel f(n: var, k: var, p = 1) { assume k % 2 == 1
         input A: float32[n] input K: float32[k]
         output C[i: n - k + 2*p] = 0.0 }";

@@ -5,7 +5,7 @@ use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 /// The length at which a text is cut, in bytes.
 const MAX_LENGTH: usize = 160;
 
-/// The text of an expression; long ones end in `…`.
+/// Returns the text of an expression; long ones end in `…`.
 pub(super) fn show(expr: &Expr) -> String {
     let mut text = String::new();
     write(expr, 0, &mut text);

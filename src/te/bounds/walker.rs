@@ -72,12 +72,12 @@ impl Profile {
 }
 
 impl Walker<'_> {
-    /// The place for errors without a load: the stage.
+    /// Returns the place for errors without a load: the stage.
     pub(super) fn default_span(&self) -> Span {
         self.stage_span
     }
 
-    /// The dependences of several expressions and of the extents of their axes.
+    /// Returns the dependences of several expressions and of the extents of their axes.
     pub(super) fn profile<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Profile {
         let mut profile = Profile::default();
         let mut seen = FxHashSet::default();

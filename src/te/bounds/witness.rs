@@ -93,7 +93,8 @@ pub(super) fn find_violation(
     }
 }
 
-/// The corners of the domain: the last values first, with both ends of the first six axes only.
+/// Returns the corners of the domain: the last values first, with both ends of the first six axes
+/// only.
 fn corners(axes: &[(Var, i64, i64)]) -> Vec<Vec<i64>> {
     let count = 1u32 << axes.len().min(6);
     let corner = |mask: u32| {

@@ -48,7 +48,7 @@ impl<'a> Elaborator<'a> {
         let right = exprs.pop().expect("two operands");
         let left = exprs.pop().expect("two operands");
         let result = if ir_op.gives_bool() { SourceType::Data(DType::Bool) } else { ty };
-        self.grown(Typed::new(result, Expr::binary(ir_op, left, right), size), span)
+        self.limit_size(Typed::new(result, Expr::binary(ir_op, left, right), size), span)
     }
 
     /// Evaluates `op a`.
@@ -91,7 +91,7 @@ impl<'a> Elaborator<'a> {
             };
             return Value::Scalar(Typed { ty, expr: negated, size, choice: None });
         }
-        self.grown(Typed::new(ty, Expr::unary(ir_op, expr), size), span)
+        self.limit_size(Typed::new(ty, Expr::unary(ir_op, expr), size), span)
     }
 
     /// Evaluates `and` and `or`, whose right side is evaluated only if the left one does not
@@ -110,7 +110,7 @@ impl<'a> Elaborator<'a> {
                 let size = x.size.saturating_add(y.size);
                 let ty = SourceType::Data(DType::Bool);
                 let span = a.1.span.to(b.1.span);
-                self.grown(Typed::new(ty, Expr::binary(ir_op, x.expr, y.expr), size), span)
+                self.limit_size(Typed::new(ty, Expr::binary(ir_op, x.expr, y.expr), size), span)
             }
         }
     }
@@ -137,7 +137,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Refuses expressions of more than [`MAX_NODES`] nodes (E0213).
-    pub fn grown(&mut self, typed: Typed, span: Span) -> Value {
+    pub fn limit_size(&mut self, typed: Typed, span: Span) -> Value {
         if typed.size > MAX_NODES {
             self.error(too_large(span));
             return Value::Poison;
@@ -178,13 +178,13 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// The error for an expression that is too large.
+/// Returns the error for an expression that is too large.
 pub fn too_large(span: Span) -> Diag {
     let message = format!("this expression has more than {MAX_NODES} operations when expanded");
     Diag::new("E0213", span, message).help("compute a part of it in a stage of its own")
 }
 
-/// The operator of the loop IR, if it is defined for a type.
+/// Returns the operator of the loop IR, if it is defined for a type.
 fn ir_operator(op: BinaryOp, ty: SourceType) -> Option<BinOp> {
     let boolean = ty == SourceType::Data(DType::Bool);
     let (ir_op, fits) = match op {
@@ -211,7 +211,7 @@ fn ir_operator(op: BinaryOp, ty: SourceType) -> Option<BinOp> {
     fits.then_some(ir_op)
 }
 
-/// The error for an operator that a type does not have.
+/// Returns the error for an operator that a type does not have.
 fn refuse(op: BinaryOp, ty: SourceType, span: Span) -> Diag {
     let boolean = ty == SourceType::Data(DType::Bool);
     if op == BinaryOp::Div && ty.is_int() {

@@ -1,7 +1,9 @@
-//! Types of values: constants that adapt, mixes of types, explicit casts, indices.
+//! Types of values: constants that adapt to a type, operands of different types, explicit casts,
+//! indices.
 //!
 //! A constant takes the type of the other operand if it is exact in that type; a real constant
-//! never takes an integer type. Any other mix is an error that shows the cast to write.
+//! never takes an integer type. Any other difference of types is an error that shows the cast to
+//! write.
 
 use super::Elaborator;
 use super::constants::{self, is_exact};
@@ -17,8 +19,8 @@ use num_traits::{ToPrimitive, Zero};
 pub type Operand<'e, 'a> = (&'e Value, &'a ast::Expr);
 
 impl<'a> Elaborator<'a> {
-    /// The common type of operands: that of the typed ones, else the default of constants. `None`
-    /// if there is none, which is reported, or if an operand is poison.
+    /// Returns the common type of operands: that of the typed ones, else the default of constants.
+    /// `None` if there is none, which is reported, or if an operand is poison.
     pub fn common_type(
         &mut self,
         operands: &[Operand<'_, 'a>],
@@ -38,8 +40,8 @@ impl<'a> Elaborator<'a> {
         for (value, expr) in operands {
             let Value::Scalar(other) = value else { continue };
             if other.ty != ty && !other.adapts_to(ty) {
-                if !self.blames_untyped_stage(&[first, *expr], ty, other.ty) {
-                    self.error(self.mix((ty, first), (other.ty, *expr), what, span));
+                if !self.reports_untyped_stage(&[first, *expr], ty, other.ty) {
+                    self.error(self.type_mismatch((ty, first), (other.ty, *expr), what, span));
                 }
                 return None;
             }
@@ -47,8 +49,13 @@ impl<'a> Elaborator<'a> {
         Some(ty)
     }
 
-    /// Whether a stage without a type causes the mix. Reports that once.
-    fn blames_untyped_stage(&mut self, exprs: &[&ast::Expr], a: SourceType, b: SourceType) -> bool {
+    /// Whether the types differ because a stage declares no type, which is reported once.
+    fn reports_untyped_stage(
+        &mut self,
+        exprs: &[&ast::Expr],
+        a: SourceType,
+        b: SourceType,
+    ) -> bool {
         let stored = SourceType::Data(DType::Int64);
         let wanted = if a == stored { b } else { a };
         let read = exprs.iter().find_map(|expr| self.untyped_reads.get(&expr.span));
@@ -62,7 +69,7 @@ impl<'a> Elaborator<'a> {
         if self.reported_untyped.insert(declared) {
             let span = exprs.iter().find(|expr| self.untyped_reads.contains_key(&expr.span));
             let span = span.expect("it is one of them").span;
-            let message = format!("`{name}` is `int64` here, and `{dtype}` is needed");
+            let message = format!("`{name}` is `int64` here, but `{dtype}` is needed");
             let diag = Diag::new("E0207", span, message);
             let related = format!("`{name}` has no declared type, so it is `int64`");
             let help = format!("give it the type where it is declared: `{name}[…]: {dtype} = …`");
@@ -73,15 +80,16 @@ impl<'a> Elaborator<'a> {
 
     /// Reports that the type of a stage's value differs from its declared type (E0228).
     pub fn wrong_element(&mut self, expr: &'a ast::Expr, found: SourceType, declared: DType) {
-        if self.blames_untyped_stage(&[expr], found, SourceType::Data(declared)) {
+        if self.reports_untyped_stage(&[expr], found, SourceType::Data(declared)) {
             return;
         }
-        let message = format!("the stage is declared `{declared}`, its expression is `{found}`");
+        let message =
+            format!("the stage is declared `{declared}`, but its expression is `{found}`");
         let help = format!("write `{}`", self.with_cast(expr, declared));
         self.error(Diag::new("E0228", expr.span, message).help(help));
     }
 
-    fn mix(
+    fn type_mismatch(
         &self,
         (a, a_expr): (SourceType, &ast::Expr),
         (b, b_expr): (SourceType, &ast::Expr),
@@ -299,8 +307,9 @@ impl<'a> Elaborator<'a> {
             Value::Int(_) => Some(self.adapt((value, expr), SourceType::Index)?.expr),
             Value::Scalar(typed) if typed.ty == SourceType::Index => {
                 if has_bit_operation(&typed.expr) {
-                    let message = format!("{what} has no bit operations on run-time integers");
-                    let help = "write it with arithmetic: `*`, `//`, `%`, `-`";
+                    let message =
+                        format!("{what} cannot contain bit operations on run-time integers");
+                    let help = "write it with the operators `*`, `//`, `%`, `-`";
                     self.error(Diag::new("E0211", expr.span, message).help(help));
                     return None;
                 }
@@ -329,9 +338,9 @@ fn has_bit_operation(expr: &Expr) -> bool {
     })
 }
 
-/// The smallest type that holds the values of both types; none for uint64 with a signed type. An
-/// integer with a 16-bit float gives `float32`, because 16-bit floats hold integers up to 2048
-/// only.
+/// Returns the smallest type that holds the values of both types; none for uint64 with a signed
+/// type. An integer with a 16-bit float gives `float32`, because 16-bit floats hold integers up to
+/// 2048 only.
 fn wider(a: SourceType, b: SourceType) -> Option<DType> {
     let of = |ty| match ty {
         SourceType::Index => DType::Int64,
@@ -357,7 +366,7 @@ fn wider(a: SourceType, b: SourceType) -> Option<DType> {
     }
 }
 
-/// The type of constants without another operand to adapt to.
+/// Returns the type of constants without another operand to adapt to.
 fn default_type<'v>(values: impl IntoIterator<Item = &'v Value>) -> SourceType {
     let mut ty = SourceType::Data(DType::Bool);
     for value in values {

@@ -96,7 +96,7 @@ pub fn floor_mod(a: &BigInt, b: &BigInt) -> BigInt {
     if b.is_zero() { BigInt::zero() } else { a.mod_floor(b) }
 }
 
-/// A shift amount, taken modulo the 64 bits of `index`.
+/// Returns a shift amount, taken modulo the 64 bits of `index`.
 pub fn shift_amount(b: &BigInt) -> usize {
     b.mod_floor(&BigInt::from(64)).to_usize().expect("below 64")
 }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn exactness_and_saturation() {
+    fn integers_are_exact_and_casts_saturate() {
         assert!(is_exact(&BigInt::from(16777216), DType::Float32));
         assert!(!is_exact(&BigInt::from(16777217), DType::Float32));
         assert!(is_exact(&BigInt::from(u64::MAX), DType::Uint64));

@@ -1,7 +1,8 @@
 //! The domain of a user's reducer: the condition (`where`) on every value that it combines.
 //!
 //! `check_reducer` tries the reducer on values of its domain only. A term or start value that may
-//! lie outside is refused here, because another schedule could change its result.
+//! lie outside of the domain is refused here, because another schedule could then give another
+//! result.
 
 use super::Elaborator;
 use super::reducers::ReducerKind;
@@ -41,9 +42,9 @@ impl<'a> Elaborator<'a> {
             return Some(());
         }
         let name = &combiner.name;
-        let message = format!("this may be outside of the domain of `{name}`");
+        let message = format!("this value may be outside of the domain of `{name}`");
         let diag = Diag::new("E0236", span, message)
-            .help("leave out such terms by the same condition: `where=…`");
+            .help("exclude such terms with the same condition: `where=…`");
         let place = reducer.domain.as_ref().expect("it has a domain").span;
         self.error(diag.related(place, format!("`{name}` takes values that satisfy this")));
         None
@@ -137,7 +138,8 @@ impl KnownConditions {
     }
 }
 
-/// The bounds of an expression that a comparison with a constant implies. NaN satisfies none.
+/// Returns the bounds of an expression that a comparison with a constant implies. NaN satisfies
+/// none.
 fn compared(known: &Expr, expr: &Expr) -> Option<(f64, f64)> {
     let ExprKind::Binary(op, a, b) = &known.kind else { return None };
     let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
@@ -185,7 +187,7 @@ mod tests {
         let at_least = |a: &Expr| Expr::binary(BinOp::Le, zero.clone(), a.clone());
         let max = |a: &Expr, b: &Expr| Expr::binary(BinOp::Max, a.clone(), b.clone());
         assert!(known.proves(&at_least(&max(&x, &zero))));
-        // NaN goes through where it is the second operand.
+        // The result is NaN if the second operand is.
         assert!(!known.proves(&at_least(&max(&zero, &x))));
         assert!(!known.proves(&at_least(&Expr::unary(UnOp::Abs, x.clone()))));
         let small = Expr::cast(DType::Float32, Expr::var(&Var::new("u", DType::Uint8)));

@@ -101,7 +101,7 @@ impl<'a> Elaborator<'a> {
                 let message =
                     format!("the reduction axis `{text}` is used outside of its reduction");
                 Diag::new("E0224", expr.span, message)
-                    .help(format!("name it in a reduction around this: `axis={text}`"))
+                    .help(format!("use it only inside a reduction over it: `axis={text}`"))
             }
             _ => crate::bug!("{} is a number", value.describe()),
         };
@@ -146,10 +146,10 @@ impl<'a> Elaborator<'a> {
         Value::Poison
     }
 
-    /// The error for an unknown name, with a similar one.
+    /// Returns the error for an unknown name, with a similar one.
     fn unknown_name(&self, name: &ast::Name, env: Env<'_, 'a>) -> Diag {
         let text = name.text.as_str();
-        if !self.has_room() {
+        if !self.can_suggest() {
             return Diag::new("E0201", name.span, format!("unknown name `{text}`"));
         }
         let mut known: Vec<&str> = env.locals.keys().copied().collect();
@@ -266,7 +266,7 @@ impl<'a> Elaborator<'a> {
             self.untyped_reads.insert(span, (tensor.name.clone(), declared));
         }
         let expr = Expr::cast(buffer.dtype.compute_type(), load);
-        self.grown(Typed::new(SourceType::Data(buffer.dtype), expr, size), span)
+        self.limit_size(Typed::new(SourceType::Data(buffer.dtype), expr, size), span)
     }
 
     /// Evaluates `if c then t else f`. Both branches are checked; a constant condition selects one.
@@ -291,7 +291,7 @@ impl<'a> Elaborator<'a> {
         self.choose(&cond, condition, (&then, t), (&otherwise, f), span, Expr::if_then_else)
     }
 
-    /// The common part of `if` and `select`.
+    /// Evaluates `if` or `select` of evaluated operands; `make` builds the expression.
     pub fn choose(
         &mut self,
         cond: &Value,
@@ -327,7 +327,7 @@ impl<'a> Elaborator<'a> {
         let choice = Choice::new(&condition.expr, then.0, otherwise.0, make);
         let mut typed = Typed::new(ty, make(condition.expr, x, y), size);
         typed.choice = choice.map(Rc::new);
-        self.grown(typed, span)
+        self.limit_size(typed, span)
     }
 
     /// Evaluates a call of a built-in function or a `def`.
@@ -358,7 +358,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The error for a call of a name that is not a function; `None` if its value is poison.
+    /// Returns the error for a call of a name that is not a function; `None` if its value is
+    /// poison.
     fn called_value(&self, name: &ast::Name, env: Env<'_, 'a>) -> Option<Diag> {
         let text = name.text.as_str();
         let entry = env.scope.and_then(|scope| scope.get(text)).map(|entry| &entry.value);
@@ -371,7 +372,7 @@ impl<'a> Elaborator<'a> {
         Some(Diag::new("E0214", name.span, message))
     }
 
-    /// The error for a call of an unknown function.
+    /// Returns the error for a call of an unknown function.
     pub fn unknown_function(&self, name: &ast::Name) -> Diag {
         let file = name.span.file;
         if self.items.kernel(file, &name.text).is_none()
@@ -397,7 +398,7 @@ impl<'a> Elaborator<'a> {
                 .help(format!("name its result first: `let X = {}(…)`", name.text));
         }
         let diag = Diag::new("E0201", name.span, format!("unknown function `{}`", name.text));
-        if !self.has_room() {
+        if !self.can_suggest() {
             return diag;
         }
         match closest(&name.text, self.items.function_names(file)) {
@@ -461,10 +462,10 @@ impl<'a> Elaborator<'a> {
 }
 
 fn in_another_file(path: &str) -> String {
-    format!("it is in another file: `import \"{path}\"`")
+    format!("another file declares it: `import \"{path}\"`")
 }
 
-/// The error for a reduction inside an expression.
+/// Returns the error for a reduction inside an expression.
 pub fn misplaced_reduction(name: &ast::Name) -> Diag {
     let message = format!("the reduction `{}` is not the outermost operation", name.text);
     let help = "give it a stage of its own, `compute S[…] = …`, and read that";

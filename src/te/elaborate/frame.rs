@@ -44,7 +44,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A kernel without names.
+    /// Returns a kernel without names.
     pub fn new(kernel: &'a ast::Kernel) -> Frame<'a> {
         let (scope, axis_names) = (Scope::default(), FxHashMap::default());
         let (prefix, has_output, operator) = (String::new(), false, None);

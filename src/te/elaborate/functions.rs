@@ -26,7 +26,7 @@ pub enum Builtin {
     /// `all(c, …)`.
     All,
     /// A function of one operand, with the types that it takes.
-    Unary(UnOp, Takes),
+    Unary(UnOp, OperandTypes),
     /// A function of floats, with its number of operands.
     Math(Intrinsic, usize),
     /// `min_value(T)`.
@@ -39,7 +39,7 @@ pub enum Builtin {
 
 /// The types that a function of one operand takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Takes {
+pub enum OperandTypes {
     /// Integers and floats.
     Numbers,
     /// Integers.
@@ -57,14 +57,14 @@ const BUILTINS: [(&str, Builtin); 33] = [
     ("select", Builtin::Select),
     ("any", Builtin::Any),
     ("all", Builtin::All),
-    ("abs", Builtin::Unary(UnOp::Abs, Takes::Numbers)),
-    ("floor", Builtin::Unary(UnOp::Floor, Takes::Floats)),
-    ("ceil", Builtin::Unary(UnOp::Ceil, Takes::Floats)),
-    ("round", Builtin::Unary(UnOp::Round, Takes::Floats)),
-    ("trunc", Builtin::Unary(UnOp::Trunc, Takes::Floats)),
-    ("sqrt", Builtin::Unary(UnOp::Sqrt, Takes::Floats)),
-    ("popcount", Builtin::Unary(UnOp::Popcount, Takes::Integers)),
-    ("is_nan", Builtin::Unary(UnOp::IsNan, Takes::Floats)),
+    ("abs", Builtin::Unary(UnOp::Abs, OperandTypes::Numbers)),
+    ("floor", Builtin::Unary(UnOp::Floor, OperandTypes::Floats)),
+    ("ceil", Builtin::Unary(UnOp::Ceil, OperandTypes::Floats)),
+    ("round", Builtin::Unary(UnOp::Round, OperandTypes::Floats)),
+    ("trunc", Builtin::Unary(UnOp::Trunc, OperandTypes::Floats)),
+    ("sqrt", Builtin::Unary(UnOp::Sqrt, OperandTypes::Floats)),
+    ("popcount", Builtin::Unary(UnOp::Popcount, OperandTypes::Integers)),
+    ("is_nan", Builtin::Unary(UnOp::IsNan, OperandTypes::Floats)),
     ("rsqrt", Builtin::Math(Intrinsic::Rsqrt, 1)),
     ("exp", Builtin::Math(Intrinsic::Exp, 1)),
     ("exp2", Builtin::Math(Intrinsic::Exp2, 1)),
@@ -87,17 +87,17 @@ const BUILTINS: [(&str, Builtin); 33] = [
 ];
 
 impl Builtin {
-    /// The function of this name.
+    /// Returns the function of this name.
     pub fn from_name(name: &str) -> Option<Builtin> {
         BUILTINS.iter().find(|(known, _)| *known == name).map(|(_, builtin)| *builtin)
     }
 
-    /// The names of all functions.
+    /// Returns the names of all functions.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILTINS.iter().map(|(name, _)| *name)
     }
 
-    /// The number of arguments; `None` for any number from 1.
+    /// Returns the number of arguments; `None` for any number from 1.
     fn arity(self) -> Option<usize> {
         match self {
             Builtin::Min | Builtin::Max => Some(2),
@@ -164,7 +164,7 @@ impl<'a> Elaborator<'a> {
             Builtin::Unary(UnOp::IsNan, _) => SourceType::Data(DType::Bool),
             _ => ty,
         };
-        self.grown(Typed::new(ty, result, size.saturating_add(1)), expr.span)
+        self.limit_size(Typed::new(ty, result, size.saturating_add(1)), expr.span)
     }
 
     fn check_arguments(
@@ -197,22 +197,22 @@ impl<'a> Elaborator<'a> {
     ) -> bool {
         let takes = match builtin {
             Builtin::Unary(_, takes) => takes,
-            Builtin::Math(Intrinsic::Tf32, _) => Takes::Singles,
-            Builtin::Math(..) => Takes::Floats,
-            _ => Takes::Numbers,
+            Builtin::Math(Intrinsic::Tf32, _) => OperandTypes::Singles,
+            Builtin::Math(..) => OperandTypes::Floats,
+            _ => OperandTypes::Numbers,
         };
         let (fits, wanted) = match takes {
-            Takes::Numbers => (ty.is_int() || ty.is_float(), "numbers"),
-            Takes::Integers => (ty.is_int(), "integers"),
-            Takes::Floats => (ty.is_float(), "floats"),
-            Takes::Singles => (ty == SourceType::Data(DType::Float32), "float32"),
+            OperandTypes::Numbers => (ty.is_int() || ty.is_float(), "numbers"),
+            OperandTypes::Integers => (ty.is_int(), "integers"),
+            OperandTypes::Floats => (ty.is_float(), "floats"),
+            OperandTypes::Singles => (ty == SourceType::Data(DType::Float32), "float32"),
         };
         if fits {
             return true;
         }
         let message = format!("`{}` takes {wanted}, not `{ty}`", name.text);
         let mut diag = Diag::new("E0209", name.span, message);
-        if takes == Takes::Floats && ty.is_int() {
+        if takes == OperandTypes::Floats && ty.is_int() {
             let cast = self.with_cast(operands[0].1, DType::Float32);
             diag = diag.help(format!("write `{}({cast})`", name.text));
         }
@@ -254,7 +254,7 @@ impl<'a> Elaborator<'a> {
             _ if poison => Value::Poison,
             _ if decided => Value::Bool(decides),
             None => Value::Bool(!decides),
-            Some(typed) => self.grown(typed, span),
+            Some(typed) => self.limit_size(typed, span),
         }
     }
 
@@ -286,7 +286,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// The smallest, the largest finite or the infinite value of a type, if it has one.
+/// Returns the smallest, the largest finite or the infinite value of a type, if it has one.
 pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
     let compute = dtype.compute_type();
     let largest = match dtype {
@@ -308,7 +308,7 @@ pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
     Some(Typed::new(SourceType::Data(dtype), expr, 0))
 }
 
-/// The exact value of a function of constants, if it has one.
+/// Returns the exact value of a function of constants, if it has one.
 fn fold(builtin: Builtin, values: &[Value]) -> Option<Value> {
     let exact: Vec<_> = values.iter().map(Value::as_real).collect::<Option<_>>()?;
     let real = values.iter().any(|value| matches!(value, Value::Real(_)));

@@ -78,7 +78,7 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Collects the items. Of several with the same name, the first counts.
+    /// Collects the items. If several have the same name, the first one counts.
     pub fn new(program: &'a Program) -> Items<'a> {
         let own = |file: usize| program.files[file].items.iter().filter_map(Item::of);
         let visible = (0..program.files.len())
@@ -105,7 +105,7 @@ impl<'a> Items<'a> {
         self.visible.get(file as usize)?.get(name).copied()
     }
 
-    /// The function that `name(` calls in a file. Kernels are not functions.
+    /// Returns the function that `name(` calls in a file. Kernels are not functions.
     pub fn function(&self, file: u32, name: &str) -> Option<Function<'a>> {
         match self.get(file, name) {
             Some(Item::Def(def)) => Some(Function::Def(def)),
@@ -115,7 +115,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// The kernel of this name that a file sees.
+    /// Returns the kernel of this name that a file sees.
     pub fn kernel(&self, file: u32, name: &str) -> Option<&'a ast::Kernel> {
         match self.get(file, name) {
             Some(Item::Kernel(kernel)) => Some(kernel),
@@ -123,7 +123,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Every name that a file can call, for "did you mean".
+    /// Returns every name that a file can call, for "did you mean".
     pub fn function_names(&self, file: u32) -> Vec<&str> {
         let visible = self.visible.get(file as usize);
         let mut names: Vec<&str> = visible.iter().flat_map(|v| v.keys().map(|n| &**n)).collect();
@@ -134,13 +134,13 @@ impl<'a> Items<'a> {
         names
     }
 
-    /// The `import` of a file under a name.
+    /// Returns the `import` of a file under a name.
     pub fn imported_as(&self, file: u32, alias: &str) -> Option<Span> {
         let imported = aliases(self.program, file as usize).find(|(name, _)| name.text == alias);
         imported.map(|(_, imported)| imported.span)
     }
 
-    /// The path to import for a name that another file declares.
+    /// Returns the path to import for a name that another file declares.
     pub fn elsewhere(&self, file: u32, name: &str) -> Option<&'a str> {
         let name = name.rsplit('.').next().unwrap_or(name);
         let declares = |file: &ast::File| {
@@ -156,13 +156,13 @@ impl<'a> Items<'a> {
         Some(found.strip_prefix(own).unwrap_or(found))
     }
 
-    /// The nodes of the expanded body of a `def`; `None` if it is recursive.
+    /// Returns the nodes of the expanded body of a `def`; `None` if it is recursive.
     pub fn def_nodes(&self, def: &'a ast::Def) -> Option<u64> {
         self.def_nodes.get(&std::ptr::from_ref(def)).copied().flatten()
     }
 }
 
-/// A file and the files that it imports without a name, each once.
+/// Returns a file and the files that it imports without a name, each once.
 fn sources(program: &Program, file: usize) -> Vec<usize> {
     // `imports` has each file once.
     let imports = program.imports.get(file).into_iter().flatten();
@@ -170,7 +170,7 @@ fn sources(program: &Program, file: usize) -> Vec<usize> {
     std::iter::once(file).chain(plain.filter(|import| *import != file)).collect()
 }
 
-/// The imports of a file under a name.
+/// Returns the imports of a file under a name.
 fn aliases(program: &Program, file: usize) -> impl Iterator<Item = (&ast::Name, &Imported)> {
     let imports = program.imports.get(file).into_iter().flatten();
     imports.filter_map(|import| Some((import.alias.as_ref()?, import)))
@@ -252,7 +252,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The `import` without a name of another file.
+    /// Returns the `import` without a name of another file.
     fn import_of(&self, file: usize, imported: usize) -> Span {
         let is_it = |one: &&Imported| one.alias.is_none() && one.file as usize == imported;
         self.program.imports[file].iter().find(is_it).expect("it is imported").span
@@ -274,9 +274,10 @@ impl<'a> Elaborator<'a> {
         let why = if text.starts_with('_') {
             "an exported symbol does not start with `_`".to_string()
         } else if text.starts_with("tec_") {
-            "names that start with `tec_` belong to the compiler".to_string()
+            "names that start with `tec_` are reserved for the compiler".to_string()
         } else if text.ends_with("_dl") {
-            "names that end in `_dl` belong to the entries for DLPack tensors".to_string()
+            "names that end in `_dl` are reserved for the entries that take DLPack tensors"
+                .to_string()
         } else if let Some(what) = reserved_name(text) {
             format!("`{text}` is {what}")
         } else {
@@ -294,7 +295,7 @@ impl<'a> Elaborator<'a> {
         }
         let message = format!("schedule for an unknown kernel `{}`", name.text);
         let diag = Diag::new("E0301", name.span, message);
-        if !self.has_room() {
+        if !self.can_suggest() {
             return self.error(diag);
         }
         let kernels = self.items.function_names(file);
@@ -369,7 +370,7 @@ impl<'a> Elaborator<'a> {
                     return;
                 }
                 let mut sorted: Vec<&str> = Vec::new();
-                if self.has_room() && wrong.len() < 100 {
+                if self.can_suggest() && wrong.len() < 100 {
                     sorted.extend(names.iter().copied());
                     sorted.sort_unstable();
                 }
@@ -498,7 +499,7 @@ fn knobs<'a>(stmts: &'a [ast::ScheduleStmt], names: &mut Vec<&'a str>) {
     }
 }
 
-/// The error for a kernel that the main file does not have.
+/// Returns the error for a kernel that the main file does not have.
 pub fn unknown_kernel(name: &str, own: &[&ast::Kernel]) -> Diag {
     let names: Vec<&str> = own.iter().map(|kernel| kernel.name.text.as_str()).collect();
     let diag = Diag::global("E0218", format!("unknown kernel `{name}`"));

@@ -67,7 +67,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// The compile-time constants (`let`) of a kernel.
+/// Returns the compile-time constants (`let`) of a kernel.
 fn constants(frame: &Frame) -> Vec<(String, String)> {
     let known = frame.scope.iter().filter(|(_, entry)| entry.what == "constant");
     let shown = known.filter_map(|(name, entry)| Some((name.to_string(), show(&entry.value)?)));
@@ -76,7 +76,7 @@ fn constants(frame: &Frame) -> Vec<(String, String)> {
     constants
 }
 
-/// An empty graph.
+/// Returns an empty graph.
 pub fn empty_graph() -> Graph {
     Graph {
         name: String::new(),

@@ -38,8 +38,8 @@ pub type Defines = [(Option<String>, String, String)];
 /// The largest number of nodes of an expanded expression.
 const MAX_NODES: u64 = 4 << 20;
 
-/// The names of the kernels of the main file, in source order, and whether each can be built
-/// because all its parameters have values.
+/// Returns the names of the kernels of the main file, in source order, and whether each can be
+/// built because all its parameters have values.
 pub fn kernel_names(program: &Program, defines: &Defines) -> Vec<(String, bool)> {
     own_kernels(program)
         .map(|kernel| {
@@ -72,7 +72,7 @@ pub fn elaborate(
     Err(diags)
 }
 
-/// The kernels of the main file.
+/// Returns the kernels of the main file.
 fn own_kernels(program: &Program) -> impl Iterator<Item = &ast::Kernel> {
     program.files.first().into_iter().flat_map(|file| &file.items).filter_map(|item| match item {
         ast::Item::Kernel(kernel) => Some(kernel),
@@ -117,7 +117,7 @@ struct Elaborator<'a> {
     /// The operators that the current kernel uses: declaration, call and name.
     operator_calls: Vec<(Span, Span, String)>,
     /// The reducers, with the types that they were checked for.
-    checked_reducers: reducers::Checked,
+    checked_reducers: reducers::CheckedReducers,
     /// The reducers that are wrong for all types.
     wrong_reducers: FxHashSet<*const ast::Reducer>,
 }
@@ -144,7 +144,7 @@ impl<'a> Elaborator<'a> {
             operator_statements: 0,
             operator_nodes: 0,
             operator_calls: Vec::new(),
-            checked_reducers: reducers::Checked::default(),
+            checked_reducers: reducers::CheckedReducers::default(),
             wrong_reducers: FxHashSet::default(),
         }
     }
@@ -172,18 +172,18 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Whether an error may still suggest similar names. Only the first errors of a file do,
-    /// because a suggestion compares with all names.
-    fn has_room(&self) -> bool {
+    /// because a suggestion compares a name with all others.
+    fn can_suggest(&self) -> bool {
         self.diags.len() < 100
     }
 
-    /// The source text of a span.
+    /// Returns the source text of a span.
     fn text(&self, span: Span) -> &'a str {
         let text = self.program.sources.files.get(span.file as usize).map_or("", |f| &f.text);
         text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 
-    /// The source text of an expression, or `…` if it is long.
+    /// Returns the source text of an expression, or `…` if it is long.
     fn excerpt(&self, expr: &ast::Expr) -> String {
         let text = self.text(expr.span);
         if text.is_empty() || text.len() > 40 || text.contains(['\n', '#']) {
@@ -192,7 +192,7 @@ impl<'a> Elaborator<'a> {
         text.to_string()
     }
 
-    /// The expression with a cast, as the user would write it.
+    /// Returns the expression with a cast, as the user would write it.
     fn with_cast(&self, expr: &ast::Expr, ty: impl std::fmt::Display) -> String {
         use ast::ExprKind::*;
         let text = self.excerpt(expr);
@@ -202,7 +202,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The kernels to build.
+    /// Returns the kernels to build.
     fn kernels_to_build(&mut self, names: Option<&[String]>) -> Vec<&'a ast::Kernel> {
         let own: Vec<&'a ast::Kernel> = own_kernels(self.program).collect();
         let Some(names) = names else {

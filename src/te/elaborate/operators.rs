@@ -56,7 +56,7 @@ impl<'a> Elaborator<'a> {
         self.operator_result(frame, callee)
     }
 
-    /// The arguments by position and by name, and whether all names are known.
+    /// Returns the arguments by position and by name, and whether all names are known.
     fn operator_arguments(
         &mut self,
         caller: &Frame<'a>,
@@ -252,7 +252,7 @@ impl<'a> Elaborator<'a> {
             if !self.same_extent(wanted, actual) {
                 let (wanted, actual) = (show_extent(wanted), show_extent(actual));
                 let message = format!(
-                    "dimension {i} of `{}` is {actual}, but `{callee}` wants {wanted} there",
+                    "dimension {i} of `{}` is {actual}, but `{callee}` needs {wanted}",
                     tensor.name,
                 );
                 self.wrong_argument(frame, name, expr, message);
@@ -290,7 +290,7 @@ impl<'a> Elaborator<'a> {
                 n => format!("only {n} arguments are"),
             };
             let message = format!(
-                "`{}` takes an input `{}` too, but {given} given by position",
+                "`{}` also takes an input `{}`, but {given} given by position",
                 frame.kernel.name.text, name.text,
             );
             let (call, calls) = (operator.call, self.calls.pop());
@@ -341,11 +341,13 @@ impl<'a> Elaborator<'a> {
         }
         match &operator.outputs[..] {
             [output] => Value::Tensor(output.clone()),
-            // A compile-time `if` was wrong.
+            // The condition of a compile-time `if` was wrong.
             [] if frame.has_output => Value::Poison,
             outputs => {
                 let found = outputs.len();
-                let message = format!("`{kernel}` has {found} outputs, but an operator has one");
+                let message = format!(
+                    "`{kernel}` has {found} outputs, but an operator must have exactly one"
+                );
                 let diag = Diag::new("E0232", callee.span, message);
                 self.error(diag.related(frame.kernel.name.span, "the kernel is declared here"));
                 Value::Poison

@@ -10,7 +10,7 @@ use crate::diag::Diag;
 use crate::ir::{DType, Expr, Var};
 use crate::lang::ast::{self, ParamKind};
 
-/// The first parameter without a value: no default and no `-D`.
+/// Returns the first parameter without a value: no default and no `-D`.
 pub fn missing<'a>(kernel: &'a ast::Kernel, defines: &Defines) -> Option<&'a ast::Param> {
     kernel.params.iter().find(|param| {
         param.kind != ParamKind::Var
@@ -19,7 +19,7 @@ pub fn missing<'a>(kernel: &'a ast::Kernel, defines: &Defines) -> Option<&'a ast
     })
 }
 
-/// The error for a kernel that cannot be built, because a parameter has no value (E0219).
+/// Returns the error for a kernel that cannot be built, because a parameter has no value (E0219).
 pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
     let (kernel, name) = (&kernel.name.text, &param.name.text);
     let example = match param.kind {
@@ -33,8 +33,8 @@ pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
         .help(format!("give it one with `-D {kernel}.{name}={example}`, or write a default"))
 }
 
-/// The value that `-D` gives a parameter. An option with the name of the kernel takes precedence
-/// over one without, a later one over an earlier one.
+/// Returns the value that `-D` gives a parameter. An option with the name of the kernel takes
+/// precedence over one without, a later one over an earlier one.
 fn defined<'d>(kernel: &ast::Kernel, param: &ast::Param, defines: &'d Defines) -> Option<&'d str> {
     let of = |wanted: Option<&str>| {
         let fits = |(k, n, _): &&(Option<String>, String, String)| {
@@ -166,7 +166,7 @@ impl<'a> Elaborator<'a> {
     }
 }
 
-/// The values that a kind of parameter takes, for messages.
+/// Returns the values that a kind of parameter takes, for messages.
 fn wanted(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::Index | ParamKind::Var => "an integer of 64 bits",

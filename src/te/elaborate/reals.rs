@@ -21,23 +21,23 @@ pub struct Real {
 }
 
 impl Real {
-    /// A number; its zero is positive.
+    /// Returns a number; its zero is positive.
     pub fn new(exact: BigRational) -> Real {
         Real { exact, minus_zero: false }
     }
 
-    /// A number; if it is zero, `negative` is its sign.
+    /// Returns a number; if it is zero, `negative` is its sign.
     fn signed(exact: BigRational, negative: bool) -> Real {
         let minus_zero = negative && exact.is_zero();
         Real { exact, minus_zero }
     }
 
-    /// An integer; integers have no negative zero.
+    /// Returns an integer; integers have no negative zero.
     pub fn from_integer(value: BigInt) -> Real {
         Real::new(BigRational::from_integer(value))
     }
 
-    /// The value of a finite float.
+    /// Returns the value of a finite float.
     pub fn from_float(value: f64) -> Option<Real> {
         Some(Real::signed(BigRational::from_float(value)?, value.is_sign_negative()))
     }
@@ -85,7 +85,7 @@ impl Real {
         (!other.is_zero()).then(|| Real::signed(&self.exact / &other.exact, negative))
     }
 
-    /// The magnitude.
+    /// Returns the magnitude.
     pub fn abs(&self) -> Real {
         Real::new(self.exact.abs())
     }

@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Reducers with the component types that they were checked for: whether they are commutative, or
 /// `None` if they are wrong.
-pub type Checked = FxHashMap<(*const ast::Reducer, Vec<DType>), Option<bool>>;
+pub type CheckedReducers = FxHashMap<(*const ast::Reducer, Vec<DType>), Option<bool>>;
 
 /// The function of a reduction.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub enum ReducerKind<'a> {
 }
 
 impl<'a> ReducerKind<'a> {
-    /// The built-in reduction of this name.
+    /// Returns the built-in reduction of this name.
     pub fn from_name(name: &str) -> Option<ReducerKind<'a>> {
         Some(match name {
             "sum" => ReducerKind::Sum,
@@ -60,7 +60,7 @@ impl<'a> ReducerKind<'a> {
         })
     }
 
-    /// The number of components of a reduced value.
+    /// Returns the number of components of a reduced value.
     pub fn components(&self) -> usize {
         match self {
             ReducerKind::ArgMax | ReducerKind::ArgMin => 2,
@@ -69,7 +69,7 @@ impl<'a> ReducerKind<'a> {
         }
     }
 
-    /// The values that component `i` takes, if it cannot be `dtype`.
+    /// Returns the values that component `i` takes, if it cannot be `dtype`.
     pub fn refuses(&self, i: usize, dtype: DType) -> Option<&'static str> {
         let number = dtype != DType::Bool;
         let (fits, wanted) = match self {
@@ -195,7 +195,7 @@ impl<'a> Elaborator<'a> {
         exprs.into_iter().collect()
     }
 
-    /// Checks what does not depend on types.
+    /// Checks everything that does not depend on types.
     pub fn check_reducer_names(&mut self, reducer: &'a ast::Reducer) {
         let errors = self.diags.len();
         let params: Vec<&'a ast::Name> = reducer.lhs.iter().chain(&reducer.rhs).collect();
@@ -227,8 +227,8 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Checks an unused reducer: it is correct if it is for some types. A wrong one is reported for
-    /// the first types that it can be instantiated for.
+    /// Checks an unused reducer, which is correct if it is correct for some types. A wrong one is
+    /// reported for the first types that it can be instantiated for.
     fn check_unused(&mut self, reducer: &'a ast::Reducer) {
         let n = reducer.lhs.len();
         let (mut wrong, mut tried) = (None, 0);
@@ -251,8 +251,8 @@ impl<'a> Elaborator<'a> {
 /// The largest number of types that are tried for an unused reducer.
 const MAX_TRIED: usize = 64;
 
-/// The component types to try for an unused reducer, likely ones first: every combination of up to
-/// three components; further components have the type of the third.
+/// Returns the component types to try for an unused reducer, likely ones first: every combination
+/// of up to three components; further components have the type of the third.
 fn type_choices(components: usize) -> impl Iterator<Item = Vec<DType>> {
     use DType::*;
     const TYPES: [DType; 11] =
@@ -308,7 +308,7 @@ fn built_in(kind: &ReducerKind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
     }
 }
 
-/// The identity: −∞ or the smallest value for a maximum, else +∞ or the largest.
+/// Returns the identity: −∞ or the smallest value for a maximum, else +∞ or the largest.
 fn extreme(dtype: DType, of_max: bool) -> Expr {
     if dtype.is_float() {
         return Expr::float(dtype, if of_max { f64::NEG_INFINITY } else { f64::INFINITY });

@@ -2,7 +2,7 @@
 
 use super::Elaborator;
 use super::casts::{Operand, cast};
-use super::expressions::{Env, is_axis};
+use super::expressions::{Env, count, is_axis};
 use super::frame::Frame;
 use super::functions::Builtin;
 use super::items::Function;
@@ -30,8 +30,8 @@ struct ReductionArgs<'a> {
 }
 
 impl<'a> Elaborator<'a> {
-    /// The reduction that an expression calls, if any. `min`, `max`, `any` and `all` reduce only
-    /// with `axis=`.
+    /// Returns the reduction that an expression calls, if any. `min`, `max`, `any` and `all` reduce
+    /// only with `axis=`.
     pub fn reduction_call(&self, expr: &'a ast::Expr) -> Option<ReductionCall<'a>> {
         let ExprKind::Call(name, args) = &*expr.kind else { return None };
         let kind = match self.items.function(name.span.file, &name.text)? {
@@ -132,7 +132,7 @@ impl<'a> Elaborator<'a> {
             if slot.replace(&arg.value).is_some() {
                 let message = match &arg.name {
                     Some(keyword) => format!("`{}` is given twice", keyword.text),
-                    None => format!("`{name}` reduces one value, more are given"),
+                    None => format!("`{name}` reduces one value, but more are given"),
                 };
                 let diag = Diag::new("E0216", arg.value.span, message);
                 self.error(match arg.name {
@@ -143,12 +143,12 @@ impl<'a> Elaborator<'a> {
             }
         }
         let Some(term) = term else {
-            let message = format!("`{name}` lacks the value to reduce");
+            let message = format!("`{name}` needs a value to reduce");
             self.error(Diag::new("E0216", call.name.span, message));
             return None;
         };
         let Some(axis) = axis else {
-            let message = format!("`{name}` lacks `axis=`");
+            let message = format!("`{name}` needs `axis=`");
             let diag = Diag::new("E0224", call.name.span, message);
             self.error(diag.help("name the reduction axes: `axis=k` or `axis=[k, l]`"));
             return None;
@@ -156,7 +156,7 @@ impl<'a> Elaborator<'a> {
         Some(ReductionArgs { term, axis, condition, init, reassociate })
     }
 
-    /// The axes of `axis=` by name, each with a fresh variable; `None` for a wrong one.
+    /// Returns the axes of `axis=` by name, each with a fresh variable; `None` for a wrong one.
     fn reduction_axes(
         &mut self,
         frame: &Frame<'a>,
@@ -193,7 +193,7 @@ impl<'a> Elaborator<'a> {
         };
         let text = name.text.as_str();
         if before.iter().any(|(other, _)| *other == text) {
-            self.error(Diag::new("E0224", item.span, format!("`{text}` is twice in `axis=`")));
+            self.error(Diag::new("E0224", item.span, format!("`axis=` names `{text}` twice")));
             return None;
         }
         if env.locals.contains_key(text) {
@@ -214,7 +214,7 @@ impl<'a> Elaborator<'a> {
                 self.error(diag.related(entry.span, format!("it is this {}", entry.what)));
                 None
             }
-            None if !self.has_room() => {
+            None if !self.can_suggest() => {
                 let message = format!("unknown reduction axis `{text}`");
                 self.error(Diag::new("E0201", item.span, message));
                 None
@@ -247,7 +247,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The components of a reduced value or an `init=`.
+    /// Returns the components of a reduced value or an `init=`.
     fn components(expr: &'a ast::Expr) -> &'a [ast::Expr] {
         match &*expr.kind {
             ExprKind::Tuple(parts) => parts,
@@ -283,10 +283,9 @@ impl<'a> Elaborator<'a> {
             return None;
         }
         if types.len() != wanted {
-            let message = match types.len() {
-                1 => format!("`{name}` gives {wanted} results, the stage has one name"),
-                names => format!("`{name}` gives {wanted} results, the stage has {names} names"),
-            };
+            let results = count(wanted, "result");
+            let names = count(types.len(), "name");
+            let message = format!("`{name}` gives {results}, but the stage has {names}");
             let diag = Diag::new("E0227", stage.names[0].0.span, message);
             self.error(match wanted {
                 1 => diag,
@@ -317,8 +316,8 @@ impl<'a> Elaborator<'a> {
     ) -> Option<Vec<Expr>> {
         let parts = Self::components(init);
         if parts.len() != dtypes.len() {
-            let (wanted, found) = (dtypes.len(), parts.len());
-            let message = format!("`init=` gives {found} values, the reduction has {wanted}");
+            let (wanted, found) = (dtypes.len(), count(parts.len(), "value"));
+            let message = format!("`init=` gives {found}, but the reduction has {wanted}");
             self.error(Diag::new("E0227", init.span, message));
             return None;
         }

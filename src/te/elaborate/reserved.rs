@@ -16,7 +16,7 @@ static NAMES: LazyLock<FxHashMap<&str, &str>> = LazyLock::new(|| {
     names
 });
 
-/// The heading of a name that a kernel cannot have.
+/// Returns the heading of a name that a kernel cannot have.
 pub fn reserved_name(name: &str) -> Option<&'static str> {
     NAMES.get(name).copied()
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::reserved_name;
 
     #[test]
-    fn headings_and_words() {
+    fn reserved_names_have_the_heading_of_their_list() {
         assert_eq!(reserved_name("while"), Some("a keyword of C or C++"));
         assert_eq!(reserved_name("exp"), Some("a name of the C library"));
         assert_eq!(reserved_name("malloc"), Some("a name of the C library"));

@@ -102,7 +102,7 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// The explicit element type of each name, if any; `None` if one is wrong.
+    /// Returns the explicit element type of each name, if any; `None` if one is wrong.
     fn element_types(
         &mut self,
         frame: &Frame<'a>,
@@ -240,7 +240,7 @@ impl<'a> Elaborator<'a> {
         tensors
     }
 
-    /// The place in the source of each load of a body.
+    /// Returns the place in the source of each load of a body.
     fn loads_of(&self, body: &Body) -> Vec<(usize, Span)> {
         let mut spans = Vec::new();
         for_each_load(body, &mut |load| {

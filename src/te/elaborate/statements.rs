@@ -31,11 +31,13 @@ impl<'a> Elaborator<'a> {
                 StmtKind::Let { names, value } => {
                     self.let_statement(frame, names, value, stmt.span)
                 }
-                StmtKind::If { cond, then, otherwise } => match self.decide(frame, cond) {
-                    Some(true) => self.statements(frame, then),
-                    Some(false) => self.statements(frame, otherwise),
-                    None => frame.has_output = true,
-                },
+                StmtKind::If { cond, then, otherwise } => {
+                    match self.compile_time_condition(frame, cond) {
+                        Some(true) => self.statements(frame, then),
+                        Some(false) => self.statements(frame, otherwise),
+                        None => frame.has_output = true,
+                    }
+                }
                 StmtKind::Assume(cond) => self.assume(frame, cond),
                 StmtKind::Assert(cond, text) => self.assert(frame, cond, text),
             }
@@ -252,7 +254,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Evaluates the condition of a compile-time `if`.
-    fn decide(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) -> Option<bool> {
+    fn compile_time_condition(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) -> Option<bool> {
         let value = self.eval_constant(frame, cond);
         let value = self.number(value, cond);
         match value {
@@ -269,7 +271,7 @@ impl<'a> Elaborator<'a> {
     }
 
     fn assume(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) {
-        if self.evaluate_promise(frame, cond, "assume") == Some(false) {
+        if self.evaluate_requirement(frame, cond, "assume") == Some(false) {
             let text = self.excerpt(cond);
             let message = format!("this assumption is false: `{text}`");
             self.error(Diag::new("E0234", cond.span, message));
@@ -278,15 +280,15 @@ impl<'a> Elaborator<'a> {
     }
 
     fn assert(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, text: &str) {
-        if self.evaluate_promise(frame, cond, "assert") == Some(false) {
+        if self.evaluate_requirement(frame, cond, "assert") == Some(false) {
             self.error(Diag::new("E0233", cond.span, text));
             self.stopped = true;
         }
     }
 
-    /// Evaluates a condition. A condition over run-time integers becomes an assumption, which the
-    /// entry verifies.
-    fn evaluate_promise(
+    /// Evaluates the condition of an `assume` or `assert`. A condition over run-time integers
+    /// becomes an assumption, which the entry verifies.
+    fn evaluate_requirement(
         &mut self,
         frame: &Frame<'a>,
         cond: &'a ast::Expr,

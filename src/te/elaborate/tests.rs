@@ -38,7 +38,7 @@ fn define(name: &str, value: &str) -> (Option<String>, String, String) {
     (None, name.to_string(), value.to_string())
 }
 
-/// The stages of a file of one kernel, as text.
+/// Returns the stages of a file of one kernel, as text.
 fn shown(text: &str) -> String {
     match graphs(text, &[]) {
         Ok(graphs) => graphs.iter().map(show_graph).collect(),
@@ -144,7 +144,7 @@ fn elaborates_matmul() {
 fn every_sample_has_a_graph() {
     for entry in std::fs::read_dir("samples").unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_none_or(|ending| ending != "te") {
+        if path.extension().is_none_or(|ext| ext != "te") {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
@@ -157,7 +157,7 @@ fn every_sample_has_a_graph() {
     }
 }
 
-/// The right side of the one stage `C[i: 4]` of a kernel with these inputs.
+/// Returns the right side of the one stage `C[i: 4]` of a kernel with these inputs.
 fn element(expr: &str) -> String {
     let text = format!(
         "kernel k(n: var, eps: real = 0.1, T: dtype = float16) {{
@@ -331,7 +331,7 @@ fn elaborates_reductions() {
 }
 
 #[test]
-fn makes_combiners() {
+fn builds_combiners() {
     let text = "reducer product(a, b) = a * b identity 1
     kernel k(n = 4) {
         input A: float32[n]
@@ -430,7 +430,7 @@ fn decides_compile_time_choices_and_drops_unneeded_stages() {
 }
 
 #[test]
-fn applies_defines() {
+fn applies_command_line_defines() {
     let text = "kernel a(n, m = n * 2, p: var) { output C[i: n, j: m, k: p] = i }
     kernel b(T: dtype, n = 1) { output C[i: n] = 1 as T }";
     let program = load(&[("a.te", text)]);
@@ -478,7 +478,7 @@ fn resolves_names_of_several_files() {
              as other`, and write `other.f(…)`]",
             "E0202:3: `own` is declared in two files [import the file under a name, `import \"x.te\" \
              as other`, and write `other.own(…)`]",
-            "E0201:4: unknown function `hidden` [it is in another file: `import \"sub/z.te\"`]",
+            "E0201:4: unknown function `hidden` [another file declares it: `import \"sub/z.te\"`]",
         ]
     );
     let files = [
@@ -489,7 +489,7 @@ fn resolves_names_of_several_files() {
 }
 
 #[test]
-fn loads_keep_their_place() {
+fn loads_have_source_locations() {
     let text = "kernel k(n = 4) { input A: float32[n] \
                 output C[i: n] = A[i] + (if i < 2 then A[0] else A[1]) }";
     let graph = graphs(text, &[]).unwrap().remove(0);
@@ -514,7 +514,7 @@ fn limits_large_programs() {
 }
 
 #[test]
-fn refuses_operators_that_double() {
+fn refuses_operators_that_grow_exponentially() {
     let mut text = String::from("kernel k0(n) { input X: float32[n] output Y[i: n] = X[i] }\n");
     for i in 1..40 {
         let inner = format!("k{}", i - 1);

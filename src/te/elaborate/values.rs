@@ -18,7 +18,7 @@ pub enum SourceType {
 }
 
 impl SourceType {
-    /// The type of the loop IR expression.
+    /// Returns the type of the loop IR expression.
     pub fn compute(self) -> DType {
         match self {
             SourceType::Index => DType::Index,
@@ -74,20 +74,20 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// A choice; `None` if a value is not an untyped number.
+    /// Returns a choice; `None` if a value is not an untyped number.
     pub fn new(
         condition: &Expr,
         then: &Value,
         otherwise: &Value,
         make: fn(Expr, Expr, Expr) -> Expr,
     ) -> Option<Choice> {
-        let is_free = |value: &Value| match value {
+        let is_adaptable = |value: &Value| match value {
             Value::Int(_) | Value::Real(_) => true,
             Value::Scalar(typed) => typed.choice.is_some(),
             _ => false,
         };
         let (condition, then, otherwise) = (condition.clone(), then.clone(), otherwise.clone());
-        (is_free(&then) && is_free(&otherwise)).then_some(Choice {
+        (is_adaptable(&then) && is_adaptable(&otherwise)).then_some(Choice {
             condition,
             then,
             otherwise,
@@ -97,7 +97,7 @@ impl Choice {
 }
 
 impl Typed {
-    /// A value whose operands have so many nodes.
+    /// Returns a value whose operands have `operands` nodes.
     pub fn new(ty: SourceType, expr: Expr, operands: u64) -> Typed {
         Typed { ty, expr, size: operands.saturating_add(1), choice: None }
     }
@@ -152,17 +152,17 @@ pub enum Value {
 }
 
 impl Value {
-    /// An integer constant.
+    /// Returns an integer constant.
     pub fn int(value: impl Into<BigInt>) -> Value {
         Value::Int(value.into())
     }
 
-    /// A real constant.
+    /// Returns a real constant.
     pub fn real(value: Real) -> Value {
         Value::Real(Rc::new(value))
     }
 
-    /// The value of an expression of type `index`.
+    /// Returns the value of an expression of type `index`.
     pub fn index(expr: &Expr) -> Value {
         match expr.as_int() {
             Some(value) => Value::int(value),
@@ -170,7 +170,7 @@ impl Value {
         }
     }
 
-    /// The exact value of a number.
+    /// Returns the exact value of a number.
     pub fn as_real(&self) -> Option<Real> {
         match self {
             Value::Int(value) => Some(Real::from_integer(value.clone())),

@@ -1,4 +1,4 @@
-//! Damaged modules, records and NumPy files. Their bases are files that `tec` wrote.
+//! Damaged modules, records and NumPy files, made from files that `tec` wrote.
 
 use super::source::{accepted, compile};
 use super::{Kind, damage_bytes, damage_text};
@@ -55,7 +55,7 @@ impl Modules {
     }
 }
 
-/// Where the manifest stands in a module.
+/// Returns the place of the manifest in a module.
 fn manifest_range(bytes: &[u8]) -> std::ops::Range<usize> {
     let find = |from: usize, what: &[u8]| {
         let at = bytes[from..].windows(what.len()).position(|window| window == what);
@@ -77,7 +77,7 @@ impl Kind for Modules {
         self.base(number).0
     }
 
-    /// Most damage is done to the manifest, which is a small part of the file.
+    /// Most damage is in the manifest, which is a small part of the file.
     fn make(&self, rng: &mut ChaCha8Rng, number: u64) -> Vec<u8> {
         let (ending, base) = self.base(number);
         if rng.random_bool(0.3) {
@@ -86,7 +86,7 @@ impl Kind for Modules {
         let range = manifest_range(base);
         let text = std::str::from_utf8(&base[range.clone()]).expect("JSON");
         let mut manifest = damage_text(text, rng);
-        // Sections and members have sizes of their own; white space does not matter to JSON.
+        // Sections and members have fixed sizes, so white space pads the JSON.
         if *ending != "ptx" {
             manifest.resize(range.len(), b' ');
         }
@@ -155,7 +155,7 @@ impl Kind for Records {
         "jsonl"
     }
 
-    /// A schedule is compiled.
+    /// Returns the time limit: a schedule is compiled.
     fn limit(&self) -> std::time::Duration {
         std::time::Duration::from_secs(10)
     }

@@ -1,9 +1,9 @@
 //! Damaged inputs of every kind that `tec` reads: programs (`source`), modules, records, NumPy
-//! files (`files`) and PTX (`ptx`). Whatever the bytes are, the answer is an error or a result,
-//! never a panic, and it comes within the limit of the kind.
+//! files (`files`) and PTX (`ptx`). Whatever the bytes are, the outcome is an error or a result,
+//! never a panic, within the time limit of the kind.
 //!
-//! An input depends on the seed and its number alone. While an input is at work it stands in
-//! `target/tmp/damaged-KIND-THREAD`, for the case that the process dies.
+//! An input depends only on the seed and its number. While an input is processed, it is in
+//! `target/tmp/damaged-KIND-THREAD`, in case the process dies.
 
 pub mod files;
 pub mod ptx;
@@ -18,21 +18,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tec::driver::with_stack;
 
-/// An input that takes longer is taken for one that never ends; the process is ended.
-const HANGS: Duration = Duration::from_secs(120);
+/// An input that takes longer counts as a hang, and the process is killed.
+const HANG_LIMIT: Duration = Duration::from_secs(120);
 
-/// After so many inputs a long run says how far it is.
-const PROGRESS: u64 = 50_000;
+/// The number of inputs between two progress lines of a long run.
+const PROGRESS_INTERVAL: u64 = 50_000;
 
-/// After so many findings a thread stops.
-const FINDINGS: usize = 5;
+/// The number of findings after which a thread stops.
+const MAX_FINDINGS: usize = 5;
 
 thread_local! {
     /// Panics of this thread are findings, shown with their input.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics on this thread print nothing from now on.
+/// Suppresses the messages of panics on this thread.
 pub fn be_quiet() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -51,27 +51,27 @@ pub trait Kind: Sync {
     /// Its name in messages and files.
     fn name(&self) -> &'static str;
 
-    /// How long one input may take.
+    /// Returns the time limit of one input.
     fn limit(&self) -> Duration {
         Duration::from_secs(2)
     }
 
-    /// The ending of its files.
+    /// Returns the extension of its files.
     fn ending(&self, _number: u64) -> &'static str {
         "bin"
     }
 
-    /// An input.
+    /// Returns an input.
     fn make(&self, rng: &mut ChaCha8Rng, number: u64) -> Vec<u8>;
 
-    /// Feeds an input, which also stands in the file `path`, to what reads it. Whether it was
-    /// accepted; an error says what is wrong with `tec`.
+    /// Feeds an input, which is also in the file `path`, to its reader. Returns whether it was
+    /// accepted; an error describes a defect of `tec`.
     fn feed(&self, bytes: &[u8], number: u64, path: &Path) -> Result<bool, String>;
 }
 
 /// Feeds `n` damaged inputs from a seed on, or as many as fit `time`; panics with the findings.
-/// Some inputs must have been accepted, and some refused: otherwise little of what follows the
-/// first check was tried, or nothing was damaged.
+/// Some inputs must be accepted and some refused: otherwise the code after the first check is
+/// hardly tested, or nothing is damaged.
 pub fn feed(kind: &dyn Kind, n: u64, seed: u64, time: Option<Duration>) {
     let start = Instant::now();
     let next = AtomicU64::new(0);
@@ -83,10 +83,10 @@ pub fn feed(kind: &dyn Kind, n: u64, seed: u64, time: Option<Duration>) {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let late = time.is_some_and(|time| start.elapsed() > time);
-            if number >= n || late || tally.findings.len() >= FINDINGS {
+            if number >= n || late || tally.findings.len() >= MAX_FINDINGS {
                 return tally;
             }
-            if number > 0 && number.is_multiple_of(PROGRESS) {
+            if number > 0 && number.is_multiple_of(PROGRESS_INTERVAL) {
                 println!("{number} damaged inputs of kind {}", kind.name());
             }
             let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9) ^ number);
@@ -115,7 +115,7 @@ pub fn feed(kind: &dyn Kind, n: u64, seed: u64, time: Option<Duration>) {
     assert!(tried < 100 || (1..tried).contains(&accepted), "{accepted} of {tried} were accepted");
 }
 
-/// What became of the inputs of a thread.
+/// The outcomes of the inputs of a thread.
 #[derive(Default)]
 struct Tally {
     tried: u64,
@@ -164,7 +164,7 @@ impl Tally {
     }
 }
 
-/// Ends the process if it is not dropped in time: a thread that hangs cannot be stopped.
+/// Kills the process if it is not dropped in time, because a thread that hangs cannot be stopped.
 struct Watch(#[expect(dead_code, reason = "dropped with the watch")] std::sync::mpsc::Sender<()>);
 
 impl Watch {
@@ -172,7 +172,7 @@ impl Watch {
         let (done, over) = std::sync::mpsc::channel::<()>();
         let path = path.to_path_buf();
         std::thread::spawn(move || {
-            if over.recv_timeout(HANGS) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if over.recv_timeout(HANG_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 println!("hangs: {}", path.display());
                 std::process::abort();
             }
@@ -181,7 +181,7 @@ impl Watch {
     }
 }
 
-/// Numbers at which something changes.
+/// Numbers at or next to limits.
 const NUMBERS: [&str; 19] = [
     "0",
     "1",
@@ -204,7 +204,7 @@ const NUMBERS: [&str; 19] = [
     "-0.0",
 ];
 
-/// Words, numbers, signs and the blanks between them.
+/// Splits a text into words, numbers, signs and the blanks between them.
 pub fn tokens(text: &str) -> Vec<String> {
     let kind = |c: char| match c {
         _ if c.is_alphanumeric() || c == '_' => 0,

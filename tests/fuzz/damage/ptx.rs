@@ -1,4 +1,5 @@
-//! Damaged PTX in the emulator: it is refused, or it runs to its end or to the limit.
+//! Damaged PTX in the emulator: it is refused, or it runs to its end or to the limit on
+//! instructions.
 
 use super::files::build;
 use super::{Kind, damage_text, tokens};
@@ -18,12 +19,12 @@ const INSTRUCTIONS: u64 = 200_000;
 /// Bytes of every buffer: enough for some accesses, too few for others.
 const BYTES: usize = 1 << 14;
 
-/// Texts that are damaged, with how to launch what is in them.
+/// The texts to damage, with the manifests that describe their launches.
 pub struct Texts(Vec<(String, Manifest)>);
 
 impl Texts {
-    /// The PTX of samples: guards, shared memory, barriers, copies of both kinds, tensor cores,
-    /// vectors, math functions.
+    /// Returns the PTX of samples: guards, shared memory, barriers, copies of both kinds, tensor
+    /// cores, vectors, math functions.
     pub fn new() -> Texts {
         let bases = [
             ("vector_add_var.te", &["--target", "nvptx-sm_75"][..], "damaged-add.ptx"),

@@ -13,14 +13,14 @@ use tec::driver::{self, Failure, FpContract, Options, Trace};
 use tec::lang::ast::Item;
 use tec::target::Target;
 
-/// Programs that are damaged and compiled.
+/// Damaged programs for the compiler.
 pub struct Sources {
     samples: Vec<String>,
     seed: u64,
 }
 
 impl Sources {
-    /// From the samples and library files of the repository, and random programs of a seed.
+    /// Takes the samples and library files of the repository, and random programs of a seed.
     pub fn new(seed: u64) -> Sources {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut samples = Vec::new();
@@ -34,7 +34,7 @@ impl Sources {
         Sources { samples, seed }
     }
 
-    /// Words of two texts at random; half of them stand where expressions do.
+    /// Random words of two texts; half of the results are expressions of a kernel.
     fn soup(&self, base: &str, rng: &mut ChaCha8Rng) -> String {
         let other = &self.samples[rng.random_range(0..self.samples.len())];
         let pool: Vec<String> = tokens(base).into_iter().chain(tokens(other)).collect();
@@ -54,7 +54,8 @@ impl Kind for Sources {
         "source"
     }
 
-    /// A program of a page, with extents of any size and every schedule that it has.
+    /// Returns the time limit of a program of a page, with extents of any size and every schedule
+    /// that it has.
     fn limit(&self) -> Duration {
         Duration::from_secs(10)
     }
@@ -88,8 +89,8 @@ pub fn accepted(result: Result<(), Failure>) -> Result<bool, String> {
     }
 }
 
-/// Compiles a text as far as it goes. Targets, options and the schedule that is chosen go round
-/// with the number; the schedules that are not chosen are checked.
+/// Compiles a text as far as possible. The number selects the target, the options and the schedule;
+/// the other schedules are checked.
 pub fn compile(text: &str, number: u64) -> Result<(), Failure> {
     let number = number as usize;
     let program = judge::load(text)?;

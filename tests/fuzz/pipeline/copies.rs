@@ -30,7 +30,7 @@ impl Pipeline {
         let mut indices = names.clone();
         let mut conds = Vec::new();
         for at in 0..shape.len() {
-            // Padded, an empty extent would not be empty.
+            // Padding would make an empty extent nonempty.
             let kept = self.empty && shape[at].text.contains('v');
             let pad = if kept { 0 } else { self.int(0, 2) };
             if pad > 0 {

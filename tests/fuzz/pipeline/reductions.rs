@@ -7,7 +7,7 @@ use crate::tree::Node;
 use tec::ir::DType;
 
 impl Pipeline {
-    /// What may reduce elements of a type.
+    /// Returns a reducer for elements of a type.
     pub(super) fn reducer(&mut self, ty: DType) -> Reducer {
         let fits = |reducer: &&Reducer| {
             let last = *reducer.types.last().expect("a component");
@@ -68,7 +68,7 @@ impl Pipeline {
             form.push_str(", reassociate");
         }
         form.push(')');
-        // Of equals the first one counts.
+        // The first of several equal values counts.
         let commutes = !["first", "affine", "argmin", "argmax"].contains(&reducer.name);
         let exact = commutes && reducer.types.iter().all(|ty| !ty.is_float());
         self.stage(axes, reduce, &form, kids, &reducer.types, (exact, commutes));
@@ -208,7 +208,7 @@ impl Pipeline {
         self.push_reduction(&axes, &reduce, &sum, term, condition);
     }
 
-    /// What the intrinsic for tests computes.
+    /// The computation of the intrinsic for tests.
     pub(super) fn dot(&mut self) {
         let terms = Ext::literal(4 * self.int(1, 3));
         let dims = self.dims.clone();

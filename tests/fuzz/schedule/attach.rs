@@ -1,9 +1,9 @@
-//! Where stages are computed, and who reads whom.
+//! Places of computation, and the stages that read a stage.
 
 use super::{Mark, Model, Place};
 
 impl Model {
-    /// Who reads a stage, through inlined ones too.
+    /// Returns the stages that read a stage, also through inlined ones.
     pub(super) fn readers(&self, name: &str) -> Vec<usize> {
         let mut readers = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
@@ -17,7 +17,7 @@ impl Model {
         readers
     }
 
-    /// Inside which loop a stage attached to `at` stands.
+    /// Returns the loop that a stage attached to `at` is computed in.
     pub(super) fn depth(&self, stage: usize, at: usize) -> Option<usize> {
         let loops = &self.stages[stage].loops;
         let lanes = loops[..=at].iter().position(|l| l.mark == Some(Mark::Vectorize));
@@ -131,7 +131,7 @@ impl Model {
         self.inline(stage);
     }
 
-    /// Stages that were attached where the inlined one's readers are now may not reach them.
+    /// After an inlining, attached stages may no longer enclose all their readers.
     pub(super) fn inline(&mut self, stage: usize) {
         self.stages[stage].place = Place::Inline;
         self.stages[stage].touched = true;
@@ -140,7 +140,7 @@ impl Model {
         }
     }
 
-    /// Sends a stage back to the root whose point no longer encloses its readers.
+    /// Moves stages to the root whose attachment no longer encloses their readers.
     pub(super) fn recheck(&mut self, stage: usize) {
         let Place::At(target, id) = self.stages[stage].place else { return };
         let readers = self.readers(&self.stages[stage].name.clone());

@@ -4,7 +4,7 @@ use super::{Loop, Mark, Model, Place, Stage};
 use crate::tree::Node;
 
 impl Model {
-    /// A loop of a stage, by its place, that may be split or fused.
+    /// Returns a loop of a stage, by its place, that may be split or fused.
     pub(super) fn splittable(&mut self, stage: usize) -> Option<usize> {
         let wild = self.breaks();
         let free = |l: &Loop| wild || (l.mark.is_none() && !l.used);
@@ -81,7 +81,7 @@ impl Model {
                 self.divide(stage, at, Some(*factor), None, both);
             }
             if clash && !self.named {
-                // Names of parts of parts are not worth guessing.
+                // The generator does not track default names of parts of parts.
                 self.stages[stage].loops.iter_mut().for_each(|l| l.used = true);
             }
             return;

@@ -15,7 +15,7 @@ use tec::ir::DType;
 use tec::schedule::directives::DIRECTIVES;
 pub use threads::{KINDS as GPU_KINDS, add_threads};
 
-/// Everything that a legal schedule should now and then hold.
+/// All kinds of directives that some legal schedules must contain.
 pub const KINDS: &[&str] = &[
     "split factor",
     "split nparts",
@@ -91,14 +91,14 @@ struct Loop {
     id: usize,
     name: String,
     reduce: bool,
-    /// Known when the kernel is compiled; not for boxes of attached stages.
+    /// The extent if it is a compile-time constant; none for boxes of attached stages.
     extent: Option<i64>,
     mark: Option<Mark>,
-    /// A stage is attached to it or a directive counts on its iterations.
+    /// Whether a stage is attached to it or a directive depends on its iterations.
     used: bool,
     /// A data or reduction axis as declared.
     root: bool,
-    /// The last step of this loop overlaps the one before.
+    /// Whether the last step of this loop overlaps the one before.
     overlaps: bool,
 }
 
@@ -117,22 +117,22 @@ struct Stage {
     /// Data axes as declared.
     declared: Vec<(String, Option<i64>)>,
     output: bool,
-    /// It stays at the root.
+    /// Whether it stays at the root.
     pinned: bool,
-    /// An intrinsic may compute it.
+    /// Whether an intrinsic may compute it.
     dot: bool,
-    /// No more directives.
+    /// Whether it takes no more directives.
     locked: bool,
-    /// A rule was broken that no later directive should mend.
+    /// Whether a rule was broken that no later directive may repair.
     doomed: bool,
     reduction: bool,
-    /// Any order of terms gives the same bits.
+    /// Whether any order of terms gives the same bits.
     exact: bool,
     commutes: bool,
     reads: Vec<String>,
     place: Place,
     touched: bool,
-    /// No loop directive yet.
+    /// Whether it has no loop directive yet.
     fresh: bool,
     /// Directives that need memory or loops.
     kept: bool,
@@ -154,22 +154,23 @@ struct Model {
     ids: usize,
     /// Results get names; not in a schedule that another one uses.
     named: bool,
-    /// A rule may be broken with this chance in percent.
+    /// The probability in percent of breaking a rule on purpose.
     wild: u32,
-    /// Something is called by an alias of the kernel.
+    /// Whether an alias of the kernel names something.
     called: bool,
-    /// The target is a GPU.
+    /// Whether the target is a GPU.
     gpu: bool,
     /// Its threads along x, y, z.
     threads: [i64; 3],
 }
 
-/// Gives a program schedules; it is built with the one named `s`. `number` deals out kinds.
+/// Gives a program schedules; it is built with the one named `s`. `number` selects kinds of
+/// directives.
 pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ !number);
     let mut model = Model::new(rng);
     model.read(program);
-    let mut kinds = wishes(number);
+    let mut kinds = wanted_kinds(number);
     model.wild = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
     if kinds.contains(&"alias of the kernel") || model.chance(95) {
@@ -217,7 +218,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
         model.numbers.push(("q2".to_string(), 2 * value));
     }
     let wanted = model.int(8, 18) as usize;
-    // Stages come and go first, then they are placed, then their loops change.
+    // Stages are added and removed first, then placed, and then their loops change.
     let early = ["cache_write", "cache_read", "layout=", "rfactor"];
     kinds.sort_by_key(|kind| !early.contains(kind));
     for kind in kinds {
@@ -238,8 +239,8 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     program.schedules.push(main);
 }
 
-/// The kinds of directives that the schedule of a program should hold.
-pub fn wishes(number: u64) -> Vec<&'static str> {
+/// Returns the kinds of directives that the schedule of a program should contain.
+pub fn wanted_kinds(number: u64) -> Vec<&'static str> {
     (0..4).map(|turn| deal(number * 4 + turn)).collect()
 }
 
@@ -278,7 +279,7 @@ impl Model {
         list[self.rng.random_range(0..list.len())].clone()
     }
 
-    /// True if a rule is broken now.
+    /// Decides whether to break a rule here.
     fn breaks(&mut self) -> bool {
         self.wild > 0 && self.chance(self.wild)
     }
@@ -352,7 +353,7 @@ impl Model {
         }
     }
 
-    /// A number as it is written.
+    /// Returns a number as text: a literal or a name.
     fn number(&mut self, value: i64) -> Node {
         let named: Vec<String> = self
             .numbers
@@ -475,7 +476,7 @@ impl Model {
         self.lines.len() > count
     }
 
-    /// A stage that has loops.
+    /// Returns a stage that has loops.
     fn stage(&mut self) -> usize {
         let with_loops: Vec<usize> =
             (0..self.stages.len()).filter(|at| self.stages[*at].place != Place::Inline).collect();
@@ -486,7 +487,7 @@ impl Model {
         self.pick(&list.expect("there are stages"))
     }
 
-    /// The statement `$` under a condition that holds; the other branch is `otherwise`.
+    /// Returns the statement `$` under a condition that holds; the other branch is `otherwise`.
     fn branches(&mut self, otherwise: &str) -> String {
         let (name, value) = match self.numbers.first() {
             Some((name, value)) => (name.clone(), *value),
@@ -498,7 +499,7 @@ impl Model {
         }
     }
 
-    /// A directive under a condition: the names that it gives hold behind the braces.
+    /// A directive under a condition: the names that it declares stay visible after the braces.
     fn conditional(&mut self) {
         let kinds = ["reorder", "unroll", "vectorize", "parallel", "compute_at"];
         let with_names = ["split factor", "fuse", "tile", "cache_read", "cache_write"];
@@ -518,7 +519,8 @@ impl Model {
         self.lines.push(Line { node, kinds, results });
     }
 
-    /// A constant that each branch declares: the one that is taken holds behind the braces.
+    /// A constant that each branch declares: the one of the taken branch is visible after the
+    /// braces.
     fn number_in_an_if(&mut self) {
         if !self.named {
             return;

@@ -1,4 +1,4 @@
-//! Stages that come and go, and directives about memory: copies, `rfactor`, scopes, prefetches.
+//! Directives that add stages, and directives about memory: copies, `rfactor`, scopes, prefetches.
 
 use super::{Loop, Mark, Model, Place, Stage};
 
@@ -94,7 +94,7 @@ impl Model {
                 let axis = axes[at].clone();
                 axes[at] = format!("{axis} // {by}");
                 let place = self.int(at as i64 + 1, axes.len() as i64) as usize;
-                // A remainder of another number leaves gaps or overlaps.
+                // A remainder by another number leaves gaps or overlaps.
                 let by = if self.breaks() { by + 1 } else { by };
                 axes.insert(place, format!("{axis} % {by}"));
             }
@@ -279,7 +279,7 @@ impl Model {
         (stage.touched, stage.kept, stage.pinned) = (true, true, true);
     }
 
-    /// Of the loop that a shared stage is computed in.
+    /// A pipeline of the loop that a shared stage is computed in.
     pub(super) fn pipeline(&mut self) {
         let fits = |stage: &Stage| match stage.place {
             Place::At(target, id) if stage.scope == Some("shared") => {
@@ -371,7 +371,8 @@ impl Model {
         self.stages[stage].touched = true;
     }
 
-    /// The innermost four terms as one intrinsic; the loops of the stage stay as they are then.
+    /// Replaces the innermost four terms by an intrinsic; later directives leave the loops of the
+    /// stage unchanged.
     pub(super) fn tensorize(&mut self) {
         let whole = |stage: &Stage| {
             let last = stage.loops.last();

@@ -1,12 +1,12 @@
-//! Random schedules for GPUs: every stage at the root is bound to blocks and threads, others are
-//! computed inside, in shared memory, where threads fetch together, or in local memory.
+//! Random schedules for GPUs: every root stage is bound to blocks and threads; others are attached,
+//! in shared memory, which the threads fill together, or in local memory.
 
 use super::{Loop, Mark, Model, Place};
 use crate::tree::{Program, ScheduleText};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// What a legal schedule should now and then hold.
+/// All kinds of directives that some legal schedules must contain.
 pub const KINDS: &[&str] =
     &["blockIdx", "threadIdx", "vthread", "shared", "local", "fetch", "double_buffer", "vectorize"];
 
@@ -37,7 +37,7 @@ pub fn add_threads(program: &mut Program, seed: u64, number: u64) {
             model.pick(&["split factor", "split nparts", "tile", "fuse", "fuse(*)", "reorder"]);
         model.step(kind);
     }
-    // Readers are there before what they read.
+    // Readers are placed before the stages that they read.
     let mut at = model.stages.len();
     while at > 0 {
         at -= 1;
@@ -85,7 +85,7 @@ impl Model {
         self.bind_root(at);
     }
 
-    /// A stage that is computed inside another one: its memory, and who fetches it.
+    /// A stage that is computed inside another one: its memory, and the threads that compute it.
     fn place_inside(&mut self, at: usize) {
         let mut scope = self.stages[at].scope;
         let around = self.indices_around(at);
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// The indices bound around the place of a stage.
+    /// Returns the indices bound around the place of a stage.
     fn indices_around(&self, at: usize) -> Vec<&'static str> {
         let (mut indices, mut child) = (Vec::new(), at);
         for _ in 0..self.stages.len() {
@@ -159,7 +159,7 @@ impl Model {
         }
     }
 
-    /// A data loop that nothing is known of yet.
+    /// Returns a data loop without any directive yet.
     fn free_data_loop(&mut self, at: usize) -> Option<usize> {
         let free = |l: &Loop| !l.reduce && l.mark.is_none() && !l.used && !l.overlaps;
         let loops = &self.stages[at].loops;
@@ -189,7 +189,7 @@ impl Model {
         }
     }
 
-    /// A part of a data loop with that extent; the outer one with a chance in percent.
+    /// Returns a part of a data loop with that extent; the outer one with a chance in percent.
     fn split_for(&mut self, at: usize, count: i64, outer: u32) -> Option<usize> {
         let place = self.free_data_loop(at)?;
         let old = self.stages[at].loops[place].clone();

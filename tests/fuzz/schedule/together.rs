@@ -20,7 +20,8 @@ impl Model {
         false
     }
 
-    /// The number of outer loops that two stages have in common; of boxes nothing is known.
+    /// Returns the number of outer loops that two stages have in common; the loops of boxes are
+    /// unknown.
     fn common_loops(&self, a: usize, b: usize, gamble: bool) -> usize {
         let pairs = self.stages[a].loops.iter().zip(&self.stages[b].loops);
         let fits = pairs.take_while(|(a, b)| {
@@ -30,7 +31,7 @@ impl Model {
         fits.count()
     }
 
-    /// The stages that are computed in one nest with this one.
+    /// Returns the stages that are computed in one nest with this one.
     fn group(&self, stage: usize) -> Vec<usize> {
         let root = |mut at: usize| {
             while let Some(host) = self.stages[at].host {

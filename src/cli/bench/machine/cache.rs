@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_files_of_this_machine_count() {
+    fn only_undamaged_files_of_this_machine_are_used() {
         let levels = sizes(3).into_iter().map(|size| Level {
             name: size.name,
             bytes: size.capacity,

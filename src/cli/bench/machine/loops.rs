@@ -262,7 +262,7 @@ mod x86 {
         ""
     );
 
-    /// A line of equal `f32` or of equal `f64`.
+    /// Returns a line of equal `f32` or of equal `f64`.
     fn line_of(double: bool, value: f64) -> Line {
         if !double {
             return Line([value as f32; 16]);
@@ -292,7 +292,7 @@ mod x86 {
             (_, Numbers::Float64) => xmm_f64,
             (_, Numbers::Int8) => xmm_i8,
         };
-        isa.assert_here();
+        isa.assert_available();
         // SAFETY: the CPU has the features.
         unsafe { function(iterations.max(1), &x, &y) }
     }
@@ -346,7 +346,7 @@ mod x86 {
     );
 
     pub fn read(isa: Isa, from: &[Line]) {
-        isa.assert_here();
+        isa.assert_available();
         let function = match isa {
             Isa::Avx512 => read_zmm,
             Isa::Avx2 => read_ymm,
@@ -431,7 +431,7 @@ mod x86 {
     );
 
     pub fn triad(isa: Isa, c: &mut [Line], a: &[Line], b: &[Line]) {
-        isa.assert_here();
+        isa.assert_available();
         let function = match isa {
             Isa::Avx512 => triad_zmm,
             Isa::Avx2 => triad_ymm,
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn every_width_computes_the_triad() {
-        for isa in Isa::here() {
+        for isa in Isa::available() {
             for lines in [0, STEP, 7 * STEP] {
                 let line = |at: usize| Line(std::array::from_fn(|lane| (16 * at + lane) as f32));
                 let a: Vec<Line> = (0..lines).map(line).collect();
@@ -467,8 +467,8 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_by_width() {
-        for isa in Isa::here() {
+    fn operations_scale_with_the_vector_width() {
+        for isa in Isa::available() {
             let counts = Numbers::ALL.map(|numbers| multiply_add(isa, numbers, 100));
             match isa {
                 Isa::Avx512 => assert_eq!(counts, [89_600.0, 44_800.0, 358_400.0]),

@@ -51,14 +51,14 @@ impl Isa {
 
     /// Returns the instruction sets that this machine has.
     #[cfg(test)]
-    fn here() -> Vec<Isa> {
+    fn available() -> Vec<Isa> {
         let targets = Target::all().into_iter().filter(Target::runs_here);
         targets.map(|target| Isa::of(&target)).chain([Isa::Portable]).collect()
     }
 
     /// Panics if this CPU lacks the instructions.
     #[cfg(target_arch = "x86_64")]
-    fn assert_here(self) {
+    fn assert_available(self) {
         let here = match self {
             Isa::Avx512 => std::is_x86_feature_detected!("avx512f"),
             Isa::Avx2 => {
@@ -162,12 +162,12 @@ const WINDOW_SECONDS: f64 = 0.002;
 /// Seconds before the windows, in which the clock frequency settles.
 const WARM_UP_SECONDS: f64 = 0.02;
 
-/// Seconds after which no window begins, if [`FEWEST_WINDOWS`] are done: a pass over the array for
+/// Seconds after which no window begins, once [`MIN_WINDOWS`] are done: a pass over the array for
 /// main memory can take 0.1 s.
-const MOST_SECONDS: f64 = 0.5;
+const MAX_SECONDS: f64 = 0.5;
 
 /// Windows that are measured however long they take.
-const FEWEST_WINDOWS: usize = 3;
+const MIN_WINDOWS: usize = 3;
 
 impl Machine {
     /// Returns the cost model's machine with the measured numbers.
@@ -185,8 +185,8 @@ impl Machine {
             let mut work = LimitLoop::new(isa, limit, threads);
             work.window(WARM_UP_SECONDS);
             let start = Instant::now();
-            let in_time = || start.elapsed().as_secs_f64() < MOST_SECONDS;
-            let windows = (0..WINDOWS).take_while(|at| *at < FEWEST_WINDOWS || in_time());
+            let in_time = || start.elapsed().as_secs_f64() < MAX_SECONDS;
+            let windows = (0..WINDOWS).take_while(|at| *at < MIN_WINDOWS || in_time());
             windows.map(|_| work.window(WINDOW_SECONDS)).fold(0.0, f64::max)
         };
         let levels = sizes(threads).into_iter().enumerate().map(|(at, size)| Level {
@@ -294,7 +294,7 @@ fn rate(isa: Isa, limit: Limit, array: &mut [Line], seconds: f64) -> f64 {
     let start = Instant::now();
     let mut units = 0.0;
     loop {
-        units += turn(isa, limit, array);
+        units += run_loop(isa, limit, array);
         let elapsed = start.elapsed().as_secs_f64();
         if elapsed >= seconds {
             return units / elapsed / 1e9;
@@ -304,7 +304,7 @@ fn rate(isa: Isa, limit: Limit, array: &mut [Line], seconds: f64) -> f64 {
 
 /// Works for at least about ten microseconds, so that reading the clock is negligible; returns the
 /// operations or bytes.
-fn turn(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
+fn run_loop(isa: Isa, limit: Limit, array: &mut [Line]) -> f64 {
     const BYTES: usize = 1 << 20;
     let bytes = size_of_val(array);
     match limit {
@@ -398,7 +398,7 @@ pub(super) mod tests {
     fn every_limit_has_a_loop() {
         let levels = sizes(2);
         assert!(levels.last().is_some_and(|level| level.capacity.is_none()));
-        for isa in Isa::here() {
+        for isa in Isa::available() {
             let peaks = Numbers::ALL.map(Limit::Peak).into_iter();
             for limit in peaks.chain([Limit::Read(0), Limit::Triad(0)]) {
                 for threads in [1, 2] {
@@ -410,7 +410,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn arrays_are_larger_than_the_caches_before() {
+    fn arrays_exceed_the_nearer_caches() {
         for threads in [1, 2, 64] {
             let sizes = sizes(threads);
             for pair in sizes.windows(2) {

@@ -1,8 +1,8 @@
-//! The two kernels that prepacking makes of one.
+//! Prepacking splits a kernel into two: one that packs inputs, and one that reads them packed.
 
 /// The role of a kernel that prepacking made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum PrepackRole {
     /// Packs an input; its output is an input of the other kernel.
     Pack {
         /// The original kernel.
