@@ -42,8 +42,8 @@ pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{Free, Request, prepack_free, prepack_kernels};
 pub use recomputed::note_recomputed;
 pub use select::{
-    Chosen, Fallback, Maker, TUNED, check_chosen, find, schedule_all, schedule_kernels,
-    without_chosen,
+    Chosen, Fallback, Maker, TUNED, check_chosen, find, is_narrower, schedule_all,
+    schedule_kernels, without_chosen,
 };
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,
