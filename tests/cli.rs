@@ -748,22 +748,6 @@ fn inspect_shows_what_a_module_holds() {
 }
 
 #[test]
-fn targets_marks_the_native_one() {
-    let text = succeeds(&["targets"]);
-    let native = tec::target::Target::native();
-    let marked: Vec<&str> = text.lines().filter(|line| line.starts_with('*')).collect();
-    assert_eq!(marked.len(), 2, "{text}");
-    assert_eq!(marked[0].split(' ').nth(1), Some(native.name));
-    assert_eq!(marked[1], format!("* native: {native}"));
-    let json: serde_json::Value =
-        serde_json::from_str(&succeeds(&["targets", "--json"])).expect("JSON");
-    assert_eq!(json.as_array().unwrap().len(), 16);
-    let here = json.as_array().unwrap().iter().find(|target| target["native"] == true).unwrap();
-    let added: Vec<&str> = native.added_features().collect();
-    assert_eq!((&here["name"], &here["native_features"]), (&native.name.into(), &added.into()));
-}
-
-#[test]
 fn every_error_code_is_explained() {
     let mut count = 0;
     for entry in std::fs::read_dir("docs/errors").expect("docs/errors") {

@@ -289,8 +289,8 @@ impl Walker<'_> {
         deps
     }
 
-    /// Returns the dependences of a conversion of integers, which the SIMD back end repeats for each
-    /// use in the current loop.
+    /// Returns the dependences of a conversion of integers, which the SIMD back end repeats for
+    /// each use in the current loop.
     fn of_each_use(&self, deps: u64) -> u64 {
         let near = self.here();
         if deps & near == 0 { deps } else { deps | near }

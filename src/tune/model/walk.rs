@@ -274,8 +274,8 @@ impl Walker<'_> {
         ASYNC_COPY_BYTES.contains(&size)
     }
 
-    /// Walks a tensorized nest. If the target has the instruction, the nest is one multiply-add with
-    /// a broadcast of one factor's terms and a contiguous vector of the other factor.
+    /// Walks a tensorized nest. If the target has the instruction, the nest is one multiply-add
+    /// with a broadcast of one factor's terms and a contiguous vector of the other factor.
     fn tensorize(&mut self, name: &str, body: &Stmt) {
         if self.warp_product(name, body) {
             return;

@@ -183,8 +183,8 @@ impl Pipeline {
         self.push_reduction(&axes, &reduce, &sum, term, None);
     }
 
-    /// A product of signed and unsigned bytes, as the intrinsics of a CPU compute it: often in whole
-    /// vectors and whole instructions.
+    /// A product of signed and unsigned bytes, as the intrinsics of a CPU compute it: often in
+    /// whole vectors and whole instructions.
     pub(super) fn byte_product(&mut self) {
         self.tag("byte product");
         let literal = |this: &mut Self, values: &[i64]| Ext::literal(this.pick(values));

@@ -107,10 +107,10 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     form
 }
 
-/// Returns the widths of a tile in whole vectors of an instruction's sums, without a rest.
+/// Returns the widths of a tile in whole vectors of an instruction's sums.
 fn vectors_of_sums(size: i64) -> Vec<i64> {
     let widths = (1..=MAX_VECTORS).map(|vectors| vectors * SUMS);
-    widths.filter(|width| size % width == 0).collect()
+    widths.filter(|width| *width <= size).collect()
 }
 
 /// Chooses the axis of the rows, a third axis with its elements, and the number of rows.
@@ -231,7 +231,7 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
         BLOCK_TERMS.contains(&size.saturating_mul(rest)) && 2 * size <= first.size()
     }));
     if form.dot.is_some_and(|dot| dot.axis == 0) {
-        // Blocks, and the last one, consist of whole instructions.
+        // Blocks consist of whole instructions.
         sizes.retain(|size| size % TERMS == 0);
     }
     let names = sizes.iter().map(|size| match size {

@@ -58,10 +58,9 @@ pub(super) fn dot(planner: &Planner, at: usize, lane: usize) -> Option<Dot> {
     facts.packed_dim(at, &view.loads[each], lane)?;
     let found = (0..view.reduce.len()).rev().find_map(|axis| {
         let var = &view.reduce[axis].var;
-        // Conditions inside the instruction's loops are not an instruction.
-        let whole = view.reduce[axis].extent.is_some_and(|extent| extent % TERMS == 0);
-        let near = view.loads[shared].stride(var) == Stride::By(1);
-        let dim = (whole && near).then(|| alone(&view.loads[each], var)).flatten()?;
+        let near =
+            view.reduce[axis].size() >= TERMS && view.loads[shared].stride(var) == Stride::By(1);
+        let dim = if near { alone(&view.loads[each], var)? } else { return None };
         Some((axis, dim))
     });
     found.map(|(axis, dim)| Dot { intrinsic, axis, load: each, dim })
