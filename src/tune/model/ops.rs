@@ -40,6 +40,9 @@ const LOAD_LATENCY: f64 = 6.0;
 const STORE_FORWARD_LATENCY: f64 = 6.0;
 /// Cycles of a nontemporal store that writes part of a line. Fitted on Zen 5.
 const PARTIAL_LINE_CYCLES: f64 = 400.0;
+/// Ordinary updates of an element in memory that a masked one counts as: a masked store is not
+/// forwarded to the next load. Fitted on Zen 5.
+const MASKED_UPDATES: f64 = 8.0;
 /// Integer instructions that clamp a bound to the lanes of a vector. This and the numbers below are
 /// estimates of the code that the back ends emit.
 const BOUND_INSTRUCTIONS: f64 = 10.0;
@@ -509,7 +512,8 @@ impl Walker<'_> {
         let deps = self.index_deps(index);
         let (mut close, mut depth) = (1.0, value.depth);
         if let Some(chain) = value.chain {
-            depth = depth.max(LOAD_LATENCY + self.update(buffer, index, chain, deps));
+            let one = self.update(buffer, index, (chain, deps), mask.is_some());
+            depth = depth.max(LOAD_LATENCY + one);
             close = self.close_updates(deps);
         }
         let writes = self.number(buffer);
@@ -532,7 +536,13 @@ impl Walker<'_> {
 
     /// Counts a store that updates its element, for which the next update waits. Returns the cycles
     /// of the chain of updates in one iteration.
-    fn update(&mut self, buffer: &Buffer, index: &Expr, chain: f64, deps: u64) -> f64 {
+    fn update(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        (chain, deps): (f64, u64),
+        masked: bool,
+    ) -> f64 {
         let first =
             self.enclosing.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
         let again = (first..self.enclosing.len()).filter(|place| deps & bit(*place) == 0);
@@ -563,7 +573,7 @@ impl Walker<'_> {
             }
         }
         if memory {
-            work.updates += copies;
+            work.updates += copies * if masked { MASKED_UPDATES } else { 1.0 };
         }
         one
     }
