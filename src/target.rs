@@ -181,7 +181,8 @@ impl Target {
         ]
     }
 
-    /// Parses a target's name with its features; `native` is the running CPU's best target.
+    /// Parses a target's name with its features; `native` is the running CPU's best target with
+    /// every known feature that the CPU has.
     pub fn parse(name: &str) -> Result<Target> {
         let (base, extra) = name.split_once('+').unwrap_or((name, ""));
         let mut target = if base == "native" {
@@ -204,7 +205,7 @@ impl Target {
         };
         for feature in extra.split('+').filter(|f| !f.is_empty()) {
             match Target::KNOWN_FEATURES.iter().find(|known| **known == feature) {
-                Some(known) if target.name == "x86-avx512" => target.features.push(known),
+                Some(known) if target.takes_features() => target.features.push(known),
                 Some(_) => {
                     return Err(Box::new(Diag::global(
                         "E0402",
@@ -224,15 +225,38 @@ impl Target {
         Ok(target)
     }
 
-    /// The best target that the running CPU can execute, or the baseline of its family if it cannot
-    /// execute even that.
+    /// The best target that the running CPU can execute, with every known feature that the CPU has,
+    /// or the baseline of its family if the CPU cannot execute even that.
     pub fn native() -> Target {
         let family: Vec<Target> =
             Target::all().into_iter().filter(|target| Some(target.arch) == Arch::host()).collect();
         let best = family.iter().rfind(|target| target.runs_here()).or(family.first());
-        match best {
-            Some(target) => target.clone(),
-            None => panic!("tec does not run on this kind of CPU"),
+        let Some(mut target) = best.cloned() else {
+            panic!("tec does not run on this kind of CPU");
+        };
+        if target.takes_features() {
+            target.features.extend(Target::KNOWN_FEATURES.iter().filter(|name| host_has(name)));
+            target.features.sort_unstable();
+        }
+        target
+    }
+
+    /// Whether [`Target::KNOWN_FEATURES`] may be added to the target.
+    fn takes_features(&self) -> bool {
+        self.name == "x86-avx512"
+    }
+
+    /// The features beyond those of the target's name.
+    pub fn added_features(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.features.iter().copied().filter(|name| Target::KNOWN_FEATURES.contains(name))
+    }
+
+    /// The feature that has the instruction of an intrinsic of `lib/intrinsics.te`.
+    pub fn feature_of_intrinsic(name: &str) -> Option<&'static str> {
+        match name {
+            "dot4_u8_i8" | "dot4_i8_u8" => Some("vnni"),
+            "dot2_bf16" => Some("bf16"),
+            _ => None,
         }
     }
 
@@ -285,12 +309,7 @@ impl Target {
 
     /// Whether the target has the instruction of an intrinsic of `lib/intrinsics.te`.
     pub fn has_intrinsic(&self, name: &str) -> bool {
-        let feature = match name {
-            "dot4_u8_i8" | "dot4_i8_u8" => "vnni",
-            "dot2_bf16" => "bf16",
-            _ => return false,
-        };
-        self.features.contains(&feature)
+        Target::feature_of_intrinsic(name).is_some_and(|feature| self.features.contains(&feature))
     }
 
     /// Lanes of the widest vector of a type; 1 without vectors.
@@ -324,12 +343,7 @@ impl Targets {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
-        for feature in &self.features {
-            if Target::KNOWN_FEATURES.contains(feature) {
-                write!(f, "+{feature}")?;
-            }
-        }
-        Ok(())
+        self.added_features().try_for_each(|feature| write!(f, "+{feature}"))
     }
 }
 
@@ -402,5 +416,11 @@ mod tests {
         let native = Target::native();
         assert!(native.runs_here() || native.name == "x86-64");
         assert_eq!(Target::parse("native").unwrap(), native);
+        // The name alone gives the same target on another machine.
+        assert_eq!(Target::parse(&native.to_string()).unwrap(), native);
+        let added: Vec<&str> = native.added_features().collect();
+        let known = Target::KNOWN_FEATURES.iter().copied();
+        let here: Vec<&str> = known.filter(|name| host_has(name)).collect();
+        assert_eq!(added, if native.takes_features() { here } else { Vec::new() });
     }
 }

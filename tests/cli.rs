@@ -748,15 +748,6 @@ fn inspect_prints_the_manifest() {
 }
 
 #[test]
-fn targets_marks_the_native_target() {
-    let text = succeeds(&["targets"]);
-    assert_eq!(text.lines().filter(|line| line.starts_with('*')).count(), 1, "{text}");
-    let json: serde_json::Value =
-        serde_json::from_str(&succeeds(&["targets", "--json"])).expect("JSON");
-    assert_eq!(json.as_array().unwrap().len(), 16);
-}
-
-#[test]
 fn every_error_code_is_explained() {
     let mut count = 0;
     for entry in std::fs::read_dir("docs/errors").expect("docs/errors") {

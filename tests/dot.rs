@@ -109,6 +109,12 @@ fn all_ways(a: &str, b: &str, sum: &str, head: &str, targets: &[&str]) {
                     let extents = "n = 6, m = 64, l = 24";
                     same(&product(a, b, sum, extents, head, lines), &options, seed as u64);
                 }
+                // Columns and terms that are no whole instructions, down to a single column.
+                for extents in ["n = 5, m = 53, l = 23", "n = 4, m = 33, l = 9"] {
+                    for (seed, lines) in WAYS.iter().enumerate() {
+                        same(&product(a, b, sum, extents, head, lines), &options, seed as u64);
+                    }
+                }
                 // All terms in one instruction: it sets the start values too.
                 let lines = "    let yo, yl = C.split(y, factor=16)\n    C.tensorize(yl, NAME)\n";
                 let extents =

@@ -1,4 +1,4 @@
-//! `--help`: every command has examples, and the same sections in the same order.
+//! `--help`: every command has examples, and the same sections in the same order. `tec targets`.
 
 use std::process::Command;
 
@@ -49,4 +49,20 @@ fn every_command_has_examples_and_the_same_sections() {
         let places = headings.iter().filter_map(|heading| help.find(&format!("\n{heading}\n")));
         assert!(places.is_sorted(), "{help}");
     }
+}
+
+#[test]
+fn targets_marks_the_native_one() {
+    let text = stdout(&["targets"]);
+    let native = tec::target::Target::native();
+    let marked: Vec<&str> = text.lines().filter(|line| line.starts_with('*')).collect();
+    assert_eq!(marked.len(), 2, "{text}");
+    assert_eq!(marked[0].split(' ').nth(1), Some(native.name));
+    assert_eq!(marked[1], format!("* native: {native}"));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&["targets", "--json"])).expect("JSON");
+    assert_eq!(json.as_array().unwrap().len(), 16);
+    let here = json.as_array().unwrap().iter().find(|target| target["native"] == true).unwrap();
+    let added: Vec<&str> = native.added_features().collect();
+    assert_eq!((&here["name"], &here["native_features"]), (&native.name.into(), &added.into()));
 }

@@ -6,7 +6,7 @@ use crate::target::{Gpu, Target};
 
 const EXAMPLES: &str = "\
 Examples:
-  tec targets         # `*` marks the native target
+  tec targets         # `*` marks the native target, the last line names its features
   tec targets --json";
 
 /// List the targets with their lanes and features.
@@ -21,13 +21,17 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     let native = Target::native();
+    let native_features = |target: &Target| -> Vec<&str> {
+        if target.name == native.name { native.added_features().collect() } else { Vec::new() }
+    };
     if args.json {
         let list: Vec<serde_json::Value> = Target::all()
             .iter()
             .map(|target| {
                 serde_json::json!({
                     "name": target.name,
-                    "native": *target == native,
+                    "native": target.name == native.name,
+                    "native_features": native_features(target),
                     "vector_bytes": target.vector_bytes,
                     "float32_lanes": target.lanes(DType::Float32),
                     "fma": target.fma,
@@ -45,7 +49,7 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
     }
     let mut text = String::from("  target         float32 lanes  fma  CPU features\n");
     for target in Target::all() {
-        let mark = if target == native { '*' } else { ' ' };
+        let mark = if target.name == native.name { '*' } else { ' ' };
         let fma = if target.fma { "yes" } else { "no" };
         let lanes = target.lanes(DType::Float32);
         let features = match target.gpu {
@@ -60,5 +64,6 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
         text.push_str(line.trim_end());
         text.push('\n');
     }
+    text.push_str(&format!("* native: {native}\n"));
     print(&text)
 }

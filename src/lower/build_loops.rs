@@ -9,10 +9,11 @@
 //! Ensures: accesses have one index per dimension; buffers of stages that are not outputs are
 //! allocated where the stage is attached, or outermost; every variable is bound once.
 
-use super::match_intrinsic::{in_lanes, match_intrinsic};
+use super::match_intrinsic::{in_lanes, match_intrinsic, without_tails};
 use super::match_product::match_product;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
+use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::warp::WarpProduct;
@@ -215,12 +216,21 @@ impl<'a> Nests<'a> {
             facts.bind(&stage.axis(*leaf).var, &min, extent);
         }
         let loops = build_plain_loops(intrinsic, target)?;
-        match_intrinsic(stage, tensorize, loops, &nest, facts)?;
-        let body = match target.has_intrinsic(&name) {
-            true => in_lanes(nest, intrinsic.reassociate),
-            false => nest,
-        };
-        Ok(Stmt::Tensorize { name, body: Box::new(body) })
+        let whole = without_tails(&nest);
+        match_intrinsic(stage, tensorize, loops, &whole.bare, facts)?;
+        if !target.has_intrinsic(&name) {
+            return Ok(match whole.has_tails {
+                true => nest,
+                false => Stmt::Tensorize { name, body: Box::new(nest) },
+            });
+        }
+        let vectors = |nest: Stmt| in_lanes(nest, intrinsic.reassociate);
+        let instruction = Stmt::Tensorize { name, body: Box::new(vectors(whole.lanes)) };
+        // The last terms are added one by one.
+        Ok(whole.all_terms.into_iter().fold(instruction, |then, cond| {
+            let rest = fresh_copy(&vectors(nest.clone()), &FxHashMap::default());
+            Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(rest)) }
+        }))
     }
 
     /// Whether the iterations of loop `at` are the lanes of an instruction.

@@ -8,6 +8,8 @@
 //! strides on which all accesses of the part agree. The `B` above is therefore refused: it is read
 //! down a column.
 //!
+//! Conditions of tails do not count if all iterations can be tested at once ([`without_tails`]).
+//!
 //! A step of `build_loops`, which passes the loops of the intrinsic.
 
 use crate::diag::{Diag, Result};
@@ -17,7 +19,7 @@ use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{any_expr, map_stmts, substitute};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, UnOp, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
 use rustc_hash::FxHashMap;
 
@@ -94,6 +96,84 @@ fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
         fresh_copy(&body, &FxHashMap::from_iter([(var.clone(), Expr::index(at))]))
     };
     Stmt::Block((0..count).map(term).collect())
+}
+
+/// A nest without the conditions of its tails.
+pub struct WholeNest {
+    /// The nest without any of them.
+    pub bare: Stmt,
+    /// Whether there are any.
+    pub has_tails: bool,
+    /// The nest with the conditions on lanes alone, the iterations of the outer loop. Lanes may be
+    /// off in an instruction.
+    pub lanes: Stmt,
+    /// What holds if all terms of the nest are inside: a condition for each of the others.
+    pub all_terms: Vec<Expr>,
+}
+
+/// Takes the conditions of tails out of a nest of constant extents.
+///
+/// Before: `for (j, 0, 16) { for (k, 0, 4) { if (likely(ko*4 + k < n)) { … } } }`
+/// After:  `for (j, 0, 16) { for (k, 0, 4) { … } }`, where `likely(ko*4 + 3 < n)`
+pub fn without_tails(nest: &Stmt) -> WholeNest {
+    let (mut tails, mut all_terms) = (Vec::new(), Vec::new());
+    let bare = taken_out(nest, &mut Vec::new(), false, &mut tails);
+    let lanes = taken_out(nest, &mut Vec::new(), true, &mut all_terms);
+    WholeNest { bare, has_tails: !tails.is_empty(), lanes, all_terms }
+}
+
+/// `vars` are the loops around, outermost first, each with its last iteration.
+fn taken_out(
+    stmt: &Stmt,
+    vars: &mut Vec<(Var, i64)>,
+    keep_lanes: bool,
+    conditions: &mut Vec<Expr>,
+) -> Stmt {
+    match stmt {
+        Stmt::For { var, min, extent, kind, body } if min.as_int() == Some(0) => {
+            let Some(count) = extent.as_int() else { return stmt.clone() };
+            vars.push((var.clone(), count as i64 - 1));
+            let body = taken_out(body, vars, keep_lanes, conditions);
+            vars.pop();
+            let (var, min, extent) = (var.clone(), min.clone(), extent.clone());
+            Stmt::For { var, min, extent, kind: kind.clone(), body: Box::new(body) }
+        }
+        Stmt::If { cond, then, otherwise: None } => {
+            let inner = taken_out(then, vars, keep_lanes, conditions);
+            let of_terms = |var: &Var| vars[1.min(vars.len())..].iter().any(|(v, _)| v == var);
+            let lanes_only = !any_expr(cond, &mut |e| e.as_var().is_some_and(of_terms));
+            match for_all(cond, vars) {
+                Some(all) if !(keep_lanes && lanes_only) => {
+                    if !conditions.iter().any(|known| equal(known, &all)) {
+                        conditions.push(all);
+                    }
+                    inner
+                }
+                Some(_) => Stmt::If { cond: cond.clone(), then: Box::new(inner), otherwise: None },
+                None => stmt.clone(),
+            }
+        }
+        Stmt::Block(stmts) => Stmt::Block(
+            stmts.iter().map(|stmt| taken_out(stmt, vars, keep_lanes, conditions)).collect(),
+        ),
+        other => other.clone(),
+    }
+}
+
+/// Returns the condition for the iteration of a nest in which it is least likely to hold, if the
+/// condition is `a < b` and moves with every loop at a constant step.
+fn for_all(cond: &Expr, vars: &[(Var, i64)]) -> Option<Expr> {
+    let ExprKind::Unary(UnOp::Likely, inner) = &cond.kind else { return None };
+    let ExprKind::Binary(BinOp::Lt | BinOp::Le, a, b) = &inner.kind else { return None };
+    let own: Vec<Var> = vars.iter().map(|(var, _)| var.clone()).collect();
+    let distance = Expr::sub(a.clone(), b.clone());
+    let mut worst = FxHashMap::default();
+    for (var, last) in vars {
+        let step = step_of(&distance, var, &own)?.as_int()?;
+        worst.insert(var.clone(), Expr::index(if step > 0 { *last } else { 0 }));
+    }
+    let at_worst = substitute(inner, &mut |var| worst.get(var).cloned());
+    Some(Expr::unary(UnOp::Likely, simplify_expr(&at_worst, &Facts::new())))
 }
 
 /// The nest of the update alone, for a stage that sets the initial value elsewhere.

@@ -42,8 +42,8 @@ pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};
 pub use recomputed::note_recomputed;
 pub use select::{
-    AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, note_ignored_selector,
-    schedule_all, schedule_kernels,
+    AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, is_narrower,
+    note_ignored_selector, schedule_all, schedule_kernels,
 };
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,

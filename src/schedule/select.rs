@@ -111,7 +111,9 @@ pub fn schedule_all(
 fn refused_elsewhere(group: &str, apply: &dyn Fn(&Target) -> Result<Schedule>) -> Option<Diag> {
     let mut refused: Option<Diag> = None;
     let place = |diag: &Diag| diag.span.map(|span| (span.file, span.start));
-    for target in Target::all().into_iter().filter(|target| covers(group, target)) {
+    // No target of the list has the features that a schedule names.
+    let all = Target::all().into_iter().chain(Target::parse(group).ok());
+    for target in all.filter(|target| covers(group, target)) {
         match apply(&target).and_then(infer_bounds) {
             Ok(_) => return None,
             Err(diag) if refused.as_ref().is_none_or(|known| place(known) < place(&diag)) => {
@@ -211,13 +213,23 @@ pub(super) fn candidates<'a>(
     effective_schedules(program, kernel).into_iter().filter(fits).collect()
 }
 
-/// Returns the rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`.
-fn specificity(item: &ast::Schedule) -> usize {
+/// Returns the rank of a schedule's target, in the order: none, `cpu`, `x86`, `x86-avx512`,
+/// `x86-avx512+vnni`, `x86-avx512+bf16+vnni`.
+fn specificity(item: &ast::Schedule) -> (usize, usize) {
     match item.target.as_ref().map(|name| &name.text[..]) {
-        None => 0,
-        Some("cpu") => 1,
-        Some(name) => 1 + name.len(),
+        None => (0, 0),
+        Some("cpu") => (1, 0),
+        Some(name) => {
+            let (base, features) = with_features(name);
+            (1 + base.len(), features.count())
+        }
     }
+}
+
+/// Returns the target of a schedule without its features, and the features.
+fn with_features(name: &str) -> (&str, impl Iterator<Item = &str>) {
+    let mut parts = name.split('+');
+    (parts.next().unwrap_or_default(), parts)
 }
 
 /// Returns the schedule of this name for a kernel and a target.
@@ -236,19 +248,32 @@ fn pick<'a>(
     name: Option<&str>,
     target: &Target,
 ) -> Option<&'a ast::Schedule> {
-    // Only schedules of `tec tune` can fit equally well; the last one counts.
+    // Only schedules of `tec tune`, and those for as many other features, can fit equally well; the
+    // last one counts.
     program
         .schedules_named(kernel, name)
         .filter(|item| item.target.as_ref().is_none_or(|name| covers(&name.text, target)))
         .max_by_key(|item| specificity(item))
 }
 
-/// Whether the target of a schedule, one or more leading components of a name, covers `target`.
-pub(super) fn covers(prefix: &str, target: &Target) -> bool {
+/// Whether the target of a schedule, one or more leading components of a name or a name with
+/// features, covers `target`. A target with more features is covered, too.
+pub(super) fn covers(of_schedule: &str, target: &Target) -> bool {
     let name = target.name;
-    (prefix == "cpu" && !target.is_gpu())
+    let (prefix, mut features) = with_features(of_schedule);
+    let family = (prefix == "cpu" && !target.is_gpu())
         || name == prefix
-        || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'))
+        || (name.starts_with(prefix) && name[prefix.len()..].starts_with('-'));
+    family && features.all(|feature| target.features.contains(&feature))
+}
+
+/// Whether a schedule for `old` is used wherever one of the same name for `new` would be: `old` is
+/// `new`, or `new` with more features.
+pub fn is_narrower(old: &str, new: &str) -> bool {
+    let ((old_base, old_features), (new_base, mut new_features)) =
+        (with_features(old), with_features(new));
+    let old_features: Vec<&str> = old_features.collect();
+    old_base == new_base && new_features.all(|feature| old_features.contains(&feature))
 }
 
 /// Returns the targets that a schedule can name: `cpu`, and one or more leading components of each
@@ -266,14 +291,26 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-/// Returns the error for an unknown target of a schedule (E0401).
+/// Returns the error for an unknown target of a schedule (E0401), or a feature that its target does not
+/// take (E0402).
 fn check_target(name: &ast::Name) -> Option<Diag> {
     let groups = groups();
-    if groups.contains(&&name.text[..]) {
-        return None;
+    let (base, mut features) = with_features(&name.text);
+    if groups.contains(&base) {
+        features.next()?;
+        return match Target::parse(&name.text) {
+            Ok(_) => None,
+            // `cpu` and `x86` are no names of targets.
+            Err(diag) if diag.code == "E0401" => {
+                let text = format!("`{base}` means several targets and takes no features");
+                let help = "name the target: `x86-avx512+vnni`";
+                Some(Diag::new("E0402", name.span, text).help(help))
+            }
+            Err(diag) => Some(Diag { span: Some(name.span), ..*diag }),
+        };
     }
-    let diag = Diag::new("E0401", name.span, format!("unknown target `{}`", name.text));
-    let diag = suggest(diag, &name.text, groups, "targets");
+    let diag = Diag::new("E0401", name.span, format!("unknown target `{base}`"));
+    let diag = suggest(diag, base, groups, "targets");
     Some(match diag.help {
         Some(_) => diag,
         None => diag.help("`cpu` means every CPU, `nvptx` every GPU"),
@@ -308,7 +345,10 @@ fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
         diags.extend(item.target.as_ref().and_then(check_target));
         check_statements(&item.body, &mut diags);
         let text = |name: &Option<ast::Name>| name.as_ref().map(|name| name.text.clone());
-        let key = (item.kernel.text.clone(), text(&item.name), text(&item.target));
+        // `+vnni+bf16` is `+bf16+vnni`.
+        let target = text(&item.target)
+            .map(|name| Target::parse(&name).map_or(name, |target| target.to_string()));
+        let key = (item.kernel.text.clone(), text(&item.name), target);
         if let Some(name) = item.name.as_ref().filter(|n| n.text == "default" || n.text == "auto") {
             let text = format!("a schedule cannot have the name `{}`", name.text);
             diags.push(Diag::new("E0304", name.span, text).help("choose another name"));

@@ -253,6 +253,7 @@ impl Pipeline {
             20 if rank > 0 => self.concat(&tensor),
             21 if rank < 3 => self.broadcast(&tensor),
             22 if rank == 2 => self.reshape(&tensor),
+            23 => self.byte_product(),
             _ => {}
         }
     }

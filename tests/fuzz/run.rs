@@ -218,7 +218,13 @@ impl Setup {
 fn options(batch: u64, source: Source) -> Options {
     let targets: Vec<Target> = match source {
         Source::Threads | Source::SpaceThreads => Target::gpus(),
-        _ => Target::all().into_iter().filter(|target| target.runs_here()).collect(),
+        _ => {
+            let native = Target::native();
+            let all = Target::all().into_iter().filter(|target| target.runs_here());
+            // In place of its name alone.
+            all.map(|target| if target.name == native.name { native.clone() } else { target })
+                .collect()
+        }
     };
     let mut options = Options::new(targets[(batch % targets.len() as u64) as usize].clone());
     let fp_contract = [FpContract::Fast, FpContract::Off];

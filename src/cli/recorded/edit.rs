@@ -1,12 +1,13 @@
 //! Inserts schedules into the text of a file.
 //!
 //! The schedule is named `tuned`, so the kernel is built with it for that target. It replaces the
-//! kernel's schedule of that name for that target. If there are several, because outputs of
-//! searches were appended, it replaces the last and the others are removed.
+//! kernel's schedule of that name for that target or for the same target with more features, which
+//! would be used instead. If there are several, it replaces the last and the others are removed.
 
 use crate::diag::{Diag, Result, Span};
 use crate::lang::ast::{self, Item, Schedule};
 use crate::lang::parse_file;
+use crate::schedule::is_narrower;
 
 /// The name of the schedule.
 pub const NAME: &str = crate::schedule::TUNED;
@@ -49,6 +50,10 @@ fn put_one(source: &str, schedule: &str) -> Result<String> {
     let (file, own) = (parse_file(source, 0)?, parse_file(schedule, 0)?);
     let own = only_schedule(&own)?;
     let target = |item: &Schedule| item.target.as_ref().map(|target| target.text.clone());
+    let is_replaced = |old: &Schedule| match (target(old), target(own)) {
+        (Some(old), Some(own)) => is_narrower(&old, &own),
+        (old, own) => old == own,
+    };
     let is_kernel =
         |item: &Item| matches!(item, Item::Kernel(one) if one.name.text == own.kernel.text);
     if !file.items.iter().any(is_kernel) {
@@ -59,7 +64,7 @@ fn put_one(source: &str, schedule: &str) -> Result<String> {
         Item::Schedule(old)
             if old.kernel.text == own.kernel.text
                 && old.name.as_ref().is_some_and(|name| name.text == NAME)
-                && target(old) == target(own) =>
+                && is_replaced(old) =>
         {
             Some(old.span)
         }
@@ -133,6 +138,17 @@ schedule a { B.vectorize(i) }
         assert_eq!(put(FILE, std::slice::from_ref(&own)).unwrap(), format!("{FILE}\n{own}"));
         let end = FILE.trim_end();
         assert_eq!(put(end, std::slice::from_ref(&own)).unwrap(), format!("{end}\n\n{own}"));
+    }
+
+    #[test]
+    fn schedules_that_would_be_used_instead_are_replaced() {
+        let with = |target: &str| format!("schedule a.tuned for {target} {{ B.unroll(i) }}\n");
+        let file = format!("{FILE}{}{}", with("x86-avx512+vnni"), with("x86-avx512+bf16"));
+        let vnni = with("x86-avx512+vnni").replace("unroll", "parallel");
+        let changed = put(&file, std::slice::from_ref(&vnni)).unwrap();
+        assert_eq!(changed, format!("{FILE}{vnni}{}", with("x86-avx512+bf16")));
+        let all = with("x86-avx512").replace("unroll", "parallel");
+        assert_eq!(put(&file, std::slice::from_ref(&all)).unwrap(), format!("{FILE}{all}"));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::ir::equal::equal;
 use crate::ir::print::print_expr;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt};
 
-/// Lanes of every instruction here, 32 bits each.
+/// Lanes of every instruction here, 32 bits each. At the end of a row there may be fewer; the
+/// others are computed from zeros and not stored.
 const LANES: u32 = 16;
 
 /// `c[j] += a[0]*b[j, 0] + a[1]*b[j, 1] + …`: all lanes share the elements of `a`; each has its own
@@ -48,10 +49,11 @@ impl Dot {
             _ => return None,
         };
         let (read, from) = load_of(sum)?;
-        let whole = is_ramp(&indices[0], 1) && read == buffer && equal(from, &indices[0]);
+        let lanes = indices[0].ty.lanes;
+        let whole = is_ramp(&indices[0], 1, lanes) && read == buffer && equal(from, &indices[0]);
         let (a, b) = match (self.shared(x), self.shared(y)) {
-            (Some(a), None) => (a, self.each(y)?),
-            (None, Some(a)) => (a, self.each(x)?),
+            (Some(a), None) => (a, self.each(y, lanes)?),
+            (None, Some(a)) => (a, self.each(x, lanes)?),
             _ => return None,
         };
         whole.then_some(Term { c: (buffer, &indices[0]), a, b })
@@ -76,11 +78,11 @@ impl Dot {
     }
 
     /// Matches a converted element for each lane; returns that of the first lane.
-    fn each<'s>(&self, expr: &'s Expr) -> Option<Place<'s>> {
+    fn each<'s>(&self, expr: &'s Expr, lanes: u32) -> Option<Place<'s>> {
         let ExprKind::Cast(inner) = &expr.kind else { return None };
         let (buffer, index) = load_of(inner)?;
         let ExprKind::Ramp(first, _) = &index.kind else { return None };
-        let fits = buffer.dtype == self.b && is_ramp(index, self.order.len() as i128);
+        let fits = buffer.dtype == self.b && is_ramp(index, self.order.len() as i128, lanes);
         fits.then_some((buffer, first))
     }
 }
@@ -101,9 +103,9 @@ fn load_of(expr: &Expr) -> Option<Place<'_>> {
     }
 }
 
-fn is_ramp(index: &Expr, step: i128) -> bool {
+fn is_ramp(index: &Expr, step: i128, lanes: u32) -> bool {
     let by_step = matches!(&index.kind, ExprKind::Ramp(_, s) if s.as_int() == Some(step));
-    by_step && index.ty.lanes == LANES
+    by_step && index.ty.lanes == lanes && lanes <= LANES
 }
 
 impl Selector<'_> {
@@ -150,7 +152,8 @@ impl Selector<'_> {
     fn dot(&mut self, dot: &Dot, c: Place, a: Place, b: Place) {
         let sum = self.load(c.0, c.1, None).reg();
         let at = self.address(b.0, b.1);
-        let each = self.read(b.0, at, Width::Z.bytes(), false, Width::Z);
+        let bytes = Width::Z.bytes() / u64::from(LANES) * u64::from(c.1.ty.lanes);
+        let each = self.read(b.0, at, bytes, false, Width::Z);
         let at = self.address(a.0, a.1);
         let shared = self.read(a.0, at, Width::Z.bytes() / u64::from(LANES), true, Width::Z);
         let (x, y) = if dot.swapped { (each, shared) } else { (shared, each) };

@@ -4,7 +4,7 @@ use crate::ir::visit::{
     NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt, walk_stmt,
 };
 use crate::ir::warp::is_warp_product;
-use crate::ir::{Buffer, Expr, ExprKind, ForKind, Stmt, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Type, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Flattens nested blocks.
@@ -67,16 +67,86 @@ fn collect_serial(stmt: &Stmt, vars: &mut FxHashSet<Var>) {
     for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));
 }
 
-/// The constant extents of all loops of a nest, multiplied.
-pub(super) fn loop_iterations(nest: &Stmt) -> f64 {
-    let mut iterations = 1.0;
-    let mut count = |stmt: &Stmt| {
-        if let Stmt::For { extent, .. } = stmt {
-            iterations *= extent.as_int().unwrap_or(1) as f64;
-        }
+/// A nest that is an instruction with lanes: sums of several products in each.
+pub(super) struct DotProduct<'s> {
+    /// What the nest stores before, such as start values.
+    pub(super) starts: Vec<&'s Stmt>,
+    /// The products in a lane.
+    pub(super) terms: f64,
+    /// A store with the same accesses and one multiply-add: `c = fma(x16(a), b, c)`, where `b` is
+    /// all that the lanes read.
+    pub(super) instruction: Stmt,
+}
+
+/// Returns a nest as `lower::match_intrinsic::in_lanes` and `vectorize_loops` leave it, a store for
+/// each product, as one instruction. `offset` is the constant part of an index.
+pub(super) fn dot_of<'s>(
+    nest: &'s Stmt,
+    offset: &mut dyn FnMut(&Expr) -> f64,
+) -> Option<DotProduct<'s>> {
+    let mut stmts = Vec::new();
+    flatten(std::slice::from_ref(nest), &mut stmts);
+    let count = stmts.iter().rev().take_while(|stmt| product_of(stmt).is_some()).count();
+    let (starts, terms) = stmts.split_at(stmts.len() - count);
+    let products = terms.iter().filter_map(|stmt| product_of(stmt));
+    let placed = products
+        .filter_map(|(store, shared, each)| Some((store, shared, each, first_lane(each)?)))
+        .map(|product| (offset(product.3), product));
+    let (_, (store, shared, each, first)) = placed.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    let Stmt::Store { buffer, indices, .. } = store else { return None };
+    let ExprKind::Load { buffer: vector, .. } = &each.kind else { return None };
+    let lanes = indices[0].ty.lanes;
+    let all = ExprKind::Ramp(first.clone(), Expr::index(1));
+    let all = Expr::new(Type { dtype: DType::Index, lanes: lanes * count as u32 }, all);
+    let ty = Type { dtype: buffer.dtype, lanes };
+    let args = [
+        Expr::new(ty, ExprKind::Broadcast(shared.clone())),
+        Expr::new(ty, ExprKind::Bitcast(Expr::load(vector, vec![all]))),
+        Expr::load(buffer, indices.clone()),
+    ];
+    let value = Expr::call(Intrinsic::Fma, args.to_vec());
+    let (buffer, indices) = (buffer.clone(), indices.clone());
+    let instruction = Stmt::Store { buffer, indices, value, mask: None, nontemporal: false };
+    Some(DotProduct { starts: starts.to_vec(), terms: count as f64, instruction })
+}
+
+/// Matches `c[…] = c[…] + a*b`: the store, the load of the factor that all lanes share, and the
+/// load of the one that differs.
+fn product_of(stmt: &Stmt) -> Option<(&Stmt, &Expr, &Expr)> {
+    let Stmt::Store { value, mask: None, .. } = stmt else { return None };
+    let (x, y) = match &value.kind {
+        ExprKind::Call(Intrinsic::Fma, args) => (&args[0], &args[1]),
+        ExprKind::Binary(BinOp::Add, p, q) => match (&p.kind, &q.kind) {
+            (_, ExprKind::Binary(BinOp::Mul, x, y)) | (ExprKind::Binary(BinOp::Mul, x, y), _) => {
+                (x, y)
+            }
+            _ => return None,
+        },
+        _ => return None,
     };
-    walk_stmt(nest, &mut count, &mut |_| {});
-    iterations
+    match (load_of(x)?, load_of(y)?) {
+        (a, b) if a.ty.lanes == 1 && first_lane(b).is_some() => Some((stmt, a, b)),
+        (b, a) if a.ty.lanes == 1 && first_lane(b).is_some() => Some((stmt, a, b)),
+        _ => None,
+    }
+}
+
+/// Returns the load that a factor converts.
+fn load_of(factor: &Expr) -> Option<&Expr> {
+    match &factor.kind {
+        ExprKind::Cast(inner) | ExprKind::Broadcast(inner) => load_of(inner),
+        ExprKind::Load { mask: None, .. } => Some(factor),
+        _ => None,
+    }
+}
+
+/// Returns the index of the first lane of a vector load at regular distances.
+fn first_lane(load: &Expr) -> Option<&Expr> {
+    let ExprKind::Load { indices, .. } = &load.kind else { return None };
+    match &indices[0].kind {
+        ExprKind::Ramp(first, _) => Some(first),
+        _ => None,
+    }
 }
 
 /// Returns how many elements stores with an index write after unrolling.

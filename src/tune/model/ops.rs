@@ -40,6 +40,9 @@ const LOAD_LATENCY: f64 = 6.0;
 const STORE_FORWARD_LATENCY: f64 = 6.0;
 /// Cycles of a nontemporal store that writes part of a line. Fitted on Zen 5.
 const PARTIAL_LINE_CYCLES: f64 = 400.0;
+/// Ordinary updates of an element in memory that a masked one counts as: a masked store is not
+/// forwarded to the next load. Fitted on Zen 5.
+const MASKED_UPDATES: f64 = 8.0;
 /// Integer instructions that clamp a bound to the lanes of a vector. This and the numbers below are
 /// estimates of the code that the back ends emit.
 const BOUND_INSTRUCTIONS: f64 = 10.0;
@@ -98,6 +101,10 @@ impl Walker<'_> {
                 }
                 match ty.dtype {
                     DType::Bool => self.mask(expr, value.deps, 1.0),
+                    // Loaded into lanes, converted and broadcast, for each use.
+                    _ if is_widened(inner) && self.in_simd_kernel => {
+                        self.charge(OpKind::Add, 2.0, self.of_each_use(value.deps), expr);
+                    }
                     _ => self.charge(OpKind::Add, 1.0, value.deps, expr),
                 }
                 value
@@ -160,7 +167,10 @@ impl Walker<'_> {
                     _ => (OpKind::Integer, INTEGER_DIVISION_OPERATIONS * f64::from(expr.ty.lanes)),
                 }
             }
-            ExprKind::Binary(BinOp::Mul, a, _) if is_float(a) || !scalar => (OpKind::Multiply, 1.0),
+            ExprKind::Binary(BinOp::Mul, a, _) if !is_float(a) && !scalar => {
+                (OpKind::Multiply, integer_products(a.ty.dtype.bytes()))
+            }
+            ExprKind::Binary(BinOp::Mul, a, _) if is_float(a) => (OpKind::Multiply, 1.0),
             ExprKind::Binary(_, a, _) if is_float(a) || !scalar => (OpKind::Add, 1.0),
             ExprKind::Binary(..) => (OpKind::Integer, 1.0),
             ExprKind::Cast(a) if is_float(a) || is_float(expr) => {
@@ -170,9 +180,11 @@ impl Walker<'_> {
             _ if is_float(expr) || !scalar => (OpKind::Add, 1.0),
             _ => (OpKind::Integer, 1.0),
         };
+        let again = self.in_simd_kernel && !scalar && is_widened(expr);
+        let used = if again { self.of_each_use(value.deps) } else { value.deps };
         match expr.ty.dtype == DType::Bool && !scalar {
             true => self.mask(expr, value.deps, count),
-            false => self.charge(kind, count, value.deps, expr),
+            false => self.charge(kind, count, used, expr),
         }
         let latency = match kind {
             OpKind::Multiply => self.machine.multiply_latency,
@@ -225,10 +237,11 @@ impl Walker<'_> {
             _ => expr.ty.dtype.bytes(),
         } as f64;
         let parts = self.parts(lanes, bytes);
-        let amount = copies * self.weight * count * parts / self.terms;
+        let amount = copies * self.weight * count * parts;
         let divide = self.machine.divide * if bytes > 4.0 { FLOAT64_DIVISION_FACTOR } else { 1.0 };
         let fused = matches!(expr.kind, ExprKind::Call(..));
         let gpu = self.machine.gpu.filter(|_| self.in_launch);
+        let terms = self.terms;
         let work = &mut self.plan.frames[frame].work;
         let double = expr.ty.dtype == DType::Float64;
         let amount = amount * gpu.filter(|_| double).map_or(1.0, |gpu| gpu.double);
@@ -241,7 +254,8 @@ impl Walker<'_> {
             OpKind::Divide => work.divide += amount * divide,
         }
         if !matches!(expr.ty.dtype, DType::Index | DType::Bool) {
-            work.flops += copies * self.weight * lanes * if fused { 2.0 } else { 1.0 };
+            let each = if fused { 2.0 * terms } else { 1.0 };
+            work.flops += copies * self.weight * lanes * each;
         }
     }
 
@@ -276,6 +290,13 @@ impl Walker<'_> {
             }
         }
         deps
+    }
+
+    /// Returns the dependences of a conversion of integers, which the SIMD back end repeats for
+    /// each use in the current loop.
+    fn of_each_use(&self, deps: u64) -> u64 {
+        let near = self.here();
+        if deps & near == 0 { deps } else { deps | near }
     }
 
     /// Returns the loops that an index depends on.
@@ -491,7 +512,8 @@ impl Walker<'_> {
         let deps = self.index_deps(index);
         let (mut close, mut depth) = (1.0, value.depth);
         if let Some(chain) = value.chain {
-            depth = depth.max(LOAD_LATENCY + self.update(buffer, index, chain, deps));
+            let one = self.update(buffer, index, (chain, deps), mask.is_some());
+            depth = depth.max(LOAD_LATENCY + one);
             close = self.close_updates(deps);
         }
         let writes = self.number(buffer);
@@ -514,12 +536,17 @@ impl Walker<'_> {
 
     /// Counts a store that updates its element, for which the next update waits. Returns the cycles
     /// of the chain of updates in one iteration.
-    fn update(&mut self, buffer: &Buffer, index: &Expr, chain: f64, deps: u64) -> f64 {
+    fn update(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        (chain, deps): (f64, u64),
+        masked: bool,
+    ) -> f64 {
         let first =
             self.enclosing.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
         let again = (first..self.enclosing.len()).filter(|place| deps & bit(*place) == 0);
         let updates: f64 = again.map(|place| self.enclosing[place].count).product();
-        let updates = updates / self.terms.min(updates);
         let memory = !self.in_registers.contains_key(buffer);
         let forward = match index.ty.lanes {
             _ if !memory => 0.0,
@@ -546,7 +573,7 @@ impl Walker<'_> {
             }
         }
         if memory {
-            work.updates += copies;
+            work.updates += copies * if masked { MASKED_UPDATES } else { 1.0 };
         }
         one
     }
@@ -703,6 +730,27 @@ struct AccessCost {
 impl AccessCost {
     fn moves(parts: f64, moves: f64) -> AccessCost {
         AccessCost { parts, moves, shuffles: 0.0, gather: 0.0 }
+    }
+}
+
+/// Returns the multiplications that a vector product of integers counts as: `vpmulld` is two
+/// operations on Intel's processors, `vpmullq` three.
+fn integer_products(bytes: u64) -> f64 {
+    match bytes {
+        4 => 2.0,
+        8 => 3.0,
+        _ => 1.0,
+    }
+}
+
+/// Whether a vector is made of integers by a conversion.
+fn is_widened(expr: &Expr) -> bool {
+    let is_integer = |expr: &Expr| {
+        !expr.ty.dtype.is_float() && !matches!(expr.ty.dtype, DType::Bool | DType::Index)
+    };
+    match &expr.kind {
+        ExprKind::Cast(from) => is_integer(expr) && is_integer(from),
+        _ => false,
     }
 }
 

@@ -4,7 +4,7 @@ use super::gpu::launch::ProgramPoint;
 use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{CLIF_VECTOR_BYTES, MachineModel};
 use super::nest::{
-    chooses, copies_of, flatten, has_loops, is_constant_only, is_stores, loop_iterations,
+    DotProduct, chooses, copies_of, dot_of, flatten, has_loops, is_constant_only, is_stores,
     mentioned, rests, serial_vars,
 };
 use super::ops::ValueCost;
@@ -274,16 +274,23 @@ impl Walker<'_> {
         ASYNC_COPY_BYTES.contains(&size)
     }
 
-    /// Walks a tensorized nest. If the target has the instruction, all its terms cost as much as
-    /// one.
+    /// Walks a tensorized nest. If the target has the instruction, the nest is one multiply-add
+    /// with a broadcast of one factor's terms and a contiguous vector of the other factor.
     fn tensorize(&mut self, name: &str, body: &Stmt) {
         if self.warp_product(name, body) {
             return;
         }
-        let has_instruction = self.machine.target.has_intrinsic(name);
-        let terms = if has_instruction { loop_iterations(body) } else { 1.0 };
+        let dot = match self.machine.target.has_intrinsic(name) {
+            true => dot_of(body, &mut |index| self.indices.sum(index).linear.constant),
+            false => None,
+        };
+        let Some(DotProduct { starts, terms, instruction }) = dot else {
+            self.stmt(body);
+            return;
+        };
+        starts.iter().for_each(|stmt| self.stmt(stmt));
         let outer = std::mem::replace(&mut self.terms, terms);
-        self.stmt(body);
+        self.stmt(&instruction);
         self.terms = outer;
     }
 

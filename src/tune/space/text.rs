@@ -2,12 +2,17 @@
 
 use crate::diag::scan::RESERVED;
 use crate::schedule::Schedule;
+use crate::target::Target;
 use crate::te::Input;
 use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 
 /// The directives so far, and the names in use.
 pub(super) struct ScheduleText {
-    head: String,
+    kernel: String,
+    target: &'static str,
+    /// The features of the target that the directives use.
+    features: BTreeSet<&'static str>,
     lines: Vec<String>,
     names: FxHashSet<String>,
 }
@@ -26,8 +31,13 @@ impl ScheduleText {
             Input::Tensor { buffer, .. } => buffer.name.clone(),
             Input::Scalar { var, .. } => var.name().to_string(),
         }));
-        let head = format!("schedule {} for {} {{", graph.name, schedule.target.name);
-        let mut text = ScheduleText { head, lines: Vec::new(), names };
+        let mut text = ScheduleText {
+            kernel: graph.name.clone(),
+            target: schedule.target.name,
+            features: BTreeSet::new(),
+            lines: Vec::new(),
+            names,
+        };
         text.learn(schedule);
         text
     }
@@ -64,6 +74,11 @@ impl ScheduleText {
         self.lines.push(line);
     }
 
+    /// Restricts the schedule to targets with the instruction of an intrinsic.
+    pub(super) fn need_intrinsic(&mut self, name: &str) {
+        self.features.extend(Target::feature_of_intrinsic(name));
+    }
+
     /// Adds a statement.
     pub(super) fn push(&mut self, statement: String) {
         self.lines.push(format!("    {statement}"));
@@ -71,7 +86,9 @@ impl ScheduleText {
 
     /// Returns the schedule.
     pub(super) fn finish(&self) -> String {
-        let mut text = self.head.clone();
+        let mut text = format!("schedule {} for {}", self.kernel, self.target);
+        self.features.iter().for_each(|feature| text.extend(["+", feature]));
+        text.push_str(" {");
         for line in &self.lines {
             text.push('\n');
             text.push_str(line);

@@ -208,6 +208,36 @@ impl Pipeline {
         self.push_reduction(&axes, &reduce, &sum, term, condition);
     }
 
+    /// A product of signed and unsigned bytes, as the intrinsics of a CPU compute it: often in
+    /// whole vectors and whole instructions.
+    pub(super) fn byte_product(&mut self) {
+        self.tag("byte product");
+        let literal = |this: &mut Self, values: &[i64]| Ext::literal(this.pick(values));
+        let n = literal(self, &[1, 2, 3, 5]);
+        let m = literal(self, &[16, 16, 32, 32, 48, 64, 17, 21, 40]);
+        let l = literal(self, &[4, 4, 8, 8, 12, 3, 6]);
+        let (left, right) = match self.chance(60) {
+            true => (DType::Uint8, DType::Int8),
+            false => (DType::Int8, DType::Uint8),
+        };
+        let transposed = self.chance(40);
+        let a = self.companion(left, &[n.clone(), l.clone()]);
+        let shape = if transposed { [m.clone(), l.clone()] } else { [l.clone(), m.clone()] };
+        let b = self.companion(right, &shape);
+        let k = self.fresh("k");
+        let axes = self.axes(&[n, m]);
+        let place = |a: &str, b: &str| [a.to_string(), b.to_string()];
+        let column = if transposed { place("j", &k) } else { place(&k, "j") };
+        let mut factors = vec![self.load(&a, &place("i", &k)), self.load(&b, &column)];
+        if self.chance(50) {
+            factors.reverse();
+        }
+        let term = Node::new(DType::Int32, "(($ as int32) * ($ as int32))", factors);
+        let sum = |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == DType::Int32;
+        let sum = all_reducers().into_iter().find(sum).expect("all numbers are added");
+        self.push_reduction(&axes, &[(k, l)], &sum, term, None);
+    }
+
     /// The computation of the intrinsic for tests.
     pub(super) fn dot(&mut self) {
         let terms = Ext::literal(4 * self.int(1, 3));

@@ -4,6 +4,7 @@ use super::super::facts::{registers, stores_along};
 use super::super::plan::{Planner, Tail};
 use super::super::view::{StageView, Stride};
 use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
+use super::dot::{self, Dot, SUMS, TERMS};
 use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
 
 /// The most vectors that unrolled reduction loops write out.
@@ -37,11 +38,17 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     let same = product.filter(|tile| tile.lane == lane);
 
     let size = view.data[lane].size();
+    let dot = dot::dot(planner, subject.sum, lane).filter(|_| !attached);
+    let dot = dot.filter(|_| !vectors_of_sums(size).is_empty());
+    let dot = dot.filter(|_| planner.chooser.whether(&name, "tensorize", true));
     let mut wide = widths(size, lanes);
     wide.extend(same.map(|tile| tile.width));
     // Whole vectors for all of a short axis, with unused lanes.
     let whole = (size + lanes - 1) / lanes * lanes;
     wide.extend((lanes > 1 && whole <= MAX_VECTORS * lanes).then_some(whole));
+    if dot.is_some() {
+        wide = vectors_of_sums(size);
+    }
     wide.sort_unstable();
     wide.dedup();
     let usual = wide.iter().copied().filter(|width| *width <= lanes).max().unwrap_or(wide[0]);
@@ -60,6 +67,7 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
         rows,
         third,
         in_place,
+        dot,
         blocks: vec![1; view.data.len()],
         outer: (0..view.data.len()).collect(),
         inner: Vec::new(),
@@ -75,7 +83,8 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
         choose_blocks(planner, subject, &mut form);
         choose_packing(planner, subject, &mut form);
     }
-    if let Some(row) = form.row.filter(|_| form.terms == 0 && is_window(planner, subject.sum)) {
+    let window = form.terms == 0 && form.dot.is_none() && is_window(planner, subject.sum);
+    if let Some(row) = form.row.filter(|_| window) {
         // Rows that share no vectors can be computed one after the other.
         let of_row = &view.data[row].var;
         let mut vectors = view.loads.iter().filter(|l| l.mentions(&view.data[lane].var));
@@ -96,6 +105,12 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
         form.tail = tails[planner.chooser.index(&name, "tail", names.collect(), 0)];
     }
     form
+}
+
+/// Returns the widths of a tile in whole vectors of an instruction's sums.
+fn vectors_of_sums(size: i64) -> Vec<i64> {
+    let widths = (1..=MAX_VECTORS).map(|vectors| vectors * SUMS);
+    widths.filter(|width| *width <= size).collect()
 }
 
 /// Chooses the axis of the rows, a third axis with its elements, and the number of rows.
@@ -215,6 +230,10 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     sizes.extend([2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().filter(|size: &i64| {
         BLOCK_TERMS.contains(&size.saturating_mul(rest)) && 2 * size <= first.size()
     }));
+    if form.dot.is_some_and(|dot| dot.axis == 0) {
+        // Blocks consist of whole instructions.
+        sizes.retain(|size| size % TERMS == 0);
+    }
     let names = sizes.iter().map(|size| match size {
         0 => "all".to_string(),
         size => size.to_string(),
@@ -326,6 +345,11 @@ fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let facts = planner.facts.clone();
     let view = &facts.views[subject.sum];
     let name = planner.plans[subject.sum].name.clone();
+    if let Some(Dot { load, .. }) = form.dot {
+        // The instruction reads the terms of the other factor where they are.
+        form.packed.push((load, form.lane));
+        return;
+    }
     let mut seen: Vec<&str> = Vec::new();
     for (at, load) in view.loads.iter().enumerate() {
         let buffer = &load.buffer.name[..];
@@ -373,7 +397,9 @@ fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let mut steps = 1i64;
     let mut default = 0;
     let window = terms(&facts, subject.sum).is_some_and(|terms| terms <= MAX_WINDOW);
-    for count in 1..=view.reduce.len() {
+    // An instruction adds several terms already.
+    let loops = if form.dot.is_some() { 0 } else { view.reduce.len() };
+    for count in 1..=loops {
         let axis = &view.reduce[view.reduce.len() - count];
         // A block of terms is a part of the first axis.
         let blocked = form.terms > 0 && count == view.reduce.len();
@@ -394,7 +420,7 @@ fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let last = view.reduce.last().map_or(1, |axis| axis.size());
     let last = if form.terms > 0 && view.reduce.len() == 1 { form.terms } else { last };
     for part in [2, 4, 8] {
-        if 2 * part <= last && part * vectors <= MAX_CODE {
+        if form.dot.is_none() && 2 * part <= last && part * vectors <= MAX_CODE {
             choices.push((part.to_string(), Unroll::Part(part)));
         }
     }

@@ -181,7 +181,8 @@ pub(super) fn widths(extent: i64, lanes: i64) -> Vec<i64> {
     let most = MAX_VECTORS * step;
     let whole = (1..=MAX_VECTORS).map(|vectors| vectors * step).filter(|width| *width <= extent);
     let parts = (step / 2..=most).filter(|width| *width > 0 && extent % width == 0);
-    whole.chain(parts).chain((extent < step).then_some(extent)).collect()
+    let all = (1..step).contains(&extent).then_some(extent);
+    whole.chain(parts).chain(all).collect()
 }
 
 /// Returns the size and number of whole pieces of an extent, and of its rest.

@@ -9,12 +9,14 @@
 //! terms of each element stay in the order of the source.
 //!
 //! `default_tile` computes the default sizes, `choices` offers the choices, `write` writes the
-//! directives.
+//! directives. `dot` finds the products of bytes that an instruction of the target adds up.
 
 mod choices;
 pub(super) mod default_tile;
+mod dot;
 mod write;
 
+use self::dot::Dot;
 use super::Fit;
 use super::facts::{StageFacts, stores_along};
 use super::plan::{Planner, Tail};
@@ -43,6 +45,8 @@ struct Tiling {
     third: Option<(usize, i64)>,
     /// Whether the sums are computed in the output.
     in_place: bool,
+    /// The instruction that adds the terms.
+    dot: Option<Dot>,
     /// Tiles of a block per axis; 0 for all.
     blocks: Vec<i64>,
     /// The order of axes: loops over blocks, then loops over the tiles of a block.

@@ -2,6 +2,7 @@
 
 use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
+use super::dot::{self, Dot};
 use super::{Subject, Tiling, Unroll};
 
 /// Fewer panels than this do not keep all threads busy.
@@ -38,6 +39,11 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     why +=
         &format!("{} {columns} along `{lane}` stay in registers while terms are added", form.width);
     planner.text.rule("tile", &why);
+    if let Some(Dot { intrinsic, .. }) = form.dot {
+        let why = format!("an instruction adds {} terms in {} lanes", dot::TERMS, dot::SUMS);
+        planner.text.rule("tensorize", &why);
+        planner.text.need_intrinsic(intrinsic);
+    }
     let sum = match (form.in_place, home == subject.sum) {
         (true, _) => name.clone(),
         (false, true) => {
@@ -52,7 +58,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
         .ahead
         .map(|(load, distance)| Prefetch { name: view.loads[load].buffer.name.clone(), distance });
     for (load, axis) in &form.packed {
-        let packed = pack(planner, subject.sum, &sum, *load, *axis, form.factor(*axis));
+        let packed = pack(planner, subject.sum, &sum, (*load, *axis), form);
         if let (Some(ahead), Some((at, _))) = (&mut ahead, form.ahead)
             && at == *load
         {
@@ -150,24 +156,41 @@ fn in_place(
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
+    let mut rows = form.rows_of(|axis| loops[axis].tile.clone());
+    let mut lane = loops[form.lane].tile.clone().expect("lanes are split off");
+    let mut inside = None;
+    if let Some(Dot { axis, .. }) = form.dot {
+        let leaf = planner.leaf(home, &terms[axis]);
+        let (outer, four) = planner.split(home, leaf, dot::TERMS);
+        (terms[axis], inside) = (outer, Some(four));
+        if form.width > dot::SUMS {
+            let leaf = planner.leaf(home, &lane);
+            let (vectors, sums) = planner.split(home, leaf, dot::SUMS);
+            rows.push(vectors);
+            lane = sums;
+        }
+    }
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     let shared = outer.len() + if block.is_none() { inner.len() } else { 0 };
-    let rows = form.rows_of(|axis| loops[axis].tile.clone());
-    let lane = loops[form.lane].tile.clone();
     let mut order = outer;
     order.extend(block);
     order.extend(inner);
     order.extend(over_tile(form, terms, &rows));
-    order.extend(lane.clone());
+    order.push(lane.clone());
+    order.extend(inside);
     planner.reorder(home, &order);
     for name in flat.iter().chain(&rows) {
         let leaf = planner.leaf(home, name);
         planner.annotate(home, leaf, Annotation::Unroll);
     }
-    let annotation = lane_annotation(planner, subject.sum);
-    let leaf = planner.leaf(home, &lane.expect("lanes are split off"));
-    planner.annotate(home, leaf, annotation);
     let name = planner.plans[home].name.clone();
+    if let Some(Dot { intrinsic, .. }) = form.dot {
+        planner.text.push(format!("{name}.tensorize({lane}, {intrinsic})"));
+    } else {
+        let annotation = lane_annotation(planner, subject.sum);
+        let leaf = planner.leaf(home, &lane);
+        planner.annotate(home, leaf, annotation);
+    }
     prefetch(planner, &name, over_terms, ahead);
     planner.parallelize(home, shared);
     planner.plans[home].open = planner.plans[home].outer();
@@ -290,15 +313,31 @@ fn sums(
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
+    let mut inside = None;
+    if let Some(Dot { axis, .. }) = form.dot {
+        let (outer, four) = split_in(planner, sum, &terms[axis], dot::TERMS, Tail::Auto);
+        (terms[axis], inside) = (outer, Some(four));
+        if form.width > dot::SUMS {
+            let (vectors, sums) = split_in(planner, sum, &lane, dot::SUMS, Tail::Auto);
+            rows.push(vectors);
+            lane = sums;
+        }
+    }
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     order.extend(over_tile(form, terms, &rows));
     order.push(lane.clone());
+    order.extend(inside);
     planner.text.push(format!("{sum}.reorder({})", order.join(", ")));
     for axis in flat.iter().chain(&rows) {
         planner.text.push(format!("{sum}.unroll({axis})"));
     }
-    let directive = lane_annotation(planner, subject.sum).directive();
-    planner.text.push(format!("{sum}.{directive}({lane})"));
+    planner.text.push(match form.dot {
+        Some(Dot { intrinsic, .. }) => format!("{sum}.tensorize({lane}, {intrinsic})"),
+        None => {
+            let directive = lane_annotation(planner, subject.sum).directive();
+            format!("{sum}.{directive}({lane})")
+        }
+    });
     prefetch(planner, sum, over_terms, ahead);
 }
 
@@ -329,16 +368,17 @@ fn split_in(
     (outer, inner)
 }
 
-/// Writes a packed copy of a factor in which `width` elements along an axis are adjacent, and
-/// returns its name.
+/// Writes a packed copy of a factor in which the elements of a tile along an axis are adjacent, and
+/// returns its name. For an instruction, the terms of each of these elements are adjacent, too.
 fn pack(
     planner: &mut Planner,
     sum: usize,
     reader: &str,
-    load: usize,
-    axis: usize,
-    width: i64,
+    (load, axis): (usize, usize),
+    form: &Tiling,
 ) -> String {
+    let width = form.factor(axis);
+    let terms = form.dot.filter(|dot| dot.load == load).map(|dot| dot.dim);
     let facts = planner.facts.clone();
     let view = &facts.views[sum];
     let (access, axis_name) = (&view.loads[load], &view.data[axis].name);
@@ -355,20 +395,26 @@ fn pack(
     );
     let packed = text.fresh(&name, "_packed");
     let mut layout = vec![format!("ax{dim} // {width}")];
-    layout.extend((0..rank).filter(|other| *other != dim).map(|other| format!("ax{other}")));
+    layout.extend((0..rank).filter(|other| *other != dim).map(|other| match terms {
+        Some(terms) if terms == other => format!("ax{other} // {}", dot::TERMS),
+        _ => format!("ax{other}"),
+    }));
     layout.push(format!("ax{dim} % {width}"));
+    layout.extend(terms.map(|terms| format!("ax{terms} % {}", dot::TERMS)));
     let layout = layout.join(", ");
     text.push(format!("let {packed} = {name}.cache_read(global, [{reader}], layout=[{layout}])"));
     // The contiguous dimension of the source is split by the vector length: with the lanes, this is
     // a transposition in registers.
     let along = rank - 1;
-    if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
+    if terms.is_some() {
+        text.push(format!("{packed}.vectorize(p{})", rank + 1));
+    } else if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
         let (outer, inner) = (text.fresh(&packed, "_o"), text.fresh(&packed, "_i"));
         let axis = format!("p{along}");
         text.push(format!("let {outer}, {inner} = {packed}.split({axis}, factor={lanes})"));
         text.push(format!("{packed}.unroll({inner})"));
     }
-    if lanes > 1 && width > 1 {
+    if lanes > 1 && width > 1 && terms.is_none() {
         text.push(format!("{packed}.vectorize(p{rank})"));
     }
     let parts = (extents[dim] + width - 1) / width;
