@@ -385,13 +385,14 @@ impl Partitioner {
         let (a, b) = (self.simple(&a), self.simple(&b));
         let first_is_less = Expr::le(a.clone(), b.clone());
         let second_is_less = Expr::le(b.clone(), a.clone());
-        match (self.facts.prove(&first_is_less), self.facts.prove(&second_is_less)) {
-            (true, _) if op == BinOp::Min => a,
-            (true, _) => b,
-            (_, true) if op == BinOp::Min => b,
-            (_, true) => a,
-            _ => self.simple(&Expr::binary(op, a, b)),
-        }
+        let (less, greater) = if self.facts.prove(&first_is_less) {
+            (a, b)
+        } else if self.facts.prove(&second_is_less) {
+            (b, a)
+        } else {
+            return self.simple(&Expr::binary(op, a, b));
+        };
+        if op == BinOp::Min { less } else { greater }
     }
 
     fn simple(&self, expr: &Expr) -> Expr {
