@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tec::driver::{self, Options, Trace};
 use tec::ir::{DType, Kernel, Param};
-use tec::lang::{Loader, Program};
+use tec::lang::{Loader, ParsedLines, Program};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::BoundedSchedule;
@@ -212,8 +212,10 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     }
     let (options, graph) = (options(args), graph(args, program)?);
     let machine = machine(&options, args.threads);
+    let parsed = ParsedLines::default();
     let model = |texts: &[&str]| {
-        let all = driver::estimate_texts(&graph, texts, &options, &machine, args.threads);
+        let (machine, threads) = (&machine, args.threads);
+        let all = driver::estimate_texts(&graph, texts, &options, machine, threads, &parsed);
         let prediction = |e: Estimate| CostPrediction { seconds: e.seconds, features: e.features };
         all.into_iter().map(|estimate| estimate.ok().map(prediction)).collect()
     };

@@ -3,6 +3,7 @@
 use super::estimate::estimate_texts;
 use super::{Failure, Options, count_work};
 use crate::diag::Result;
+use crate::lang::ParsedLines;
 use crate::schedule::{self, Origin, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::Graph;
@@ -55,6 +56,7 @@ fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
 fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
     let target = &options.target;
     let machine = MachineModel::typical(target);
+    let parsed = ParsedLines::default();
     let bugs = RefCell::new(Vec::new());
     let model = |texts: &[&str]| -> Vec<Option<CostPrediction>> {
         let prediction = |estimate| match estimate {
@@ -65,7 +67,7 @@ fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> O
                 None
             }
         };
-        let estimates = estimate_texts(graph, texts, options, &machine, THREADS);
+        let estimates = estimate_texts(graph, texts, options, &machine, THREADS, &parsed);
         estimates.into_iter().map(prediction).collect()
     };
     let space = tune::space::of_kernel(graph, target, 0);

@@ -7,6 +7,7 @@ use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, PrepackRole};
+use crate::lang::ParsedLines;
 use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
 use crate::tune::model::{self, Estimate, MachineModel};
@@ -70,11 +71,27 @@ pub fn estimate_text(
     machine: &MachineModel,
     threads: usize,
 ) -> Result<Estimate, Failure> {
-    let trace = &mut Trace::default();
+    let parsed = ParsedLines::default();
+    estimate_lines(graph, text, options, (machine, threads), &parsed, &mut Trace::default())
+}
+
+/// Like [`estimate_text`], with the lines that were parsed for other schedules.
+fn estimate_lines(
+    graph: &Graph,
+    text: &str,
+    options: &Options,
+    (machine, threads): (&MachineModel, usize),
+    parsed: &ParsedLines,
+    trace: &mut Trace,
+) -> Result<Estimate, Failure> {
     let (target, defines) = (&options.target, &options.defines);
     let apply = || {
-        let schedule = schedule::apply_text(graph, target, defines, text)?;
-        infer_bounds(schedule)
+        let fast = schedule::apply_lines(graph, target, defines, text, parsed);
+        if let Some(placed) = fast.and_then(|schedule| infer_bounds(schedule).ok()) {
+            return Ok(placed);
+        }
+        // The places of errors are in the whole text.
+        infer_bounds(schedule::apply_text(graph, target, defines, text)?)
     };
     let placed = trace.phase("schedule", &String::new, apply)??;
     let placed = prepacked_kernel(&placed, &options.prepacked, trace)?.unwrap_or(placed);
@@ -83,7 +100,8 @@ pub fn estimate_text(
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
 }
 
-/// Estimates a kernel under several schedules, on all cores of this machine. If the system refuses
+/// Estimates a kernel under several schedules, on all cores of this machine. `parsed` keeps the
+/// lines of the schedules for further calls. If the system refuses
 /// a thread, its part runs on the calling one, which needs the stack of [`super::with_stack`].
 pub fn estimate_texts(
     graph: &Graph,
@@ -91,9 +109,13 @@ pub fn estimate_texts(
     options: &Options,
     machine: &MachineModel,
     threads: usize,
+    parsed: &ParsedLines,
 ) -> Vec<Result<Estimate, Failure>> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let estimate = |text: &&str| estimate_text(graph, text, options, machine, threads);
+    let estimate = |text: &&str| {
+        let trace = &mut Trace { brief: true, ..Trace::default() };
+        estimate_lines(graph, text, options, (machine, threads), parsed, trace)
+    };
     let estimate_all = &|texts: &[&str]| texts.iter().map(estimate).collect::<Vec<_>>();
     std::thread::scope(|scope| {
         let parts = texts.chunks(texts.len().div_ceil(cores).max(1));

@@ -16,10 +16,10 @@ pub(super) fn run_pass(
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
     let Some(pass) = id.pass().filter(|pass| pass.runs(target, opt)) else { return Ok(kernel) };
-    let before = kernel.clone();
-    let print = || print_kernel(&before, Style::Full);
+    let before = (!trace.brief).then(|| kernel.clone());
+    let print = || before.as_ref().map_or(String::new(), |ir| print_kernel(ir, Style::Full));
     let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
-    after_pass(id, Some(&before), &kernel, trace)?;
+    after_pass(id, before.as_ref(), &kernel, trace)?;
     Ok(kernel)
 }
 

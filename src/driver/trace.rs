@@ -54,6 +54,8 @@ pub struct Trace {
     pub dumps: Vec<(String, &'static str, Option<String>)>,
     /// The time of each phase, in the order of first use, summed over kernels.
     pub times: Vec<(String, Duration)>,
+    /// Whether failures need no loop IR, which saves a copy of the kernel for each pass.
+    pub brief: bool,
     /// Notes for the user that are not errors.
     pub notes: Vec<String>,
     /// For each kernel its vectorized nests and whether the SIMD back end compiles them; `None` if

@@ -8,5 +8,5 @@ mod source;
 
 pub use intrinsics::intrinsics;
 pub use library::LIBRARY;
-pub use parse::parse_file;
+pub use parse::{ParsedLines, parse_file};
 pub use source::{Imported, Loader, Program, load_program};

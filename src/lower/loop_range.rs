@@ -59,13 +59,12 @@ pub(super) fn ordered(first: Expr, end: Expr, last: &Expr, facts: &Facts) -> (Ex
 /// The minimum or maximum of two values, as one of them if a proof decides.
 pub(super) fn extremum(op: BinOp, a: Expr, b: Expr, facts: &Facts) -> Expr {
     let (a, b) = (simplify_expr(&a, facts), simplify_expr(&b, facts));
-    let first_is_less = facts.prove(&Expr::le(a.clone(), b.clone()));
-    let second_is_less = facts.prove(&Expr::le(b.clone(), a.clone()));
-    match (first_is_less, second_is_less) {
-        (true, _) if op == BinOp::Min => a,
-        (true, _) => b,
-        (_, true) if op == BinOp::Min => b,
-        (_, true) => a,
-        _ => simplify_expr(&Expr::binary(op, a, b), facts),
-    }
+    let (less, greater) = if facts.prove(&Expr::le(a.clone(), b.clone())) {
+        (a, b)
+    } else if facts.prove(&Expr::le(b.clone(), a.clone())) {
+        (b, a)
+    } else {
+        return simplify_expr(&Expr::binary(op, a, b), facts);
+    };
+    if op == BinOp::Min { less } else { greater }
 }

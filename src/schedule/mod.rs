@@ -49,6 +49,6 @@ pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,
     Stage, StageId, Tail, Tensor,
 };
-pub use text::apply_text;
+pub use text::{apply_lines, apply_text};
 pub use threads::threads_around;
 pub use tree::print_tree;

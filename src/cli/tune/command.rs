@@ -23,7 +23,7 @@ use crate::cli::threads;
 use crate::diag::{self, Diag};
 use crate::driver::{self, Failure, Options};
 use crate::ir::Kernel;
-use crate::lang::{Program, ast};
+use crate::lang::{ParsedLines, Program, ast};
 use crate::module::gpu::Gpu;
 use crate::module::write::OutputFile;
 use crate::schedule::{PrepackedInputs, ScheduleSelector};
@@ -162,7 +162,8 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let bugs = RefCell::new(Vec::new());
     let evaluator = |graph| {
         let (refused, bugs, machine) = (RefCell::default(), &bugs, &machine);
-        CostEvaluator { graph, options: &options, machine, threads, bugs, refused }
+        let parsed = ParsedLines::default();
+        CostEvaluator { graph, options: &options, machine, threads, parsed, bugs, refused }
     };
     let evaluators: Vec<CostEvaluator<'_>> = graphs.iter().map(evaluator).collect();
     let models: Vec<Box<CostModel<'_>>> = evaluators.iter().map(CostEvaluator::model).collect();

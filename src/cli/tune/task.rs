@@ -6,6 +6,7 @@ use crate::cli::bench::work::{Roof, Work};
 use crate::cli::cpu;
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
+use crate::lang::ParsedLines;
 use crate::te::Graph;
 use crate::tune::model::{Estimate, MachineModel};
 use crate::tune::records::Record;
@@ -27,6 +28,8 @@ pub struct CostEvaluator<'a> {
     pub machine: &'a MachineModel,
     /// Threads of parallel loops.
     pub threads: usize,
+    /// The lines of schedules that were parsed.
+    pub parsed: ParsedLines,
     /// Compiler bugs that candidates triggered, each once.
     pub bugs: &'a RefCell<Vec<String>>,
     /// Refused candidates by error code: their number, and an example.
@@ -41,8 +44,8 @@ impl CostEvaluator<'_> {
 
     /// Predicts some schedules.
     pub fn predictions(&self, texts: &[&str]) -> Vec<Option<CostPrediction>> {
-        let CostEvaluator { graph, options, machine, threads, .. } = self;
-        let estimates = driver::estimate_texts(graph, texts, options, machine, *threads);
+        let CostEvaluator { graph, options, machine, threads, parsed, .. } = self;
+        let estimates = driver::estimate_texts(graph, texts, options, machine, *threads, parsed);
         estimates.into_iter().map(|estimate| self.prediction(estimate)).collect()
     }
 

@@ -40,7 +40,7 @@ impl Facts {
                 let key = self.key(cond);
                 if let std::collections::hash_map::Entry::Vacant(slot) = self.truths.entry(key) {
                     slot.insert(truth);
-                    self.trail.push(Undo::Truth(key));
+                    self.note(Undo::Truth(key));
                 }
             }
         }
@@ -53,7 +53,7 @@ impl Facts {
             self.assume(&a);
         } else {
             self.disjunctions.push([a, b]);
-            self.trail.push(Undo::Disjunction);
+            self.note(Undo::Disjunction);
         }
     }
 
@@ -88,17 +88,21 @@ impl Facts {
         let Some(poly) = tightened(poly) else { return };
         // An inequality without atoms is trivial or contradicts the facts; in the latter case the
         // code is dead.
-        let known = self.inequalities.len() >= MAX_INEQUALITIES || poly.terms.is_empty();
-        if known || poly.terms.len() > 64 || self.inequalities.iter().any(|p| **p == poly) {
+        let Some((monomial, _)) = poly.terms.first() else { return };
+        if self.inequalities.len() >= MAX_INEQUALITIES || poly.terms.len() > 64 {
             return;
         }
-        self.clear_cache();
+        let similar = self.mentions.get(&monomial[0]).map_or(&[][..], |list| list);
+        if similar.iter().any(|&at| *self.inequalities[at] == poly) {
+            return;
+        }
+        self.forget_intervals();
         let at = self.inequalities.len();
         for atom in poly.atoms() {
             self.mentions.entry(atom).or_default().push(at);
         }
         self.inequalities.push(Rc::new(poly));
-        self.trail.push(Undo::Inequality);
+        self.note(Undo::Inequality);
         self.propagate(at);
     }
 
@@ -110,7 +114,7 @@ impl Facts {
             self.add_inequality(poly.neg().and_then(|p| p.add_constant(-1)));
         } else {
             self.nonzero.push(Rc::new(poly));
-            self.trail.push(Undo::Nonzero);
+            self.note(Undo::Nonzero);
         }
     }
 
@@ -148,7 +152,7 @@ impl Facts {
         let old = self.congruences.get(&atom).copied();
         if old.is_none_or(|(old, _)| m % old == 0) {
             self.congruences.insert(atom, (m, r));
-            self.trail.push(Undo::Congruence(atom, old));
+            self.note(Undo::Congruence(atom, old));
         }
     }
 
@@ -171,8 +175,8 @@ impl Facts {
                     continue;
                 }
                 self.ranges.insert(atom, new);
-                self.trail.push(Undo::Range(atom, old));
-                self.clear_cache();
+                self.note(Undo::Range(atom, old));
+                self.forget_intervals();
                 queue.extend(self.mentions[&atom].iter().rev().take(16));
             }
         }
@@ -183,9 +187,7 @@ impl Facts {
         let mut ranges = Vec::new();
         for (at, (mono, coefficient)) in poly.terms.iter().enumerate() {
             // coefficient·mono >= -rest >= -(the largest value of the rest).
-            let mut rest = poly.clone();
-            rest.terms.remove(at);
-            let most = self.poly_interval(&rest);
+            let most = self.interval_without(poly, at);
             if !most.has_hi() || most.hi.checked_neg().is_none() {
                 continue;
             }

@@ -63,6 +63,10 @@
 //!    define them: `q = x // m` gives `m*q <= x <= m*q + m - 1` for `m >= 1`.
 //! 5. **The alternatives** of a stored disjunction, each as a further fact.
 //!
+//! A search in vain spends its whole budget. So a search that takes longer than usual tries
+//! [`examples`], values that satisfy all facts: a goal that is false for one has no proof. Answers
+//! are kept until a fact is added ([`cache`]), also for copies of the facts.
+//!
 //! Atoms are eliminated from the most composite to variables, and loop variables from the innermost
 //! out: a bound of a loop mentions outer variables only, so this order ends.
 //!
@@ -104,8 +108,10 @@
 
 mod assume;
 mod atoms;
+mod cache;
 mod cases;
 mod divisor;
+mod examples;
 mod extremes;
 mod interval;
 mod linear;
@@ -152,7 +158,8 @@ pub struct Facts {
     congruences: FxHashMap<Atom, (i128, i128)>,
     /// The depths of loop variables, 1 for the outermost.
     rank: FxHashMap<Atom, u32>,
-    caches: RefCell<Vec<ranges::Cache>>,
+    /// What was computed in each open scope. Copies with the same facts share it.
+    caches: RefCell<Vec<cache::Cache>>,
     trail: Vec<Undo>,
     marks: Vec<usize>,
 }
@@ -180,7 +187,7 @@ impl Facts {
         let atom = self.arena.borrow_mut().var(var);
         let rank = self.rank.len() as u32 + 1;
         let old = self.rank.insert(atom, rank);
-        self.trail.push(Undo::Rank(atom, old));
+        self.note(Undo::Rank(atom, old));
         let (min, extent) = (self.poly(min), self.poly(extent));
         let var = Poly::atom(atom);
         self.add_inequality(extent.add_constant(-1));
@@ -212,7 +219,7 @@ impl Facts {
     /// Opens a scope. The matching [`Facts::pop`] forgets what was learnt since.
     pub fn push(&mut self) {
         self.marks.push(self.trail.len());
-        self.caches.get_mut().push(ranges::Cache::default());
+        self.caches.get_mut().push(cache::Cache::new(self.inequalities.len()));
     }
 
     /// Closes the innermost scope.
@@ -260,6 +267,12 @@ impl Facts {
     /// Returns the expression of a normal form; `None` if a coefficient does not fit 64 bits.
     pub(crate) fn poly_expr(&self, poly: &Poly) -> Option<Expr> {
         self.arena.borrow().to_expr(poly)
+    }
+
+    /// Notes a change for [`Facts::pop`].
+    fn note(&mut self, undo: Undo) {
+        self.trail.push(undo);
+        self.forget_proofs();
     }
 
     fn undo(&mut self) {

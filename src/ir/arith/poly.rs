@@ -69,26 +69,32 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
 
     /// `(a, b)` with `self = a * atom + b`, neither containing `atom`; `None` for higher powers.
     pub(crate) fn split(&self, atom: A) -> Option<(Polynomial<A, C>, Polynomial<A, C>)> {
+        Some((self.factor(atom.clone())?, self.without(atom)))
+    }
+
+    /// The factor of an atom; `None` for higher powers.
+    pub(crate) fn factor(&self, atom: A) -> Option<Polynomial<A, C>> {
         let mut factor = Polynomial::default();
-        let mut rest = Polynomial::of_constant(self.constant);
         for (monomial, coefficient) in &self.terms {
-            match monomial.iter().position(|other| *other == atom) {
-                None => rest.terms.push((monomial.clone(), *coefficient)),
-                Some(at) => {
-                    let mut others = monomial.clone();
-                    others.remove(at);
-                    if others.contains(&atom) {
-                        return None;
-                    }
-                    match others.is_empty() {
-                        true => factor.constant = *coefficient,
-                        false => factor.terms.push((others, *coefficient)),
-                    }
-                }
+            let Some(at) = monomial.iter().position(|other| *other == atom) else { continue };
+            let mut others = monomial.clone();
+            others.remove(at);
+            if others.contains(&atom) {
+                return None;
+            }
+            match others.is_empty() {
+                true => factor.constant = *coefficient,
+                false => factor.terms.push((others, *coefficient)),
             }
         }
         // Without the atom, the monomials may have another order.
-        Some((Linear::from_terms(factor.terms, factor.constant)?, rest))
+        Linear::from_terms(factor.terms, factor.constant)
+    }
+
+    /// The sum of the terms without an atom.
+    pub(crate) fn without(&self, atom: A) -> Polynomial<A, C> {
+        let rest = self.terms.iter().filter(|(monomial, _)| !monomial.contains(&atom));
+        Linear { terms: rest.cloned().collect(), constant: self.constant }
     }
 
     /// The polynomial with other atoms. `f` must keep their order and map no two to one.

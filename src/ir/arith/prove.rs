@@ -2,19 +2,22 @@
 //! [`super`] explains the method.
 
 use super::atoms::{AtomKind, is_exact_integer};
+use super::cache::{Cache, SPLITS};
 use super::poly::{Atom, Poly};
 use super::{Facts, Undo};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+use std::rc::Rc;
 
 /// The budget of a proof. A combination of two inequalities costs 1, a new goal [`GOAL`].
 const EFFORT: i32 = 900;
 /// The cost of a new goal.
 const GOAL: i32 = 4;
+/// The effort of a proof before its goal is tried with examples, about as much as these cost.
+const PATIENCE: i32 = 40;
 /// The largest number of nested eliminations.
 const DEPTH: u32 = 9;
-/// The largest number of nested case distinctions.
-const SPLITS: u32 = 4;
 
 /// Whether `cond` is proved to have the value `truth`.
 pub(super) fn prove(facts: &Facts, cond: &Expr, truth: bool) -> bool {
@@ -107,6 +110,7 @@ fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
             // The trail only counts disjunctions, so the scopes of this copy cannot be closed any
             // more. The copy is dropped at the end of this block.
             inner.trail.retain(|undo| !matches!(undo, Undo::Disjunction));
+            inner.forget_proofs();
             inner.assume(case);
             prove_cases(&inner, cond, truth, splits - 1)
         })
@@ -149,8 +153,24 @@ impl Facts {
 
     fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
-        let mut search = ProofSearch { effort: EFFORT, failed: FxHashMap::default() };
-        search.non_negative(self, &goal, DEPTH, splits)
+        let range = self.poly_interval(&goal);
+        if range.lo >= 0 || range.hi < 0 || goal.terms.is_empty() {
+            return range.lo >= 0;
+        }
+        let known = |cache: &Cache| {
+            let proofs = cache.proofs.borrow();
+            proofs.results.get(&goal).and_then(|results| results[splits as usize])
+        };
+        if let Some(known) = self.caches.borrow().last().and_then(known) {
+            return known;
+        }
+        let failed = FxHashMap::default();
+        let mut search = ProofSearch { effort: EFFORT, failed, doubted: Some((self, &goal)) };
+        let proved = search.non_negative(self, &goal, DEPTH, splits);
+        let cache = self.cache();
+        let mut proofs = cache.proofs.borrow_mut();
+        proofs.results.entry(goal).or_default()[splits as usize] = Some(proved);
+        proved
     }
 
     /// Whether `poly != 0` is proved.
@@ -169,13 +189,22 @@ impl Facts {
     }
 }
 
-struct ProofSearch {
+/// Whether a search that tries no examples proves `goal >= 0`.
+#[cfg(test)]
+pub(super) fn is_proved_without_examples(facts: &Facts, goal: &Poly) -> bool {
+    let mut search = ProofSearch { effort: EFFORT, failed: FxHashMap::default(), doubted: None };
+    search.non_negative(facts, goal, DEPTH, SPLITS)
+}
+
+struct ProofSearch<'a> {
     effort: i32,
+    /// The goal, until examples were tried.
+    doubted: Option<(&'a Facts, &'a Poly)>,
     /// Goals that were not proved, with the depth that was allowed.
     failed: FxHashMap<Poly, u32>,
 }
 
-impl ProofSearch {
+impl ProofSearch<'_> {
     fn non_negative(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> bool {
         let range = facts.poly_interval(goal);
         if range.lo >= 0 {
@@ -193,6 +222,14 @@ impl ProofSearch {
         }
         if is_known(facts, goal) {
             return true;
+        }
+        // A goal that is false for some values has no proof: end the search.
+        if self.effort < EFFORT - PATIENCE
+            && let Some((facts, goal)) = self.doubted.take()
+            && facts.has_counterexample(goal)
+        {
+            self.effort = -1;
+            return false;
         }
         let found = match self.split(facts, goal, depth, splits) {
             Some(found) => found,
@@ -327,24 +364,24 @@ impl ProofSearch {
 
     /// Returns inequalities that mention `atom`: those that define it, then learnt ones, newest
     /// first.
-    fn known_about(&mut self, facts: &Facts, goal: &Poly, atom: Atom) -> Vec<Poly> {
-        let mut known = Vec::new();
+    fn known_about(&mut self, facts: &Facts, goal: &Poly, atom: Atom) -> Vec<Rc<Poly>> {
+        let mut known: Vec<Rc<Poly>> = Vec::new();
         let kind = facts.arena.borrow().kind(atom).clone();
         let x = Poly::atom(atom);
         match &kind {
             AtomKind::Div(a, b) if self.is_positive(facts, b) => {
                 // b·x <= a <= b·x + b - 1
                 if let Some(product) = b.mul(&x) {
-                    known.extend(a.minus(&product));
+                    known.extend(a.minus(&product).map(Rc::new));
                     let above = product.add(b).and_then(|p| p.add_constant(-1));
-                    known.extend(above.and_then(|p| p.minus(a)));
+                    known.extend(above.and_then(|p| p.minus(a)).map(Rc::new));
                 }
             }
             AtomKind::Mod(a, b) if self.is_positive(facts, b) => {
-                known.push(x.clone());
-                known.extend(b.add_constant(-1).and_then(|p| p.minus(&x)));
+                known.push(Rc::new(x.clone()));
+                known.extend(b.add_constant(-1).and_then(|p| p.minus(&x)).map(Rc::new));
                 if facts.poly_interval(a).lo >= 0 {
-                    known.extend(a.minus(&x));
+                    known.extend(a.minus(&x).map(Rc::new));
                 }
                 // x = a - b·(a // b), if the quotient is in the goal, too.
                 let quotient = AtomKind::Div(a.clone(), b.clone());
@@ -353,13 +390,14 @@ impl ProofSearch {
                     && let Some(value) =
                         b.mul(&Poly::atom(quotient)).and_then(|product| a.minus(&product))
                 {
-                    known.splice(0..0, value.minus(&x).into_iter().chain(x.minus(&value)));
+                    let both = value.minus(&x).into_iter().chain(x.minus(&value));
+                    known.splice(0..0, both.map(Rc::new));
                 }
             }
             _ => {}
         }
         let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);
-        known.extend(learnt.iter().rev().take(12).map(|&at| (*facts.inequalities[at]).clone()));
+        known.extend(learnt.iter().rev().take(12).map(|&at| Rc::clone(&facts.inequalities[at])));
         known
     }
 
@@ -376,13 +414,21 @@ impl ProofSearch {
         known: &Poly,
         atom: Atom,
     ) -> Option<Poly> {
-        let (alpha, r) = known.split(atom)?;
+        let alpha = known.factor(atom)?;
         let range = facts.poly_interval(&alpha);
         let magnitude = match up {
             true if range.lo >= 1 => alpha,
             false if range.hi <= -1 => alpha.neg()?,
             _ => return None,
         };
+        let r = known.without(atom);
+        if let (Some(factor), Some(scale)) = (a.as_constant(), magnitude.as_constant()) {
+            let scaled = if scale == 1 { Cow::Borrowed(b) } else { Cow::Owned(b.scale(scale)?) };
+            let mut next =
+                scaled.plus_scaled(&r, if up { factor.checked_neg()? } else { factor })?;
+            next.constant = next.constant.checked_add(scale)?.checked_sub(1)?;
+            return Some(next);
+        }
         let other = a.mul(&r)?;
         let scaled = magnitude.mul(b)?;
         let next = if up { scaled.minus(&other)? } else { scaled.add(&other)? };
@@ -396,8 +442,8 @@ fn is_known(facts: &Facts, goal: &Poly) -> bool {
     let Some(atom) = goal.atoms().last().copied() else { return false };
     let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);
     learnt.iter().rev().take(12).any(|&at| {
-        let slack = goal.minus(&facts.inequalities[at]);
-        slack.and_then(|slack| slack.as_constant()).is_some_and(|slack| slack >= 0)
+        let known = &facts.inequalities[at];
+        known.constant <= goal.constant && known.terms == goal.terms
     })
 }
 

@@ -1,18 +1,11 @@
 //! Constant bounds of integer expressions: interval arithmetic over the ranges of atoms.
 
 use super::Facts;
-use super::atoms::{AtomKind, Key};
+use super::atoms::AtomKind;
+use super::cache::Cache;
 use super::interval::Interval;
 use super::poly::{Atom, Poly, floor_mod, gcd};
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
-use rustc_hash::FxHashMap;
-
-/// The intervals that were computed in a scope.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Cache {
-    atoms: FxHashMap<Atom, Interval>,
-    exprs: FxHashMap<Key, Interval>,
-}
 
 impl Facts {
     /// Returns constant bounds of an integer or `bool` expression.
@@ -25,8 +18,22 @@ impl Facts {
     }
 
     pub(super) fn poly_interval(&self, poly: &Poly) -> Interval {
-        let mut sum = Interval::point(poly.constant);
-        for (mono, coefficient) in &poly.terms {
+        self.interval_of_terms(poly.constant, poly.terms.iter())
+    }
+
+    /// Returns constant bounds of a polynomial without one of its terms.
+    pub(super) fn interval_without(&self, poly: &Poly, term: usize) -> Interval {
+        let (before, after) = poly.terms.split_at(term);
+        self.interval_of_terms(poly.constant, before.iter().chain(&after[1..]))
+    }
+
+    fn interval_of_terms<'p>(
+        &self,
+        constant: i128,
+        terms: impl Iterator<Item = &'p (Vec<Atom>, i128)>,
+    ) -> Interval {
+        let mut sum = Interval::point(constant);
+        for (mono, coefficient) in terms {
             let mut product = Interval::point(*coefficient);
             let mut at = 0;
             while at < mono.len() {
@@ -43,8 +50,9 @@ impl Facts {
     }
 
     pub(super) fn atom_interval(&self, atom: Atom) -> Interval {
-        if let Some(known) = self.caches.borrow().last().and_then(|c| c.atoms.get(&atom)) {
-            return *known;
+        let known = |cache: &Cache| cache.intervals.borrow().atoms.get(&atom).copied();
+        if let Some(known) = self.caches.borrow().last().and_then(known) {
+            return known;
         }
         let kind = self.arena.borrow().kind(atom).clone();
         let of = |poly: &Poly| self.poly_interval(poly);
@@ -73,23 +81,8 @@ impl Facts {
             Some(known) => structural.intersect(*known),
             None => structural,
         };
-        self.remember(|cache| cache.atoms.insert(atom, interval));
+        self.cache().intervals.borrow_mut().atoms.insert(atom, interval);
         interval
-    }
-
-    fn remember<T>(&self, store: impl FnOnce(&mut Cache) -> T) {
-        let mut caches = self.caches.borrow_mut();
-        if caches.is_empty() {
-            caches.push(Cache::default());
-        }
-        store(caches.last_mut().expect("one was made"));
-    }
-
-    /// Forgets the intervals of this scope after a fact was added.
-    pub(super) fn clear_cache(&mut self) {
-        if let Some(cache) = self.caches.get_mut().last_mut() {
-            *cache = Cache::default();
-        }
     }
 
     /// Returns bounds of a machine integer or `bool`: the range of its type if it may wrap.
@@ -105,11 +98,12 @@ impl Facts {
             return Interval::point(value);
         }
         let key = self.key(expr);
-        if let Some(known) = self.caches.borrow().last().and_then(|c| c.exprs.get(&key)) {
-            return *known;
+        let known = |cache: &Cache| cache.intervals.borrow().exprs.get(&key).copied();
+        if let Some(known) = self.caches.borrow().last().and_then(known) {
+            return known;
         }
         let interval = within(ty, self.machine_operation(expr));
-        self.remember(|cache| cache.exprs.insert(key, interval));
+        self.cache().intervals.borrow_mut().exprs.insert(key, interval);
         interval
     }
 

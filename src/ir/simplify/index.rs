@@ -88,7 +88,7 @@ impl Sum {
     }
 }
 
-impl Simplifier {
+impl Simplifier<'_> {
     /// Simplifies a scalar `index` expression.
     pub(super) fn index(&mut self, expr: &Expr) -> Expr {
         match self.sum(expr) {

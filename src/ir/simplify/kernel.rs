@@ -5,6 +5,7 @@ use super::Simplifier;
 use super::lanes::truth;
 use crate::ir::arith::Facts;
 use crate::ir::{Expr, ForKind, Kernel, Stmt};
+use std::borrow::Cow;
 
 /// Simplifies every expression of a kernel's body under the facts of its loops and conditions.
 /// Removes empty loops and decided branches, replaces the variable of a loop of one iteration, and
@@ -23,13 +24,13 @@ pub fn join_divisions(kernel: Kernel) -> Kernel {
 fn simplify_body(kernel: Kernel, join_symbolic: bool) -> Kernel {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let mut simplifier = Simplifier::new(facts);
+    let mut simplifier = Simplifier::new(Cow::Owned(facts));
     simplifier.join_symbolic = join_symbolic;
     let body = simplifier.stmt(&kernel.body);
     Kernel { body, ..kernel }
 }
 
-impl Simplifier {
+impl Simplifier<'_> {
     fn stmt(&mut self, stmt: &Stmt) -> Stmt {
         match stmt {
             Stmt::Block(stmts) => {
@@ -61,7 +62,7 @@ impl Simplifier {
             Stmt::Let { var, value, body } => {
                 let value = self.expr(value);
                 self.push();
-                self.facts.define(var, &value);
+                self.facts.to_mut().define(var, &value);
                 let body = self.stmt(body);
                 self.pop();
                 if is_nothing(&body) {
@@ -114,7 +115,7 @@ impl Simplifier {
             return body;
         }
         self.push();
-        self.facts.bind(var, &min, &extent);
+        self.facts.to_mut().bind(var, &min, &extent);
         let body = self.stmt(body);
         self.pop();
         if is_nothing(&body) {
@@ -145,7 +146,7 @@ impl Simplifier {
         }
         let mut branch = |truth: bool, stmt: &Stmt| {
             self.push();
-            self.facts.assume_truth(&cond, truth);
+            self.facts.to_mut().assume_truth(&cond, truth);
             let stmt = self.stmt(stmt);
             self.pop();
             stmt

@@ -17,7 +17,7 @@ pub(super) fn truth(cond: &Expr) -> Option<bool> {
     }
 }
 
-impl Simplifier {
+impl Simplifier<'_> {
     /// Simplifies a comparison, connective, negation, division, choice or masked load of vectors.
     pub(super) fn lanes(&mut self, expr: &Expr) -> Expr {
         let simple = map_children(expr, &mut |child| self.expr(child));

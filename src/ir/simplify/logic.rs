@@ -9,7 +9,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 /// The largest number of operands of a connective that are learnt for the operands after them.
 const MAX_LEARNT: usize = 32;
 
-impl Simplifier {
+impl Simplifier<'_> {
     /// Simplifies a comparison of simplified operands.
     pub(super) fn comparison(&mut self, op: BinOp, a: Expr, b: Expr) -> Expr {
         let (op, a, b) = match op {
@@ -123,7 +123,7 @@ impl Simplifier {
                 None => {}
             }
             if scoped && at < MAX_LEARNT {
-                self.facts.assume_truth(&part, neutral);
+                self.facts.to_mut().assume_truth(&part, neutral);
             }
             // A simplified operand may be a connective of the same kind.
             parts.extend(crate::ir::arith::flatten_logic(op, &part));
@@ -181,7 +181,7 @@ impl Simplifier {
             return expr.clone();
         }
         self.push();
-        self.facts.assume_truth(cond, truth);
+        self.facts.to_mut().assume_truth(cond, truth);
         let result = self.expr(expr);
         self.pop();
         result

@@ -24,6 +24,7 @@ use super::arith::Facts;
 use super::visit::{Memo, map_children};
 use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 
 /// The largest number of node visits under the facts of branches. Afterwards branches are
 /// simplified with the outer facts only: an expression with shared subterms can have exponentially
@@ -32,12 +33,13 @@ const BRANCH_VISITS: usize = 50_000;
 
 /// Simplifies `expr` under `facts`.
 pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
-    Simplifier::new(facts.clone()).expr(expr)
+    Simplifier::new(Cow::Borrowed(facts)).expr(expr)
 }
 
 /// The state of the simplification of an expression or a kernel.
-struct Simplifier {
-    facts: Facts,
+struct Simplifier<'f> {
+    /// Copied at the first new fact; most expressions need none.
+    facts: Cow<'f, Facts>,
     /// The results under the facts of each open scope.
     memo: Vec<Memo<Expr>>,
     /// The replacements of variables: of loops of one iteration and trivial `let`s.
@@ -51,8 +53,8 @@ struct Simplifier {
     join_symbolic: bool,
 }
 
-impl Simplifier {
-    fn new(facts: Facts) -> Simplifier {
+impl<'f> Simplifier<'f> {
+    fn new(facts: Cow<'f, Facts>) -> Simplifier<'f> {
         let (memo, replaced) = (vec![Memo::default()], FxHashMap::default());
         let met = FxHashSet::default();
         Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
@@ -60,13 +62,13 @@ impl Simplifier {
 
     /// Opens a scope of facts.
     fn push(&mut self) {
-        self.facts.push();
+        self.facts.to_mut().push();
         self.memo.push(Memo::default());
     }
 
     /// Closes the innermost scope.
     fn pop(&mut self) {
-        self.facts.pop();
+        self.facts.to_mut().pop();
         self.memo.pop();
     }
 
@@ -151,13 +153,13 @@ impl Simplifier {
         if trivial {
             self.replaced.insert(var.clone(), new.clone());
         } else if learns {
-            self.facts.push();
-            self.facts.define(var, &new);
+            self.facts.to_mut().push();
+            self.facts.to_mut().define(var, &new);
         }
         let inner = self.expr(body);
         self.replaced.remove(var);
         if learns {
-            self.facts.pop();
+            self.facts.to_mut().pop();
         }
         if again {
             self.memo.pop();

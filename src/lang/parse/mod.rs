@@ -7,6 +7,7 @@
 mod depth;
 mod error;
 mod expr;
+mod lines;
 mod schedule;
 
 use super::ast::{
@@ -17,6 +18,8 @@ use crate::bug;
 use crate::diag::{Diag, Result, Span};
 use pest::Parser;
 use pest::pratt_parser::PrattParser;
+
+pub use lines::ParsedLines;
 
 /// The parser that pest generates from the grammar.
 #[derive(pest_derive::Parser)]

@@ -26,7 +26,7 @@ impl Builder {
 
     /// `schedule_stmt = let_stmt | schedule_if | for_stmt | use_stmt | knob | assert | auto_inline
     /// | directive`
-    fn schedule_stmt(&self, pair: Pair) -> Result<ScheduleStmt> {
+    pub(super) fn schedule_stmt(&self, pair: Pair) -> Result<ScheduleStmt> {
         let mut parts = Parts::of(pair);
         let pair = parts.next();
         let span = self.span(&pair);

@@ -421,3 +421,45 @@ fn an_else_if_begins_at_its_if() {
     let quoted = &text[span.start as usize..span.end as usize];
     assert_eq!(quoted, "if i == 1 then 2 else 3");
 }
+
+/// The syntax tree without the places in the text.
+fn without_spans(schedule: &Schedule) -> String {
+    let text = format!("{schedule:?}");
+    let mut parts = text.split("Span {");
+    let first = parts.next().unwrap_or_default().to_string();
+    parts.fold(first, |all, part| all + part.split_once('}').expect("a span ends").1)
+}
+
+#[test]
+fn schedules_with_a_statement_on_each_line_are_parsed_alike() {
+    let parsed = ParsedLines::default();
+    let text = "schedule k.fast for x86-avx512 {
+    # rows: C has long rows,
+    # in lanes
+    let xo, _ = C.split(x, factor=(8 + 8))
+
+    C.parallel(xo)
+    let A_packed = C.cache_read(A)
+    C.reorder(xo, k, [x])
+}
+";
+    for _ in 0..2 {
+        let lines = parsed.parse(text).expect("one statement on each line");
+        let Item::Schedule(whole) = parse(text).items.remove(0) else { panic!("a schedule") };
+        assert_eq!(without_spans(&lines), without_spans(&whole));
+        assert!(lines.body.len() == 4 && without_spans(&lines).contains("cache_read"));
+    }
+    for other in [
+        "schedule k { C.parallel(x) }",
+        "schedule k {\nC.parallel(x) C.parallel(y)\n}",
+        "schedule k {\nC.split(x,\nfactor=8)\n}",
+        "schedule k {\nif true {\nC.parallel(x)\n}\n}",
+        "schedule k {\nC.parallel(x)\n}\nschedule k.b {\n}",
+        "schedule k {\nC.parallel(x\n}",
+        "schedule k {\nC.parallel(x)",
+        "kernel k() {\n}",
+        "",
+    ] {
+        assert!(parsed.parse(other).is_none(), "{other}");
+    }
+}
