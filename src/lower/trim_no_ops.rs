@@ -4,13 +4,13 @@
 //! Before: `for (k, 0, n) { if (k <= i) { C[i] = C[i] + A[k] } }`
 //! After:  `for (k, 0, i + 1) { C[i] = C[i] + A[k] }`
 //! The bounds may be loaded: `P[i] <= p and p < P[i + 1]` gives the loop over a row of a sparse
-//! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. If
-//! a condition depends on the lanes or rows of a tile, the loop is cut: where it holds for the whole
+//! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. A
+//! loop is cut if a condition depends on the lanes or rows of a tile: where it holds for the whole
 //! tile there is no condition.
 //! Needs: simplified conditions. Stands before `partition_loops`, while the conditions of tails are
 //! still marked `likely`: they are that pass's matter.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has changed.
-//! Declines: loops over data axes, whose tails are the schedule's matter; loops with a store outside
+//! Declines: loops over data axes, whose tails are the schedule's matter; loops that store outside
 //! of the condition; loops of fewer than `MIN_ITERATIONS`; conditions that are not comparisons of
 //! integers with the loop's variable on one side, or whose arithmetic might need more than 64 bits;
 //! bounds that the loop stores; loads that might lie outside of their tensor if the condition were
@@ -87,8 +87,8 @@ struct Guard {
 
 /// What a condition says of the loop's variable.
 enum Limit {
-    /// If `reach` is negative, the condition fails. If `margin` is not, it holds in all inner loops.
-    /// `width` is the difference if it is constant, 0 without inner loops.
+    /// If `reach` is negative, the condition fails. If `margin` is not, it holds in all inner
+    /// loops. `width` is the difference if it is constant, 0 without inner loops.
     Affine { reach: Affine, margin: Affine, width: Option<i128> },
     /// The variable is at least the value, which lies in the range of the loop.
     First(Expr),

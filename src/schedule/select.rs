@@ -291,8 +291,8 @@ fn groups() -> Vec<&'static str> {
     groups
 }
 
-/// Returns the error for an unknown target of a schedule (E0401), or a feature that its target does not
-/// take (E0402).
+/// Returns the error for an unknown target of a schedule (E0401), or a feature that its target does
+/// not take (E0402).
 fn check_target(name: &ast::Name) -> Option<Diag> {
     let groups = groups();
     let (base, mut features) = with_features(&name.text);

@@ -19,8 +19,8 @@ pub fn apply_text(
     apply_file(graph, target, defines, text, parse_file(text, 0)?)
 }
 
-/// Like [`apply_text`], but parses each line once, in `parsed`. `None` if the schedule is refused or
-/// does not have one statement on each line; [`apply_text`] then returns the error.
+/// Like [`apply_text`], but parses each line once, in `parsed`. `None` if the schedule is refused
+/// or does not have one statement on each line; [`apply_text`] then returns the error.
 pub fn apply_lines(
     graph: &Graph,
     target: &Target,
