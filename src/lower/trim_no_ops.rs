@@ -6,7 +6,7 @@
 //! The bounds may be loaded: `P[i] <= p and p < P[i + 1]` gives the loop over a row of a sparse
 //! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. A
 //! loop is cut if a condition depends on the lanes or rows of a tile: where it holds for the whole
-//! tile there is no condition.
+//! tile there is no condition. The loops that check data on entry are trimmed, too.
 //! Needs: simplified conditions. Stands before `partition_loops`, while the conditions of tails are
 //! still marked `likely`: they are that pass's matter.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has changed.
@@ -47,7 +47,10 @@ pub fn trim_no_ops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let mut trimmer = Trimmer { facts, pieces: 0, changed: false };
     let body = trimmer.stmt(kernel.body);
-    let kernel = Kernel { body, ..kernel };
+    // The checks establish the facts, so they cannot use them.
+    trimmer.facts = Facts::new();
+    let checks = trimmer.stmt(kernel.checks);
+    let kernel = Kernel { checks, body, ..kernel };
     Ok(if trimmer.changed { simplify_kernel(kernel) } else { kernel })
 }
 
@@ -329,8 +332,13 @@ impl Trimmer {
             self.conjuncts(head, b, path, guards);
             return;
         }
-        let ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le | BinOp::Eq), a, b) = &cond.kind else {
-            return;
+        let ExprKind::Binary(op, a, b) = &cond.kind else { return };
+        let (op, a, b) = match op {
+            BinOp::Lt | BinOp::Le | BinOp::Eq => (*op, a, b),
+            // In the checks, whose conditions are not simplified.
+            BinOp::Gt => (BinOp::Lt, b, a),
+            BinOp::Ge => (BinOp::Le, b, a),
+            _ => return,
         };
         if !mentions(cond, &head.var) {
             return;
