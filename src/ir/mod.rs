@@ -20,6 +20,7 @@ pub mod launch;
 pub mod limits;
 pub mod print;
 pub mod reference;
+pub mod scopes;
 pub mod simplify;
 pub mod verify;
 pub mod visit;

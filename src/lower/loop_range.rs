@@ -20,7 +20,10 @@ impl Affine {
         let slope = simplify_expr(&Expr::sub(next, expr.clone()), facts);
         let slope = i64::try_from(slope.as_int()?).ok()?;
         let start = simplify_expr(&at(Expr::index(0)), facts);
-        (slope != 0).then_some(Affine { slope, start })
+        // Facts about the variable may make the slope constant where 0 is outside of its range.
+        let line = Expr::add(start.clone(), Expr::mul(Expr::var(var), Expr::index(slope)));
+        let fits = slope != 0 && facts.prove(&Expr::eq(expr.clone(), line));
+        fits.then_some(Affine { slope, start })
     }
 }
 

@@ -16,6 +16,7 @@ use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::launch::Varying;
+use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{map_stmts, mentions, rewrite_expr, rewrite_exprs};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
@@ -93,34 +94,28 @@ struct Found {
     exact: bool,
 }
 
-impl Partitioner {
+impl ScopedRewrite for Partitioner {
+    fn facts(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+
     fn stmt(&mut self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::For { var, min, extent, kind, body } => {
                 self.for_loop(Head { var, min, extent, kind }, *body)
             }
-            Stmt::If { cond, then, otherwise } => {
-                self.facts.push();
-                self.facts.assume(&cond);
-                let then = Box::new(self.stmt(*then));
-                self.facts.pop();
-                let otherwise = otherwise.map(|stmt| Box::new(self.stmt(*stmt)));
-                Stmt::If { cond, then, otherwise }
-            }
-            Stmt::Let { var, value, body } => {
-                self.facts.push();
-                self.facts.define(&var, &value);
+            Stmt::Let { ref var, ref value, .. } => {
                 if let Some(varying) = &mut self.varying {
-                    varying.enter_let(&var, &value);
+                    varying.enter_let(var, value);
                 }
-                let body = Box::new(self.stmt(*body));
-                self.facts.pop();
-                Stmt::Let { var, value, body }
+                self.children(stmt)
             }
-            other => map_stmts(other, &mut |inner| self.stmt(inner)),
+            other => self.children(other),
         }
     }
+}
 
+impl Partitioner {
     fn for_loop(&mut self, head: Head, body: Stmt) -> Stmt {
         let (min, extent) = (self.simple(&head.min), self.simple(&head.extent));
         let head = Head { min, extent, ..head };
@@ -181,12 +176,8 @@ impl Partitioner {
 
     /// The loop itself uncut, with its body partitioned.
     fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
-        let Head { var, min, extent, kind } = head;
-        self.facts.push();
-        self.facts.bind(&var, &min, &extent);
-        let body = Box::new(self.stmt(body));
-        self.facts.pop();
-        Stmt::For { var, min, extent, kind, body }
+        let (Head { var, min, extent, kind }, body) = (head, Box::new(body));
+        self.children(Stmt::For { var, min, extent, kind, body })
     }
 
     /// Cuts a loop into up to three: before the part where all conditions hold, that part, after

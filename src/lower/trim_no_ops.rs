@@ -20,6 +20,7 @@ use super::loop_range::{Affine, extremum, iterations_where, ordered};
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
+use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
     map_stmts, mentions, mentions_any, reads_buffer, reads_memory, walk_expr, walk_stmt,
@@ -130,39 +131,23 @@ impl Path {
     }
 }
 
-impl Trimmer {
+impl ScopedRewrite for Trimmer {
+    fn facts(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+
     fn stmt(&mut self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::For { var, min, extent, kind: ForKind::Serial, body } => {
                 let end = self.simple(&Expr::add(min.clone(), extent.clone()));
                 self.serial_loop(Head { var, min, extent, end }, *body)
             }
-            Stmt::For { var, min, extent, kind, body } => {
-                self.facts.push();
-                self.facts.bind(&var, &min, &extent);
-                let body = Box::new(self.stmt(*body));
-                self.facts.pop();
-                Stmt::For { var, min, extent, kind, body }
-            }
-            Stmt::If { cond, then, otherwise } => {
-                self.facts.push();
-                self.facts.assume(&cond);
-                let then = Box::new(self.stmt(*then));
-                self.facts.pop();
-                let otherwise = otherwise.map(|stmt| Box::new(self.stmt(*stmt)));
-                Stmt::If { cond, then, otherwise }
-            }
-            Stmt::Let { var, value, body } => {
-                self.facts.push();
-                self.facts.define(&var, &value);
-                let body = Box::new(self.stmt(*body));
-                self.facts.pop();
-                Stmt::Let { var, value, body }
-            }
-            other => map_stmts(other, &mut |inner| self.stmt(inner)),
+            other => self.children(other),
         }
     }
+}
 
+impl Trimmer {
     fn serial_loop(&mut self, head: Head, body: Stmt) -> Stmt {
         let guards = self.guards(&head, &body);
         if guards.is_empty() {
@@ -205,11 +190,8 @@ impl Trimmer {
     /// The loop as it is, with its body trimmed.
     fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
         let Head { var, min, extent, .. } = head;
-        self.facts.push();
-        self.facts.bind(&var, &min, &extent);
-        let body = Box::new(self.stmt(body));
-        self.facts.pop();
-        Stmt::For { var, min, extent, kind: ForKind::Serial, body }
+        let (kind, body) = (ForKind::Serial, Box::new(body));
+        self.children(Stmt::For { var, min, extent, kind, body })
     }
 
     /// The conditions without which the loop has no effect, as far as they limit its variable.

@@ -21,7 +21,8 @@ mod guards;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
-use crate::ir::visit::{map_stmts, walk_stmt};
+use crate::ir::scopes::ScopedRewrite;
+use crate::ir::visit::walk_stmt;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
 use crate::target::{SimdIsa, Target};
 use columns::{Column, Rewriter, columns_of, count_nodes};
@@ -55,7 +56,11 @@ struct Loop {
     body: Stmt,
 }
 
-impl Tiler {
+impl ScopedRewrite for Tiler {
+    fn facts(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+
     fn stmt(&mut self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::SimdKernel { body } => {
@@ -69,26 +74,13 @@ impl Tiler {
             Stmt::For { var, min, extent, kind: ForKind::Serial, body } if self.inside => {
                 self.strips(Loop { var, min, extent, body: *body })
             }
-            Stmt::For { var, min, extent, kind, body } => {
-                self.facts.push();
-                self.facts.bind(&var, &min, &extent);
-                let body = Box::new(self.stmt(*body));
-                self.facts.pop();
-                Stmt::For { var, min, extent, kind, body }
-            }
-            Stmt::If { cond, then, otherwise } => {
-                self.facts.push();
-                self.facts.assume(&cond);
-                let then = Box::new(self.stmt(*then));
-                self.facts.pop();
-                let otherwise = otherwise.map(|stmt| Box::new(self.stmt(*stmt)));
-                Stmt::If { cond, then, otherwise }
-            }
             Stmt::Block(stmts) if self.inside => self.block(stmts),
-            other => map_stmts(other, &mut |inner| self.stmt(inner)),
+            other => self.children(other),
         }
     }
+}
 
+impl Tiler {
     /// Splits a loop into loops over strips, and one over the remaining iterations.
     fn strips(&mut self, whole: Loop) -> Stmt {
         let mut done = Vec::new();
