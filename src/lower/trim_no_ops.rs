@@ -77,19 +77,17 @@ enum Effect {
     Always,
 }
 
-/// A condition that holds in every iteration with an effect.
+/// A condition that holds in every iteration with an effect: the conjunction of its limits.
 struct Guard {
     cond: Expr,
     limits: Vec<Limit>,
     /// Whether the limits imply the condition in all inner loops.
     exact: bool,
-    /// Whether it is the conjunction of its limits.
-    complete: bool,
     /// Whether the condition is evaluated in the first iteration, whatever it is.
     certain: bool,
 }
 
-/// What a condition says of the loop's variable.
+/// A bound that a condition gives to the loop's variable.
 enum Limit {
     /// If `reach` is negative, the condition fails. If `margin` is not, it holds in all inner
     /// loops. `width` is the difference if it is constant, 0 without inner loops.
@@ -337,17 +335,15 @@ impl Trimmer {
             self.affine(head, a, b, apart, path).or_else(|| clamped(head, a, b, apart, path))
         });
         let limits: Vec<Limit> = limits.collect();
-        if limits.is_empty() {
+        if limits.len() < count {
             return;
         }
         let whole = |limit: &Limit| match limit {
             Limit::Affine { width, .. } => *width == Some(0),
             Limit::First(_) | Limit::End(_) => true,
         };
-        let complete = limits.len() == count;
-        let exact = complete && limits.iter().all(whole);
-        let (cond, certain) = (cond.clone(), path.certain);
-        guards.push(Guard { cond, limits, exact, complete, certain });
+        let exact = limits.iter().all(whole);
+        guards.push(Guard { cond: cond.clone(), limits, exact, certain: path.certain });
     }
 
     /// An integer operand of a comparison as an `index` of the same value.
@@ -487,7 +483,7 @@ impl Trimmer {
 fn interior_conditions<'g>(head: &Head, guards: &'g [Guard]) -> (Vec<&'g Affine>, Vec<Expr>) {
     let room = head.extent.as_int().map_or(i128::MAX, |extent| extent / MIN_INTERIOR);
     let (mut margins, mut conds) = (Vec::new(), Vec::new());
-    for guard in guards.iter().filter(|guard| guard.complete && !guard.exact) {
+    for guard in guards.iter().filter(|guard| !guard.exact) {
         let of_guard: Option<Vec<&Affine>> = guard
             .limits
             .iter()
