@@ -1,15 +1,15 @@
-//! Indices whose lanes are a scalar plus constants, such as `x16(b) + ramp(0, 1, 16) // x16(2)`:
-//! their lanes need no arithmetic at run time.
+//! Indices whose lanes are a scalar plus constants, such as `x16(b) + ramp(0, 1, 16) // x16(2)`.
+//! Their lanes need no arithmetic at run time.
 
 use super::masks_elements;
 use crate::ir::arith::{floor_div, floor_mod};
 use crate::ir::{BinOp, DType, Expr, ExprKind};
 use crate::target::SimdIsa;
 
-/// Nodes of an index that are visited.
+/// The largest number of nodes of an index that are visited.
 const MAX_NODES: usize = 32;
 
-/// Runs of consecutive elements that a vector is put together from, a masked load each.
+/// The largest number of runs of consecutive elements in a vector; each takes a masked load.
 const MAX_RUNS: usize = 3;
 
 /// Bytes of the groups that `vpshufb` shuffles.
@@ -20,7 +20,7 @@ const GROUP_BYTES: usize = 16;
 pub struct LaneOffsets {
     /// The scalar.
     pub base: Expr,
-    /// What each lane adds to it.
+    /// The constant that each lane adds to it.
     pub offsets: Vec<i64>,
 }
 
@@ -35,7 +35,7 @@ pub struct Run {
     pub offset: i64,
 }
 
-/// A choice of bytes from one register: first doublewords, then bytes in each group of 16.
+/// A shuffle of the bytes of a register: first of doublewords, then of bytes in each group of 16.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shuffle {
     /// The doublewords that `vpermd` takes; `None` if they stay where they are.
@@ -55,21 +55,21 @@ pub enum OffsetLoad {
         first: i64,
         /// The number of elements.
         count: u64,
-        /// What puts them into lanes.
+        /// The shuffle that moves them into lanes.
         shuffle: Shuffle,
     },
     /// Runs of consecutive elements, each under a mask.
     Runs(Vec<Run>),
 }
 
-/// An index as a scalar plus constants; `None` if it is not known to be one. Divisions must have a
-/// constant dividend, as they have after `simplify`, which takes multiples of the divisor out.
+/// Matches an index that is a scalar plus constants. Divisions must have a constant dividend, as
+/// they have after `simplify`, which takes multiples of the divisor out.
 pub fn lane_offsets(index: &Expr) -> Option<LaneOffsets> {
     let is_vector = index.ty.dtype == DType::Index && index.ty.lanes > 1;
     is_vector.then(|| offsets_of(index, &mut { MAX_NODES }))?
 }
 
-/// The lanes of an index vector of constants.
+/// Returns the lanes of an index vector of constants.
 pub fn constant_lanes(index: &Expr) -> Option<Vec<i64>> {
     let LaneOffsets { base, offsets } = lane_offsets(index)?;
     let base = i64::try_from(base.as_int()?).ok()?;
@@ -137,7 +137,7 @@ fn constant(value: i128) -> Option<Expr> {
     Some(Expr::index(i64::try_from(value).ok()?))
 }
 
-/// The constant that all lanes have.
+/// Returns the constant that all lanes have.
 fn all_lanes(expr: &Expr) -> Option<i64> {
     match &expr.kind {
         ExprKind::Broadcast(value) => i64::try_from(value.as_int()?).ok(),
@@ -146,13 +146,13 @@ fn all_lanes(expr: &Expr) -> Option<i64> {
 }
 
 impl LaneOffsets {
-    /// The offsets, if they fit into 32 bits.
+    /// Returns the offsets, if they fit into 32 bits.
     pub fn short(&self) -> Option<Vec<i32>> {
         self.offsets.iter().map(|offset| i32::try_from(*offset).ok()).collect()
     }
 
-    /// How the elements of `bytes` bytes are loaded; `None` if a gather or single loads must do it.
-    /// No byte is read that is not between two elements of the vector.
+    /// Returns how the elements of `bytes` bytes are loaded; `None` if a gather or single loads are
+    /// needed. Reads no byte before the first or after the last element.
     pub fn load(&self, bytes: u64, isa: SimdIsa) -> Option<OffsetLoad> {
         let (first, last) = (self.offsets.iter().min()?, self.offsets.iter().max()?);
         if first == last {
@@ -192,8 +192,8 @@ impl LaneOffsets {
 }
 
 impl Shuffle {
-    /// The shuffle that puts these elements of a register into the lanes of another; `None` if a
-    /// group of 16 bytes would need bytes that are further apart.
+    /// Returns the shuffle that moves these elements of a register into the lanes of another;
+    /// `None` if a group of 16 bytes needs bytes that are further apart.
     fn of(elements: &[usize], bytes: usize) -> Option<Shuffle> {
         let from = |at: usize| elements[at / bytes] * bytes + at % bytes;
         let (mut doublewords, mut shuffled) = (Vec::new(), Vec::new());

@@ -1,11 +1,10 @@
-//! The operations of the SIMD back end: which it selects instructions for, on which element types
-//! and instruction sets, and how.
+//! The operations for which the SIMD back end selects instructions, by element type and instruction
+//! set.
 //!
-//! Two parts of the compiler ask this table. `lower::outline_simd` and `lower::legalize_vectors`
-//! ask whether an operation has a form and how many bytes the elements have while it is computed,
+//! Two parts of the compiler use this table. `lower::outline_simd` and `lower::legalize_vectors`
+//! look up whether an operation has a form and how many bytes its elements have in the computation,
 //! which bounds the lanes of a vector. `codegen::simd` matches on the same form to select
-//! instructions. An operation without a form (`None`) is never outlined, so selection never meets
-//! it.
+//! instructions. An operation without a form (`None`) is never outlined, so it is never selected.
 //!
 //! A form holds for every width of the instruction set: registers of 16 and 32 bytes, with AVX-512
 //! also of 64. `codegen::simd::table` has the instruction of each form and width.
@@ -46,8 +45,8 @@ pub enum UnaryForm {
     Popcount,
 }
 
-/// The form of `op` on data of a type; vectors of indices are 64-bit integers. `None` if there is
-/// none, or if the result is `bool` (masks have their own instructions).
+/// Returns the form of `op` on data of a type; vectors of indices are 64-bit integers. `None` if
+/// there is none, or if the result is `bool` (masks have their own instructions).
 pub fn unary_form(op: UnOp, dtype: DType) -> Option<UnaryForm> {
     if dtype == DType::Bool || dtype.is_half() {
         return None;
@@ -88,7 +87,7 @@ pub enum BinaryForm {
 }
 
 impl BinaryForm {
-    /// Bytes of the longest element that the form computes with.
+    /// Returns the bytes of the longest element that the form computes with.
     fn element_bytes(self, dtype: DType) -> u64 {
         match self {
             BinaryForm::Shift(computed) => computed.bytes(),
@@ -98,7 +97,7 @@ impl BinaryForm {
     }
 }
 
-/// The form of `op` on data of a type, as [`unary_form`].
+/// Returns the form of `op` on data of a type; see [`unary_form`].
 pub fn binary_form(op: BinOp, dtype: DType, isa: SimdIsa) -> Option<BinaryForm> {
     use BinOp::*;
     if dtype == DType::Bool || dtype.is_half() {
@@ -119,7 +118,7 @@ pub fn binary_form(op: BinOp, dtype: DType, isa: SimdIsa) -> Option<BinaryForm> 
     })
 }
 
-/// The constant by which all lanes are divided, if it is not 0.
+/// Returns the constant by which all lanes are divided, if it is not 0.
 pub fn constant_divisor(by: &Expr) -> Option<i128> {
     let one = match &by.kind {
         ExprKind::Broadcast(one) => one,
@@ -133,8 +132,8 @@ pub fn divides_as_float32(dtype: DType) -> bool {
     dtype.bytes() <= 2
 }
 
-/// The type in which elements are shifted, each by its own amount: AVX2 shifts elements of 4 and 8
-/// bytes, AVX-512 also those of 2 bytes.
+/// Returns the type in which elements are shifted, each by its own amount: AVX2 shifts elements of
+/// 4 and 8 bytes, AVX-512 also those of 2 bytes.
 pub fn shifted_type(dtype: DType, isa: SimdIsa) -> DType {
     match (isa, dtype) {
         (SimdIsa::Avx512, DType::Int8) => DType::Int16,
@@ -156,8 +155,8 @@ pub enum Conversion {
     Truncate(DType),
 }
 
-/// How lanes of one type become lanes of another; `None` if there are no instructions for it.
-/// Vectors of indices are int64.
+/// Returns how lanes of one type become lanes of another; `None` if there are no instructions for
+/// it. Vectors of indices are int64.
 pub fn conversion(from: DType, to: DType, isa: SimdIsa) -> Option<Conversion> {
     use Conversion::*;
     use DType::*;
@@ -187,7 +186,7 @@ pub fn conversion(from: DType, to: DType, isa: SimdIsa) -> Option<Conversion> {
     })
 }
 
-/// The integer that a float is truncated to before it is narrowed to `to`.
+/// Returns the integer that a float is truncated to before it is narrowed to `to`.
 fn truncated_type(to: DType, isa: SimdIsa) -> DType {
     match to {
         DType::Int64 | DType::Uint64 => to,
@@ -198,7 +197,7 @@ fn truncated_type(to: DType, isa: SimdIsa) -> DType {
     }
 }
 
-/// Bytes of the longest element that a conversion computes with.
+/// Returns the bytes of the longest element that a conversion computes with.
 fn conversion_bytes(from: DType, to: DType, isa: SimdIsa) -> u64 {
     let between = match conversion(from, to, isa) {
         Some(Conversion::Via(between)) => {
@@ -212,8 +211,9 @@ fn conversion_bytes(from: DType, to: DType, isa: SimdIsa) -> u64 {
     between.max(from.bytes()).max(to.bytes())
 }
 
-/// Whether the back end selects instructions for the operation of a node, whatever its operands
-/// are; the reason if not. Math functions are expanded before selection and count as selectable.
+/// Checks that the back end selects instructions for the operation of a node, whatever its operands
+/// are; returns the reason if not. Math functions are expanded before selection and count as
+/// selectable.
 pub fn check_node(expr: &Expr, isa: SimdIsa) -> Result<(), String> {
     let ty = expr.ty;
     let has_form = match &expr.kind {
@@ -241,7 +241,7 @@ pub fn check_node(expr: &Expr, isa: SimdIsa) -> Result<(), String> {
     }
 }
 
-/// Whether the back end compiles a statement, whatever is inside it; the reason if not.
+/// Checks that the back end compiles a statement, whatever is inside it; returns the reason if not.
 pub fn check_stmt(stmt: &Stmt) -> Result<(), &'static str> {
     match stmt {
         Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
@@ -251,8 +251,8 @@ pub fn check_stmt(stmt: &Stmt) -> Result<(), &'static str> {
     }
 }
 
-/// Bytes of the longest element that a vector operation computes with. The operands have their
-/// own.
+/// Returns the bytes of the longest element that a vector operation computes with, without those of
+/// its operands.
 pub fn element_bytes(expr: &Expr, isa: SimdIsa) -> u64 {
     let dtype = expr.ty.dtype;
     let computed = match &expr.kind {
@@ -271,8 +271,8 @@ pub fn element_bytes(expr: &Expr, isa: SimdIsa) -> u64 {
     computed.max(dtype.bytes())
 }
 
-/// Whether loads and stores of elements of so many bytes take a mask of lanes: those of AVX2 do
-/// for 4 and 8 bytes.
+/// Whether loads and stores of elements with this number of bytes take a mask of lanes. Those of
+/// AVX2 do for 4 and 8 bytes.
 pub fn masks_elements(bytes: u64, isa: SimdIsa) -> bool {
     isa == SimdIsa::Avx512 || bytes >= 4
 }
@@ -284,7 +284,7 @@ pub struct VectorAccess {
     pub bytes: u64,
     /// Whether a mask turns lanes off.
     pub masked: bool,
-    /// A store, not a load.
+    /// Whether it is a store; otherwise a load.
     pub is_store: bool,
 }
 
@@ -299,7 +299,7 @@ pub enum AccessForm<'e> {
     OneElement(&'e Expr),
     /// A load of the element with this index into the lanes of a mask.
     MaskedBroadcast(&'e Expr),
-    /// A load whose lanes differ by constants: as [`LaneOffsets::load`] says.
+    /// A load of lanes that differ by constants; see [`LaneOffsets::load`].
     Offsets,
     /// A gather or scatter instruction.
     Indexed,
@@ -307,8 +307,8 @@ pub enum AccessForm<'e> {
     EachLane,
 }
 
-/// The form of an access with an index of `lanes` lanes; `None` if there is none, so that lanes
-/// have to be accessed one by one, under a branch each if there is a mask.
+/// Returns the form of an access with an index of `lanes` lanes; `None` if there is none. Lanes
+/// must then be accessed one by one, each under a branch if there is a mask.
 pub fn access_form(
     access: VectorAccess,
     index: &Expr,
@@ -343,15 +343,15 @@ pub fn access_form(
                 && bytes * lanes >= MIN_GATHER_BYTES
                 && offset_bytes(index, index_lanes) * lanes <= u64::from(isa.bytes())
                 && (!is_store || isa == SimdIsa::Avx512);
-            // Computing an index of another form may be work that masked lanes must not do.
+            // Masked lanes must not evaluate an index of another form.
             let has_mask = !masked || indexed && strided;
             has_mask.then_some(if indexed { AccessForm::Indexed } else { AccessForm::EachLane })
         }
     }
 }
 
-/// Bytes of an offset in a gather or scatter of `lanes` lanes: 4 for constant offsets that fit into
-/// 32 bits.
+/// Returns the bytes of an offset in a gather or scatter of `lanes` lanes: 4 for constant offsets
+/// that fit into 32 bits.
 pub fn offset_bytes(index: &Expr, lanes: u32) -> u64 {
     if !matches!(index.kind, ExprKind::Ramp(..)) {
         let short = lane_offsets(index).and_then(|constant| constant.short());
@@ -361,8 +361,8 @@ pub fn offset_bytes(index: &Expr, lanes: u32) -> u64 {
     if last.is_some_and(|last| i32::try_from(last).is_ok()) { 4 } else { 8 }
 }
 
-/// The operand of a conversion of indices to integers whose lanes are a scalar plus constants. The
-/// sum can then be computed in the type of the result.
+/// Matches a conversion of indices to integers whose operand has lanes that are a scalar plus
+/// constants. Returns the operand; the sum can be computed in the type of the result.
 pub fn narrowed_offsets(cast: &Expr) -> Option<LaneOffsets> {
     match &cast.kind {
         ExprKind::Cast(a)
@@ -389,8 +389,8 @@ fn constant_stride(index: &Expr) -> Option<i128> {
     }
 }
 
-/// A comparison that is true in the lanes with `base + lane < bound`, which are the first ones, or,
-/// if `negated`, in the others.
+/// A comparison that is true in the lanes with `base + lane < bound`, which are the first lanes; if
+/// `negated`, in all others.
 pub struct LaneCount {
     /// The index of lane 0.
     pub base: Expr,
@@ -398,13 +398,13 @@ pub struct LaneCount {
     pub bound: Expr,
     /// The number of lanes.
     pub lanes: u32,
-    /// `<=` in place of `<`.
+    /// Whether the comparison is `<=` instead of `<`.
     pub inclusive: bool,
-    /// Whether the lanes in which it is false are meant.
+    /// Whether the comparison is negated.
     pub negated: bool,
 }
 
-/// Matches comparisons like `base + lane < bound` of indices, which are computed from the number of
+/// Matches comparisons of indices like `base + lane < bound`, which are computed from the number of
 /// true lanes, without a vector of indices.
 pub fn lane_count(op: BinOp, a: &Expr, b: &Expr) -> Option<LaneCount> {
     use BinOp::*;
