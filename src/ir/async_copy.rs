@@ -42,8 +42,8 @@ impl<'e> Copied<'e> {
 }
 
 /// Returns the number of elements of a vector that one instruction accesses: the largest power of
-/// two up to 8 that is aligned to its size. `is_multiple` tells whether an index is a multiple of a
-/// number.
+/// two, up to 8 halves or 4 others, that is aligned to its size. `is_multiple` tells whether an
+/// index is a multiple of a number.
 pub fn elements_at_once(
     dtype: DType,
     index: &Expr,
@@ -63,8 +63,8 @@ pub fn elements_at_once(
     chunks.into_iter().find(|chunk| is_multiple(base, *chunk)).unwrap_or(1)
 }
 
-/// Returns the buffers that a group reads. Stores to them cannot be asynchronous copies: their data
-/// must be there before the group is awaited.
+/// Returns the buffers that a group reads. Stores to them cannot be asynchronous copies, because
+/// the group reads them before it is awaited.
 pub fn read_in(body: &Stmt) -> FxHashSet<Buffer> {
     let (mut read, mut seen) = (FxHashSet::default(), NodeSet::default());
     walk_stmt(body, &mut |_| {}, &mut |expr| {

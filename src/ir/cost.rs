@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::ir::{Scope, Var};
 
-    /// `A[0] = A[0] + 1` in loops, the last one innermost: a load, an addition, a store.
+    /// Returns `A[0] = A[0] + 1` in loops, the last one innermost: a load, an addition, a store.
     fn nest(extents: &[Expr]) -> Stmt {
         let a = Buffer::new("A", DType::Float32, vec![Expr::index(64)], Scope::Global);
         let read = Expr::load(&a, vec![Expr::index(0)]);

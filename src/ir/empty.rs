@@ -30,7 +30,7 @@ pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
     let mut guard = Guard { accesses: count_accesses(&kernel.body), known: Vec::new() };
     for param in &kernel.params {
         if let Param::Tensor { buffer, .. } = param {
-            // A parameter is never private to a nest: the caller sees it.
+            // A parameter is never private to a nest, because the caller reads it.
             *guard.accesses.entry(buffer.clone()).or_default() += 1;
         }
     }

@@ -201,8 +201,8 @@ impl Hash for Buffer {
 pub enum Const {
     /// Integers, `Index` and `Bool` (0 or 1); always in the range of the type.
     Int(i128),
-    /// Floats, exactly representable in the type of the node, also halves. To tell −0 from 0 and
-    /// NaNs apart, compare bits.
+    /// Floats, exactly representable in the type of the node, also halves. To distinguish −0 from
+    /// 0, or NaNs, compare bits.
     Float(f64),
 }
 
@@ -236,7 +236,7 @@ pub enum UnOp {
     Likely,
 }
 
-/// Operations on two operands of one type. The result has the same type, of comparisons `bool`.
+/// Operations on two operands of one type. The result has the same type; comparisons give `bool`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BinOp {
     /// Integers wrap; floats round to nearest even. A NaN result has unspecified sign and payload.
@@ -488,50 +488,50 @@ impl Expr {
         Expr::new(ty, ExprKind::Binary(op, a, b))
     }
 
-    /// `a + b`.
+    /// Creates `a + b`.
     pub fn add(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Add, a, b)
     }
-    /// `a - b`.
+    /// Creates `a - b`.
     pub fn sub(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Sub, a, b)
     }
-    /// `a * b`.
+    /// Creates `a * b`.
     pub fn mul(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Mul, a, b)
     }
-    /// `a < b`.
+    /// Creates `a < b`.
     pub fn lt(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Lt, a, b)
     }
-    /// `a <= b`.
+    /// Creates `a <= b`.
     pub fn le(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Le, a, b)
     }
-    /// `a == b`.
+    /// Creates `a == b`.
     pub fn eq(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Eq, a, b)
     }
-    /// `a and b`.
+    /// Creates `a and b`.
     pub fn and(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::And, a, b)
     }
-    /// `a or b`.
+    /// Creates `a or b`.
     pub fn or(a: Expr, b: Expr) -> Expr {
         Expr::binary(BinOp::Or, a, b)
     }
-    /// `not a`.
+    /// Creates `not a`.
     pub fn not(a: Expr) -> Expr {
         Expr::unary(UnOp::Not, a)
     }
 
-    /// `select(c, t, f)`.
+    /// Creates `select(c, t, f)`.
     pub fn select(c: Expr, t: Expr, f: Expr) -> Expr {
         assert_eq!(t.ty, f.ty, "branches of select");
         Expr::new(t.ty, ExprKind::Select(c, t, f))
     }
 
-    /// `if_then_else(c, t, f)`.
+    /// Creates `if_then_else(c, t, f)`.
     pub fn if_then_else(c: Expr, t: Expr, f: Expr) -> Expr {
         assert_eq!(t.ty, f.ty, "branches of if_then_else");
         Expr::new(t.ty, ExprKind::IfThenElse(c, t, f))
@@ -563,7 +563,7 @@ impl Expr {
         Expr::new(args[0].ty, ExprKind::Call(function, args))
     }
 
-    /// `let var = value; body`.
+    /// Creates `let var = value; body`.
     pub fn let_in(var: Var, value: Expr, body: Expr) -> Expr {
         assert_eq!(var.ty(), value.ty, "let {}", var.name());
         Expr::new(body.ty, ExprKind::Let(var, value, body))

@@ -6,24 +6,24 @@ pub const MAX_UNROLLED_COPIES: i128 = 65_536;
 /// The largest number of elements of a buffer that `promote_accumulators` keeps in registers: the
 /// number of registers of AVX-512.
 pub const MAX_PROMOTED_ELEMENTS: usize = 32;
-/// The largest size of these elements together: 32 registers of 64 bytes.
+/// The largest total size of these elements in bytes: 32 registers of 64 bytes.
 pub const MAX_PROMOTED_BYTES: i128 = 2048;
-/// Lanes of one of them.
+/// The largest number of lanes of one of them, on targets with vectors of its type.
 const MAX_PROMOTED_LANES: u32 = 64;
-/// The same for types and targets without vectors: lanes are scalars.
+/// The same without such vectors: each lane is a scalar.
 const MAX_PROMOTED_SCALARS: u32 = 8;
 
-/// The most lanes of an element that `promote_accumulators` keeps in registers; `vectors` says
-/// whether the target has vectors.
+/// Returns the largest number of lanes of an element that `promote_accumulators` keeps in
+/// registers; `vectors` says whether the target has vectors.
 pub const fn max_promoted_lanes(vectors: bool, element_bytes: u64) -> u32 {
     if vectors && element_bytes >= 4 { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS }
 }
 
-/// Bytes of a row that a transposed tile loads with one instruction: one lane group of AVX2 and
+/// The bytes of a row that a transposed tile loads with one instruction: one lane group of AVX2 and
 /// AVX-512, within which shuffles move elements.
 pub const ROW_CHUNK_BYTES: u64 = 16;
 
-/// Bytes that a nest of the SIMD back end may allocate in its frame. A nest that allocates more is
-/// compiled by Cranelift, whose functions have a smaller limit (`codegen::clif::storage`) and put
-/// the rest into the workspace.
+/// The largest number of bytes that a nest of the SIMD back end may allocate in its frame. A nest
+/// that allocates more is compiled by Cranelift, whose functions have a smaller limit
+/// (`codegen::clif::storage`) and put the rest into the workspace.
 pub const NEST_FRAME_BYTES: i128 = 32 * 1024;

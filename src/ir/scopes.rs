@@ -1,4 +1,4 @@
-//! Rewrites of statements that know which facts hold at each of them.
+//! Rewrites of statements under the facts that hold at each statement.
 
 use super::Stmt;
 use super::arith::Facts;

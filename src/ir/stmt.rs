@@ -3,7 +3,7 @@
 //! # GPUs
 //!
 //! An outermost `Produce` that contains a `Thread` loop over a GPU index is a *launch*: one kernel
-//! of the GPU. Launches run one after the other; each sees what the ones before wrote. In a launch,
+//! of the GPU. Launches run one after the other; each reads what earlier ones wrote. In a launch,
 //! every GPU index has one variable and one extent, even if several loops bind it. Every thread of
 //! every block runs the whole body, including serial loops and `let`s. A `Thread` loop does not
 //! iterate: it defines the index, and the threads whose index is below its extent run its body. An
@@ -117,7 +117,7 @@ pub enum Stmt {
     },
     /// Allocates memory for `buffer` while `body` runs, uninitialised (the interpreter traps on
     /// reads of elements that were never written). In a launch, every thread has its own `local`
-    /// and `register` buffers. A `shared` buffer belongs to the block and lives as long as the
+    /// and `register` buffers. A `shared` buffer belongs to the block and exists as long as the
     /// block: in a loop it keeps its contents from one iteration to the next.
     Allocate {
         /// The buffer.
@@ -169,7 +169,8 @@ pub enum Stmt {
     /// index.
     Barrier,
     /// Means `body`, whose stores to shared memory may be asynchronous copies: a *group*. No thread
-    /// accesses what they write before `AwaitCopies` waits for the group. An empty group counts.
+    /// accesses the elements that they write before `AwaitCopies` waits for the group. An empty
+    /// group counts.
     CopyGroup {
         /// The copies.
         body: Box<Stmt>,

@@ -98,7 +98,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Ends the scope of a variable and forgets what was verified in it.
+    /// Ends the scope of a variable and forgets the nodes that were verified in it.
     fn leave(&mut self, var: &Var) {
         self.in_scope.remove(var);
         self.known.clear();

@@ -9,7 +9,7 @@ use super::{Buffer, Expr, ExprKind, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A result for each node of some expressions, by identity. Holds the expressions, so that no
-/// address is used twice while the memo lives.
+/// address is used twice while the memo exists.
 #[derive(Clone, Debug)]
 pub struct Memo<T>(FxHashMap<usize, (Expr, T)>);
 
@@ -82,7 +82,7 @@ pub fn for_each_child(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
     }
 }
 
-/// `expr` with every direct operand replaced by `f` of it; the same node if none changed.
+/// Replaces every direct operand of `expr` by `f` of it; returns the same node if none changed.
 pub fn map_children(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
     let mut changed = false;
     let mut g = |x: &Expr| {
@@ -185,14 +185,14 @@ pub fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
     )
 }
 
-/// Rewrites bottom up: `f` sees each node with its operands already rewritten.
+/// Rewrites bottom up: `f` gets each node with its operands already rewritten.
 pub fn rewrite_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
     let expr = map_children(expr, &mut |child| rewrite_expr(child, f));
     f(expr)
 }
 
-/// `expr` with variables replaced where `f` gives something. Names bound inside are distinct by
-/// identity, so nothing can be captured.
+/// Replaces the variables for which `f` returns an expression. Bound variables are distinct by
+/// identity, so none is captured.
 pub fn substitute(expr: &Expr, f: &mut dyn FnMut(&Var) -> Option<Expr>) -> Expr {
     rewrite_expr(expr, &mut |e| match e.as_var() {
         Some(var) => f(var).unwrap_or(e),
@@ -263,7 +263,7 @@ pub fn walk_stmt(stmt: &Stmt, on_stmt: &mut dyn FnMut(&Stmt), on_expr: &mut dyn 
     for_each_stmt(stmt, &mut |inner| walk_stmt(inner, on_stmt, on_expr));
 }
 
-/// `stmt` with every expression that stands directly in it replaced.
+/// Replaces every expression that stands directly in `stmt`.
 pub fn map_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
     match stmt {
         Stmt::For { var, min, extent, kind, body } => {
@@ -289,7 +289,7 @@ pub fn map_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
     }
 }
 
-/// `stmt` with every statement directly inside it replaced.
+/// Replaces every statement directly inside `stmt`.
 pub fn map_stmts(stmt: Stmt, f: &mut dyn FnMut(Stmt) -> Stmt) -> Stmt {
     match stmt {
         Stmt::Block(stmts) => Stmt::Block(stmts.into_iter().map(f).collect()),

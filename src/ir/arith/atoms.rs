@@ -337,7 +337,8 @@ impl Arena {
         Some(Poly::atom(self.atom(kind)))
     }
 
-    /// An expression of type `index` with that value; `None` if a coefficient leaves 64 bits.
+    /// Returns a polynomial as an expression of type `index`; `None` if a coefficient does not fit
+    /// 64 bits.
     pub(super) fn to_expr(&self, poly: &Poly) -> Option<Expr> {
         // `build_sum` negates coefficients.
         let fits = |value: i128| i64::try_from(value).is_ok_and(|value| value != i64::MIN);

@@ -1,4 +1,4 @@
-//! What was computed under the facts of a scope: intervals, proofs, examples.
+//! Results that hold under the facts of a scope: intervals, proofs, examples.
 
 use super::Facts;
 use super::atoms::Key;
@@ -12,8 +12,8 @@ use std::rc::Rc;
 /// The largest number of nested case distinctions.
 pub(super) const SPLITS: u32 = 4;
 
-/// What was computed in a scope. A new fact makes new tables, so copies of [`Facts`] share those
-/// that were made under the same facts.
+/// The results of a scope. A new fact makes new tables, so copies of [`Facts`] share only results
+/// that hold under the same facts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     pub(super) intervals: Rc<RefCell<Intervals>>,
@@ -35,7 +35,7 @@ impl Cache {
     }
 }
 
-/// What is known of goals `g >= 0` under the facts of a scope.
+/// The results for goals `g >= 0` under the facts of a scope.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     /// Whether a goal is proved with 0, 1, … nested case distinctions.

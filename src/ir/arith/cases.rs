@@ -1,18 +1,18 @@
 //! Bounds of sums of minima, maxima and quotients, by cases.
 //!
-//! Before: `min(max(8*o + 1, 0), n - 1) - min(max(8*o - 1, 0), n - 1)`, whose operands are far
-//! apart for most `o`.
+//! Before: `min(max(8*o + 1, 0), n - 1) - min(max(8*o - 1, 0), n - 1)`, whose operands differ
+//! widely for most `o`.
 //! After: between 0 and 2, the bounds of the differences of corresponding operands.
 //!
 //! A sum is at most `c` if
 //!
-//! - it contains a maximum with a positive factor or a minimum with a negative one, and with each
-//!   of the operands instead, it is at most `c`;
-//! - it contains a minimum with a positive factor or a maximum with a negative one, and with one of
-//!   the operands instead, it is at most `c`;
-//! - it contains `p // m - q // m`, and with `ceil(d / m)` instead, it is at most `c`, where `d` is
+//! - it contains a maximum with a positive factor or a minimum with a negative one, and it is at
+//!   most `c` with each of the operands instead;
+//! - it contains a minimum with a positive factor or a maximum with a negative one, and it is at
+//!   most `c` with one of the operands instead;
+//! - it contains `p // m - q // m`, and it is at most `c` with `ceil(d / m)` instead, where `d` is
 //!   an upper bound of `p - q`;
-//! - the prover knows that bound.
+//! - the prover proves that bound.
 //!
 //! Lower bounds are upper bounds of the negated sum.
 
@@ -23,7 +23,8 @@ use crate::ir::Expr;
 use crate::ir::visit::any_expr;
 use std::rc::Rc;
 
-/// The number of sums of one bound. A pair of clamped indices takes fewer than 40.
+/// The largest number of sums that are examined for one bound. A pair of clamped indices takes
+/// fewer than 40.
 const MAX_SUMS: u32 = 400;
 
 impl Facts {
@@ -63,7 +64,7 @@ impl Cases<'_> {
             },
         };
         let found = self.least(known, found);
-        // Intervals do not know how loops and run-time extents depend on each other.
+        // Intervals ignore how loops and run-time extents depend on each other.
         let is_loose = found.as_ref().is_none_or(|found| found.as_constant() > Some(0));
         if is_loose && self.facts.at_least(&poly.neg()?, 0) {
             return Some(Poly::default());
@@ -71,7 +72,8 @@ impl Cases<'_> {
         found
     }
 
-    /// A bound from the intervals of the terms, or a sum without loop variables itself.
+    /// Returns a bound from the intervals of the terms, or the sum itself if it has no loop
+    /// variables.
     fn known(&self, poly: &Poly) -> Option<Poly> {
         if let (_, Some(high)) = self.facts.poly_interval(poly).ends() {
             return Some(Poly::of_constant(high));
@@ -81,8 +83,9 @@ impl Cases<'_> {
         (!any_expr(&expr, &mut |e| is_loop(e))).then(|| poly.clone())
     }
 
-    /// The sum with either operand of a minimum, a maximum or a choice; `None` if it has none that
-    /// is at most each operand (`both` false) or the largest of them (`both` true).
+    /// Returns the sum with either operand in place of a term: of one for which both sums must be
+    /// bounded (`both`), or of one for which one bounded sum suffices. `None` if there is no such
+    /// term.
     fn alternatives(&self, poly: &Poly, both: bool) -> Option<(Option<Poly>, Option<Poly>)> {
         let (atom, a, b) = poly.terms.iter().find_map(|(monomial, factor)| {
             let [atom] = monomial[..] else { return None };
@@ -98,7 +101,7 @@ impl Cases<'_> {
         Some((poly.substitute(atom, &a), poly.substitute(atom, &b)))
     }
 
-    /// A bound of two sums.
+    /// Returns an upper bound of both sums.
     fn upper_of_both(&mut self, a: &Poly, b: &Poly) -> Option<Poly> {
         let covers = |bound: &Poly, other: &Poly| {
             bound.minus(other).is_some_and(|rest| self.facts.at_least(&rest, 0))
@@ -112,7 +115,7 @@ impl Cases<'_> {
         }
     }
 
-    /// The lower one of two bounds of one sum, constants if there are any.
+    /// Returns the lower one of two bounds of a sum; prefers constants.
     fn least(&self, a: Option<Poly>, b: Option<Poly>) -> Option<Poly> {
         let (Some(x), Some(y)) = (&a, &b) else { return a.or(b) };
         match (x.as_constant(), y.as_constant()) {
@@ -122,7 +125,8 @@ impl Cases<'_> {
         }
     }
 
-    /// A bound of a sum that contains a difference of two quotients with one divisor.
+    /// Returns an upper bound of a sum that contains a difference of two quotients with one
+    /// divisor.
     fn upper_of_quotients(&mut self, poly: &Poly) -> Option<Poly> {
         let mut quotients: Vec<(Atom, i128, Rc<Poly>, i128)> = Vec::new();
         for (monomial, factor) in &poly.terms {

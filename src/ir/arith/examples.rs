@@ -3,8 +3,8 @@
 //! Before: the facts `n >= 1`, `0 <= i < n`; the goal `n - 2*i >= 0`.
 //! After: `n = 5`, `i = 4` satisfies the facts, and the goal is `-3` there. So it has no proof.
 //!
-//! An example decides in microseconds that a search is in vain, which otherwise spends its whole
-//! budget. It never decides that a goal holds. Whether a goal is proved does not depend on the
+//! An example shows in microseconds that a goal has no proof; a search would spend its whole
+//! budget. It never shows that a goal holds. Whether a goal is proved does not depend on the
 //! examples that are found, because every rule of the prover keeps the truth of the facts.
 //!
 //! An example is built in the order in which the facts were learnt: each variable gets a value
@@ -25,12 +25,13 @@ use std::rc::Rc;
 const MAX_EXAMPLES: usize = 12;
 /// The number of values that are tried for a variable.
 const MAX_VALUES: usize = 6;
-/// Distances from a bound, for variables without a bound at the other side.
+/// Distances from a bound, for variables without a bound on the other side.
 const DISTANCES: [i128; 12] = [250, 1003, 0, 37, 397, 1, 131, 5, 1789, 64, 2, 511];
-/// Ranges up to this width are sampled; of larger ones, only the values near an end are.
+/// The largest width of a range from which any value is drawn; from wider ranges, values near an
+/// end.
 const MAX_WIDTH: i128 = 4096;
 
-/// The examples of a scope by number; `None` where none was found.
+/// The examples of a scope by number; `None` if none was found.
 pub(super) type Examples = FxHashMap<usize, Option<Rc<Example>>>;
 
 /// Values of the variables that occur in facts.
@@ -177,7 +178,8 @@ impl Example {
         bounds.fold(facts.atom_interval(atom), Interval::intersect)
     }
 
-    /// Returns a value in a range; `None` if it is empty. Each place and attempt has its own.
+    /// Returns a value in a range; `None` if the range is empty. Place and attempt select the
+    /// value.
     fn pick(&self, range: Interval, (place, attempt): (usize, usize)) -> Option<i128> {
         if range.lo > range.hi {
             return None;

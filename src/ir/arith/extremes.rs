@@ -35,7 +35,7 @@ impl Facts {
             }
             at.push((var, value));
         }
-        // Values of inner variables depend on outer ones only until `replace` above.
+        // `replace` removed the outer variables from the values of the inner ones.
         let at = at.iter().rev().map(|(var, value)| Some(((*var).clone(), self.poly_expr(value)?)));
         Some(Extreme { value: self.poly_expr(&poly)?, at: at.collect::<Option<_>>()? })
     }

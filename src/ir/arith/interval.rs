@@ -78,7 +78,7 @@ impl Interval {
         if n.is_multiple_of(2) { product.intersect(Interval::new(0, i128::MAX)) } else { product }
     }
 
-    /// Floor division as in the loop IR: division by 0 gives 0.
+    /// Returns the floor quotient. As in the loop IR, division by 0 gives 0.
     pub(crate) fn floor_div(self, divisor: Interval) -> Interval {
         if divisor.lo >= 1 {
             // Monotone in the dividend and in the divisor, so the extremes are at the corners.
@@ -103,7 +103,7 @@ impl Interval {
         magnitude.hull(Interval::point(0))
     }
 
-    /// Floor modulo as in the loop IR: modulo 0 gives 0.
+    /// Returns the floor remainder. As in the loop IR, modulo 0 gives 0.
     pub(crate) fn floor_mod(self, divisor: Interval) -> Interval {
         let hi = if divisor.has_hi() { (divisor.hi - 1).max(0) } else { i128::MAX };
         let lo = if divisor.has_lo() { (divisor.lo + 1).min(0) } else { i128::MIN };

@@ -36,13 +36,13 @@ use std::ops::{Add, Mul, Sub};
 
 /// A number type of coefficients. It determines what an overflow does.
 pub(crate) trait Coefficient: Copy + PartialEq + Default {
-    /// The coefficient of an integer literal.
+    /// Converts an integer literal.
     fn of(value: i128) -> Self;
 
-    /// `self + other`; `None` if it is not representable.
+    /// Returns `self + other`; `None` if it is not representable.
     fn plus(self, other: Self) -> Option<Self>;
 
-    /// `self * other`; `None` if it is not representable.
+    /// Returns `self * other`; `None` if it is not representable.
     fn times(self, other: Self) -> Option<Self>;
 }
 
@@ -113,7 +113,7 @@ impl<T, C: Coefficient> Linear<T, C> {
         Linear { terms: Vec::new(), constant }
     }
 
-    /// `1 · term`.
+    /// Returns `1 · term`.
     pub(crate) fn of_term(term: T) -> Linear<T, C> {
         Linear { terms: vec![(term, C::of(1))], constant: C::default() }
     }
@@ -122,7 +122,7 @@ impl<T, C: Coefficient> Linear<T, C> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Number of terms, the constant left out.
+    /// Returns the number of terms without the constant.
     pub(crate) fn term_count(&self) -> usize {
         self.terms.len()
     }
@@ -139,7 +139,7 @@ impl<T: Clone, C: Coefficient> Linear<T, C> {
         Some(Linear { terms: self.terms.clone(), constant: self.constant.plus(value)? })
     }
 
-    /// `self * factor`.
+    /// Returns `self * factor`.
     pub(crate) fn scale(&self, factor: C) -> Option<Linear<T, C>> {
         if factor == C::default() {
             return Some(Linear::default());
@@ -156,7 +156,7 @@ impl<T: Clone, C: Coefficient> Linear<T, C> {
 }
 
 impl<T: Ord + Clone, C: Coefficient> Linear<T, C> {
-    /// A sum of terms in any order, with repetitions.
+    /// Creates a sum of terms that may be in any order and repeated.
     pub(crate) fn from_terms(mut terms: Vec<(T, C)>, constant: C) -> Option<Linear<T, C>> {
         terms.sort_by(|a, b| a.0.cmp(&b.0));
         let mut merged: Vec<(T, C)> = Vec::with_capacity(terms.len());
@@ -169,7 +169,7 @@ impl<T: Ord + Clone, C: Coefficient> Linear<T, C> {
         Some(Linear { terms: merged, constant }.without_zeros())
     }
 
-    /// `self + other * factor`.
+    /// Returns `self + other * factor`.
     pub(crate) fn plus_scaled(&self, other: &Linear<T, C>, factor: C) -> Option<Linear<T, C>> {
         let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
         let mut left = self.terms.iter().peekable();
@@ -226,14 +226,14 @@ impl<T: Clone, C: Total> Mul<C> for &Linear<T, C> {
     }
 }
 
-/// Flattens sums, differences and products with a literal of an `index`. No term is a sum. A node
-/// occurs in one term only, but equal nodes at different addresses are different terms. `None` if a
-/// coefficient leaves 128 bits.
+/// Flattens the sums, differences and products with a literal in an `index`. No term is a sum. A
+/// node occurs in one term only, but equal nodes at different addresses are different terms. `None`
+/// if a coefficient leaves 128 bits.
 pub(crate) fn collect(expr: &Expr) -> Option<Linear<Expr>> {
     flatten(expr)
 }
 
-/// As [`collect`], modulo 2^64.
+/// Like [`collect`], modulo 2^64.
 pub(crate) fn collect_wrapping(expr: &Expr) -> Linear<Expr, Wrapping<i64>> {
     flatten(expr).expect(TOTAL)
 }
@@ -296,7 +296,7 @@ impl Sums {
     }
 }
 
-/// The summands of a linear node with their factors; `None` for every other node.
+/// Returns the summands of a linear node with their factors; `None` for every other node.
 fn operands(expr: &Expr) -> Option<[Option<(&Expr, i128)>; 2]> {
     if expr.ty != DType::Index.into() {
         return None;

@@ -1,10 +1,10 @@
-//! The prover: what is known about integers, and what follows from it.
+//! The prover: facts about integers, and conclusions from them.
 //!
 //! Almost every decision of the compiler about indices is a question to [`Facts`]: does an access
 //! stay inside its tensor, can a guard be dropped, do two threads touch the same element, is an
 //! address aligned. The answer "yes" must be right, because nothing is checked again at run time.
-//! The answer "no" only means "not proved". This page says what can be proved, how, what cannot be,
-//! and what the caller has to guarantee. `tests::the_examples_of_the_documentation_hold` runs the
+//! The answer "no" only means "not proved". This page says what can be proved, how, what cannot,
+//! and what the caller must guarantee. `tests::the_examples_of_the_documentation_hold` runs the
 //! examples.
 //!
 //! # Questions
@@ -63,9 +63,10 @@
 //!    define them: `q = x // m` gives `m*q <= x <= m*q + m - 1` for `m >= 1`.
 //! 5. **The alternatives** of a stored disjunction, each as a further fact.
 //!
-//! A search in vain spends its whole budget. So a search that takes longer than usual tries
-//! [`examples`], values that satisfy all facts: a goal that is false for one has no proof. Answers
-//! are kept until a fact is added ([`cache`]), also for copies of the facts.
+//! A search for a proof that does not exist spends its whole budget. A search that takes longer
+//! than usual therefore tries [`examples`], values that satisfy all facts: a goal that is false for
+//! one of them has no proof. Answers are kept until a fact is added ([`cache`]), also for copies of
+//! the facts.
 //!
 //! Atoms are eliminated from the most composite to variables, and loop variables from the innermost
 //! out: a bound of a loop mentions outer variables only, so this order ends.
@@ -91,9 +92,9 @@
 //! - Bit operations beyond the interval of their result.
 //! - Anything that needs induction, a witness ("there is an `i`"), or values in memory.
 //! - Goals beyond the limits: each goal has a budget ([`prove`]), 9 nested eliminations and 4
-//!   nested cases; polynomials have at most 64 terms and coefficients of 128 bits. Whatever exceeds
-//!   a limit is "not proved", so limits cost precision but never soundness. The budget counts
-//!   steps, not time: the same program gives the same answers on every machine.
+//!   nested cases; polynomials have at most 64 terms and coefficients of 128 bits. A goal beyond a
+//!   limit is "not proved", so limits cost precision but never soundness. The budget counts steps,
+//!   not time: the same program gives the same answers on every machine.
 //!
 //! # What is trusted
 //!
@@ -158,7 +159,7 @@ pub struct Facts {
     congruences: FxHashMap<Atom, (i128, i128)>,
     /// The depths of loop variables, 1 for the outermost.
     rank: FxHashMap<Atom, u32>,
-    /// What was computed in each open scope. Copies with the same facts share it.
+    /// The results of each open scope. Copies with the same facts share them.
     caches: RefCell<Vec<cache::Cache>>,
     trail: Vec<Undo>,
     marks: Vec<usize>,
@@ -216,7 +217,7 @@ impl Facts {
         }
     }
 
-    /// Opens a scope. The matching [`Facts::pop`] forgets what was learnt since.
+    /// Opens a scope. The matching [`Facts::pop`] forgets the facts learnt since.
     pub fn push(&mut self) {
         self.marks.push(self.trail.len());
         self.caches.get_mut().push(cache::Cache::new(self.inequalities.len()));

@@ -5,7 +5,7 @@
 //! addresses.
 //!
 //! A monomial is the sorted list of its atoms, `[i, i, n]` for `i²·n`. It is never empty, because
-//! the constant stands apart. Together with the order of [`Linear`], which also says what an
+//! the constant is separate. Together with the order of [`Linear`], which also says what an
 //! overflow does, this makes equal polynomials equal values. It is the expanded canonical form of
 //! computer algebra (Geddes, Czapor and Labahn, Algorithms for Computer Algebra, chapter 3).
 //!
@@ -14,7 +14,7 @@
 use super::linear::{Coefficient, Linear, TOTAL, Total};
 use std::ops::Mul;
 
-/// Number of an atom of the prover in its arena.
+/// The number of an atom of the prover in its arena.
 pub(crate) type Atom = u32;
 
 /// `constant + Σ coefficient · monomial`.
@@ -31,7 +31,7 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
         Linear::of_term(vec![atom])
     }
 
-    /// `coefficient · monomial`; a monomial without atoms is 1.
+    /// Returns `coefficient · monomial`; a monomial without atoms is 1.
     pub(crate) fn monomial(monomial: Vec<A>, coefficient: C) -> Polynomial<A, C> {
         let zero = coefficient == C::default();
         match monomial.is_empty() || zero {
@@ -40,7 +40,7 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
         }
     }
 
-    /// The product, multiplied out.
+    /// Returns the product, multiplied out.
     pub(crate) fn product(&self, other: &Polynomial<A, C>) -> Option<Polynomial<A, C>> {
         if let Some(factor) = other.as_constant() {
             return self.scale(factor);
@@ -67,12 +67,13 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
         Linear::from_terms(terms, self.constant.times(other.constant)?)
     }
 
-    /// `(a, b)` with `self = a * atom + b`, neither containing `atom`; `None` for higher powers.
+    /// Returns `(a, b)` with `self = a * atom + b`, neither containing `atom`; `None` for higher
+    /// powers.
     pub(crate) fn split(&self, atom: A) -> Option<(Polynomial<A, C>, Polynomial<A, C>)> {
         Some((self.factor(atom.clone())?, self.without(atom)))
     }
 
-    /// The factor of an atom; `None` for higher powers.
+    /// Returns the factor of an atom; `None` for higher powers.
     pub(crate) fn factor(&self, atom: A) -> Option<Polynomial<A, C>> {
         let mut factor = Polynomial::default();
         for (monomial, coefficient) in &self.terms {
@@ -91,13 +92,13 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
         Linear::from_terms(factor.terms, factor.constant)
     }
 
-    /// The sum of the terms without an atom.
+    /// Returns the sum of the terms without an atom.
     pub(crate) fn without(&self, atom: A) -> Polynomial<A, C> {
         let rest = self.terms.iter().filter(|(monomial, _)| !monomial.contains(&atom));
         Linear { terms: rest.cloned().collect(), constant: self.constant }
     }
 
-    /// The polynomial with other atoms. `f` must keep their order and map no two to one.
+    /// Replaces the atoms. `f` must keep their order and map no two to one.
     pub(crate) fn rename(&self, f: impl Fn(&A) -> A) -> Polynomial<A, C> {
         let renamed = |(monomial, c): &(Vec<A>, C)| (monomial.iter().map(&f).collect(), *c);
         Linear { terms: self.terms.iter().map(renamed).collect(), constant: self.constant }
@@ -107,7 +108,7 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
         self.terms.iter().any(|(monomial, _)| monomial.contains(&atom))
     }
 
-    /// The distinct atoms, ascending.
+    /// Returns the distinct atoms, ascending.
     pub(crate) fn atoms(&self) -> Vec<A> {
         let mut atoms: Vec<A> = self.terms.iter().flat_map(|t| t.0.iter().cloned()).collect();
         atoms.sort_unstable();
@@ -125,12 +126,13 @@ impl<A: Ord + Clone, C: Total> Mul for &Linear<Vec<A>, C> {
 }
 
 impl Poly {
-    /// The product, multiplied out; `None` also if it may be large.
+    /// Returns the product, multiplied out; `None` also if it may have more than [`MAX_TERMS`]
+    /// terms.
     pub(crate) fn mul(&self, other: &Poly) -> Option<Poly> {
         (self.terms.len() * other.terms.len() <= MAX_TERMS).then(|| self.product(other))?
     }
 
-    /// `self` with `atom` replaced by `value`; `None` if a higher power of the atom occurs.
+    /// Replaces `atom` by `value`; `None` if a higher power of the atom occurs.
     pub(crate) fn substitute(&self, atom: Atom, value: &Poly) -> Option<Poly> {
         let (factor, rest) = self.split(atom)?;
         factor.mul(value)?.add(&rest)
@@ -138,13 +140,14 @@ impl Poly {
 }
 
 impl<T> Linear<T, i128> {
-    /// Greatest common divisor of the coefficients, the constant left out; 0 without terms.
+    /// Returns the greatest common divisor of the coefficients without the constant; 0 without
+    /// terms.
     pub(crate) fn gcd(&self) -> i128 {
         self.terms.iter().fold(0, |g, term| gcd(g, term.1))
     }
 }
 
-/// Greatest common divisor, never negative; 1 if it is 2^127.
+/// Returns the greatest common divisor, never negative; 1 if it is 2^127.
 pub(crate) fn gcd(a: i128, b: i128) -> i128 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {
@@ -153,13 +156,13 @@ pub(crate) fn gcd(a: i128, b: i128) -> i128 {
     i128::try_from(a).unwrap_or(1)
 }
 
-/// Floor division by a divisor that is not 0.
+/// Divides by a divisor that is not 0, rounding down.
 pub(crate) fn floor_div(a: i128, b: i128) -> i128 {
     let q = a.wrapping_div(b);
     if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
 }
 
-/// Floor modulo by a divisor that is not 0.
+/// Returns the remainder of [`floor_div`].
 pub(crate) fn floor_mod(a: i128, b: i128) -> i128 {
     let r = a.wrapping_rem(b);
     if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
@@ -179,7 +182,7 @@ mod tests {
 
     const SEEDS: u64 = 4000;
 
-    /// Random sums and products over three variables, with random values for these.
+    /// Random sums and products over three variables, and random values of the variables.
     struct Sample {
         random: ChaCha8Rng,
         vars: Vec<Var>,
@@ -204,7 +207,7 @@ mod tests {
             }
         }
 
-        /// Sums and products, and divisions by literals if these are wanted.
+        /// Draws sums and products, and divisions by literals if `divisions`.
         fn expr_with(&mut self, depth: u32, divisions: bool) -> Expr {
             if depth == 0 || self.random.random_range(0..8) == 0 {
                 return match self.random.random_range(0..3) {
@@ -299,14 +302,14 @@ mod tests {
         }
     }
 
-    /// `a / b`, rounded down.
+    /// Returns `a / b`, rounded down.
     fn divide(a: &BigInt, b: &BigInt) -> BigInt {
         let inexact = a % b != BigInt::ZERO;
         let negative = (a < &BigInt::ZERO) != (b < &BigInt::ZERO);
         a / b - i32::from(inexact && negative)
     }
 
-    /// The lowest 64 bits.
+    /// Returns the lowest 64 bits.
     fn low(value: &BigInt) -> i64 {
         let modulus = BigInt::from(1) << 64;
         let low = ((value % &modulus) + &modulus) % &modulus;

@@ -14,8 +14,8 @@ use std::rc::Rc;
 const EFFORT: i32 = 900;
 /// The cost of a new goal.
 const GOAL: i32 = 4;
-/// The effort of a proof before its goal is tried with examples, about as much as these cost.
-const PATIENCE: i32 = 40;
+/// The effort of a proof before examples are tried, about as much as these cost.
+const EFFORT_BEFORE_EXAMPLES: i32 = 40;
 /// The largest number of nested eliminations.
 const DEPTH: u32 = 9;
 
@@ -224,7 +224,7 @@ impl ProofSearch<'_> {
             return true;
         }
         // A goal that is false for some values has no proof: end the search.
-        if self.effort < EFFORT - PATIENCE
+        if self.effort < EFFORT - EFFORT_BEFORE_EXAMPLES
             && let Some((facts, goal)) = self.doubted.take()
             && facts.has_counterexample(goal)
         {
@@ -436,8 +436,8 @@ impl ProofSearch<'_> {
     }
 }
 
-/// Whether a learnt inequality is the goal, up to a constant. It may mention a minimum or maximum,
-/// which the case distinction would remove from the goal.
+/// Whether a learnt inequality is the goal, up to a constant. It may mention a minimum or maximum;
+/// a case distinction would remove these from the goal.
 fn is_known(facts: &Facts, goal: &Poly) -> bool {
     let Some(atom) = goal.atoms().last().copied() else { return false };
     let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);

@@ -1,4 +1,4 @@
-//! Soundness: what is proved holds for every assignment that satisfies the facts.
+//! Soundness: a proved condition holds for every assignment that satisfies the facts.
 
 use super::*;
 use crate::ir::{BinOp, Const, DType, ExprKind, UnOp};
@@ -85,7 +85,7 @@ impl Generator {
         Expr::index(value)
     }
 
-    /// Facts, and assignments that satisfy them.
+    /// Draws facts, and assignments that satisfy them.
     pub(crate) fn facts(&mut self) -> (Facts, Vec<Assignment>) {
         let mut facts = Facts::new();
         let mut conds = Vec::new();
@@ -267,7 +267,7 @@ fn bin(op: BinOp, a: &Expr, b: &Expr) -> Expr {
     Expr::binary(op, a.clone(), b.clone())
 }
 
-/// `0 <= index < extent`.
+/// Returns `0 <= index < extent`.
 fn inside(index: &Expr, extent: &Expr) -> Expr {
     Expr::and(Expr::le(Expr::index(0), index.clone()), Expr::lt(index.clone(), extent.clone()))
 }

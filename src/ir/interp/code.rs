@@ -88,7 +88,7 @@ pub struct Access {
     pub mask: Option<Reg>,
     /// The stored value, or the destination of a load.
     pub value: Reg,
-    /// Number of lanes.
+    /// The number of lanes.
     pub lanes: u32,
 }
 
@@ -154,7 +154,7 @@ pub enum Culprit {
 pub struct Code {
     /// The instructions, ending in `Halt`.
     pub ops: Vec<Op>,
-    /// Number of registers.
+    /// The number of registers.
     pub registers: u32,
     /// Registers that hold constants.
     pub constants: Vec<(Reg, u64)>,

@@ -196,7 +196,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The less frequent instructions.
+    /// Executes one of the less frequent instructions.
     fn rare(&mut self, op: &Op, pc: &mut Pc) -> Result<(), Fault> {
         match *op {
             Op::UnaryLanes { f, d, a, n } => {

@@ -96,7 +96,7 @@ fn round_to_tf32(x: f64) -> f64 {
     ((x / unit).round() * unit) as f32 as f64
 }
 
-/// `2^exponent`, a normal number.
+/// Returns `2^exponent`, which must be a normal number.
 fn power_of_2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
@@ -156,7 +156,7 @@ fn special_value(function: Intrinsic, args: &[f64]) -> Option<f64> {
     }
 }
 
-/// The special cases of `pow` in C99, Annex F.9.4.4.
+/// Returns the result of a special case of `pow` in C99, Annex F.9.4.4.
 fn special_power(x: f64, y: f64) -> Option<f64> {
     if y == 0.0 || x == 1.0 {
         return Some(1.0);

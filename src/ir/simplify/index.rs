@@ -1,5 +1,5 @@
 //! Simplifies `index` arithmetic: sums become flat, with their terms in the order of first
-//! occurrence and the constant last; divisions and moduli lose what the divisor divides.
+//! occurrence and the constant last; terms that the divisor divides leave divisions and moduli.
 
 use super::{Simplifier, fold};
 use crate::ir::arith::{
@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-/// Sums with a number beyond this keep their form, so that no intermediate value of the new form
-/// overflows if none of the old form did.
+/// Sums with a number of at least this magnitude keep their form, so that no intermediate value of
+/// the new form overflows if none of the old form did.
 const LARGEST: u128 = 1 << 62;
 
 /// A linear sum of terms with different normal forms, in the order of their first occurrence. While
@@ -341,7 +341,7 @@ impl Simplifier<'_> {
             }
             Some(c) => self.modulo_constant(a, c),
             None => {
-                // Multiples of `b` drop out. If `b` is 0, both remainders are 0.
+                // Multiples of `b` do not change the remainder. If `b` is 0, both remainders are 0.
                 let (_, rest, constant) = self.split_multiples(a, b)?;
                 let remainder = self.operand(Sum::rebuild(rest, constant)?, &[a])?;
                 if remainder.as_int() == Some(0) || self.inside(&remainder, b) {

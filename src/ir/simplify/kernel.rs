@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 /// Simplifies every expression of a kernel's body under the facts of its loops and conditions.
 /// Removes empty loops and decided branches, replaces the variable of a loop of one iteration, and
-/// flattens blocks. `checks` are unchanged: they must not rely on what they verify.
+/// flattens blocks. `checks` are unchanged: they must not rely on the facts that they establish.
 pub fn simplify_kernel(kernel: Kernel) -> Kernel {
     simplify_body(kernel, false)
 }

@@ -1,5 +1,5 @@
-//! Simplification of vectors: conditions that are equal in all lanes become scalars, and divisions
-//! by powers of two shifts.
+//! Simplification of vectors: conditions that are equal in all lanes become broadcasts, and
+//! divisions by powers of two become shifts.
 //!
 //! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`,
 //! `a // x8(4)`
@@ -67,8 +67,8 @@ impl Simplifier<'_> {
         })
     }
 
-    /// Decides a comparison of ramps: it has the same value in all lanes if it has in the first and
-    /// the last one.
+    /// Decides a comparison of ramps: it has one value in all lanes if the first and the last lane
+    /// have it.
     fn lane_comparison(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
         if a.ty.dtype != DType::Index {
             return None;
@@ -91,7 +91,7 @@ impl Simplifier<'_> {
 }
 
 /// Divides data by a power of two by a shift or a mask, which are floored for negative numbers as
-/// well. Indices keep their divisions, which other rules know.
+/// well. Indices keep their divisions, which other rules match.
 fn power_of_two(op: BinOp, a: &Expr, by: &Expr) -> Option<Expr> {
     let ExprKind::Broadcast(divisor) = &by.kind else { return None };
     let divisor = divisor.as_int().filter(|c| *c > 0 && c & (c - 1) == 0)?;
@@ -124,7 +124,7 @@ fn is_zero(value: &Expr) -> bool {
     }
 }
 
-/// The index in a lane; nothing where it is no ramp.
+/// Returns the index in a lane; `None` if it is neither a ramp nor a broadcast.
 fn lane_of(index: &Expr, lane: i64) -> Option<Expr> {
     match &index.kind {
         ExprKind::Broadcast(value) => Some(value.clone()),
@@ -135,7 +135,7 @@ fn lane_of(index: &Expr, lane: i64) -> Option<Expr> {
     }
 }
 
-/// The same truth in all lanes.
+/// Broadcasts a condition to all lanes.
 fn all(value: Expr, lanes: u32) -> Expr {
     let ty = Type { dtype: DType::Bool, lanes };
     Expr::new(ty, ExprKind::Broadcast(value))

@@ -1,5 +1,5 @@
-//! Simplification of comparisons, connectives and choices. What facts do not decide gets the form
-//! that TVM prints: `(13 <= i1)` for `i1 >= 13`, `(j <= i)` for `i >= j`.
+//! Simplification of comparisons, connectives and choices. Conditions that the facts do not decide
+//! get the form that TVM prints: `(13 <= i1)` for `i1 >= 13`, `(j <= i)` for `i >= j`.
 
 use super::index::Sum;
 use super::{BRANCH_VISITS, Simplifier, fold};

@@ -2,7 +2,7 @@
 //! floating-point result.
 //!
 //! Before: `A[(i1 - 1)*12 + (i2 - 1) + i0*144]`, `i1 >= 12 + 1`, `if 3 < 2 then x else y`
-//! After: `A[((i1*12) + i2) + (i0*144)) - 13]`, `(13 <= i1)`, `y`
+//! After: `A[((((i1*12) + i2) + (i0*144)) - 13)]`, `(13 <= i1)`, `y`
 //! Only `index` arithmetic is reassociated, which does not overflow in a valid execution. Machine
 //! integers and floats keep their operations. Simplification is idempotent.
 //!
@@ -46,7 +46,7 @@ struct Simplifier<'f> {
     replaced: FxHashMap<Var, Expr>,
     /// The variables of `let`s so far: copies of a statement bind the same variables to other
     /// values.
-    met: FxHashSet<Var>,
+    seen_lets: FxHashSet<Var>,
     visits: usize,
     /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m`, too. Only `join_divisions` does
     /// this: `tec lower --simple` shows the form before.
@@ -56,8 +56,8 @@ struct Simplifier<'f> {
 impl<'f> Simplifier<'f> {
     fn new(facts: Cow<'f, Facts>) -> Simplifier<'f> {
         let (memo, replaced) = (vec![Memo::default()], FxHashMap::default());
-        let met = FxHashSet::default();
-        Simplifier { facts, memo, replaced, met, visits: 0, join_symbolic: false }
+        let seen_lets = FxHashSet::default();
+        Simplifier { facts, memo, replaced, seen_lets, visits: 0, join_symbolic: false }
     }
 
     /// Opens a scope of facts.
@@ -144,7 +144,7 @@ impl<'f> Simplifier<'f> {
     fn let_in(&mut self, expr: &Expr, var: &Var, value: &Expr, body: &Expr) -> Expr {
         let new = self.expr(value);
         // Results for another value of the same variable are invalid here.
-        let again = !self.met.insert(var.clone());
+        let again = !self.seen_lets.insert(var.clone());
         if again {
             self.memo.push(Memo::default());
         }
