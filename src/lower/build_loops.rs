@@ -3,7 +3,7 @@
 //!
 //! Before: `output C[x: n, y: m] = sum(A[x, k] * B[k, y], axis=k)`, loops `x`, `k`, `y`
 //! After:  `for x { for y.init { C[x, y.init] = 0 } for k { for y { C[x, y] = C[x, y] + … } } }`
-//! The first step: it needs the result of `schedule::infer_bounds`, and no other step knows both
+//! The first step: it needs the result of `schedule::infer_bounds`, and no other step uses both
 //! stages and loop IR. Nests that `tensorize` names are checked here (`match_intrinsic`,
 //! `match_product`), while the loops of their stage are known.
 //! Ensures: accesses have one index per dimension; buffers of stages that are not outputs are
@@ -29,13 +29,13 @@ use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
 use rustc_hash::FxHashMap;
 
-/// Bytes of a cache line on every target of this version.
+/// Bytes of a cache line on every target.
 const CACHE_LINE_BYTES: i64 = 64;
 
-/// Up to this number the hints of one `prefetch` are written out.
+/// The largest number of hints of one `prefetch` that are written out.
 const MAX_UNROLLED_HINTS: i128 = 32;
 
-/// The loops of a placed schedule.
+/// Builds the loops of a bounded schedule.
 pub fn build_loops(placed: &BoundedSchedule) -> Result<Kernel> {
     let schedule = &placed.schedule;
     let graph = &schedule.graph;
@@ -58,7 +58,7 @@ pub fn build_loops(placed: &BoundedSchedule) -> Result<Kernel> {
     })
 }
 
-/// The loops of a graph under its default schedule.
+/// Builds the loops of a graph under its default schedule.
 pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
     build_loops(&infer_bounds(Schedule::new(graph.clone(), target))?)
 }
@@ -66,8 +66,8 @@ pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
 /// Builds the nests of all stages.
 struct Nests<'a> {
     placed: &'a BoundedSchedule,
-    /// For the buffer of each stage, the one that is allocated for it, which is as large as the
-    /// region of the stage, and the stage.
+    /// For the buffer of each stage: the buffer that is allocated for it, as large as the region of
+    /// the stage, and the stage.
     boxes: FxHashMap<Buffer, (Buffer, StageId)>,
     /// The stages that are attached to each consumer, in order of computation, with the depth of
     /// the loop.
@@ -101,8 +101,8 @@ impl<'a> Nests<'a> {
         })
     }
 
-    /// The stages that are computed in one nest with this one, if it is the last of them. They
-    /// stand next to each other in the order.
+    /// Returns the stages that are computed in one nest with this one, if it is the last of them.
+    /// They are adjacent in the order.
     fn group_ending_with(&self, id: StageId) -> Option<Vec<StageId>> {
         let group = group_of(&self.placed.schedule, id);
         (group.last() == Some(&id)).then_some(group)
@@ -112,7 +112,7 @@ impl<'a> Nests<'a> {
     fn produce(&self, group: &[StageId]) -> Result<Stmt> {
         let inner = self.shared_nest(group, 0)?;
         let mut inner = self.inside(group, None, inner)?;
-        // Only GPUs have threads to add, and groups of one stage only.
+        // Threads are added on GPUs only, and only to groups of one stage.
         for (index, var, extent) in self.placed.of(group[0]).threads.iter().rev() {
             let kind = ForKind::Thread(*index);
             let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
@@ -178,7 +178,7 @@ impl<'a> Nests<'a> {
             inner = wrap_loop(stage, bounds, at, inner);
             inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
-        // The start values stand around the outermost reduction loop.
+        // The initial values are stored before the outermost reduction loop.
         if let Some(start) = start.filter(|_| outer <= first) {
             let start = self.initial_nest(stage, bounds, first, start);
             inner = Stmt::Block(vec![start, inner]);
@@ -226,7 +226,7 @@ impl<'a> Nests<'a> {
         }
         let vectors = |nest: Stmt| in_lanes(nest, intrinsic.reassociate);
         let instruction = Stmt::Tensorize { name, body: Box::new(vectors(whole.lanes)) };
-        // The last terms are added one by one.
+        // If the last terms are outside, the others are added one by one.
         Ok(whole.all_terms.into_iter().fold(instruction, |then, cond| {
             let rest = fresh_copy(&vectors(nest.clone()), &FxHashMap::default());
             Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(rest)) }
@@ -276,7 +276,7 @@ impl<'a> Nests<'a> {
                 }
             }
         }
-        // Where several stages share a loop, each has such guards at its own innermost loop.
+        // If several stages share a loop, each has such guards at its own innermost loop.
         let stage = schedule.stage(group[0]);
         let innermost = group.len() == 1 && depth == stage.leaves.len().checked_sub(1);
         for guard in bounds.guards.iter().rev().filter(|guard| !guard.innermost) {
@@ -342,7 +342,8 @@ impl<'a> Nests<'a> {
     fn initial_nest(&self, stage: &Stage, bounds: &StageBounds, first: usize, start: Stmt) -> Stmt {
         let data = (first..stage.leaves.len())
             .filter(|at| stage.axis(stage.leaves[*at]).kind == AxisKind::Data);
-        // Guards of lanes stand innermost; a lane loop outside of the nest has no loop here.
+        // Guards of lanes are innermost. If the loop over lanes is outside of the nest, they have
+        // no loop here.
         let mut inner = wrap_guards(bounds, start, |guard| {
             guard.depth >= Some(first) && guard.initial_depth < Some(first)
         });
@@ -409,7 +410,7 @@ impl<'a> Nests<'a> {
     }
 }
 
-/// The buffer of a stage as it is allocated. Outputs are arguments and stay as they are.
+/// Returns the buffer of a stage as it is allocated. Outputs are arguments and stay as they are.
 fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer {
     let scope = stage.scope.unwrap_or(buffer.scope);
     let attached = matches!(stage.attach, Attach::At { .. });
@@ -421,13 +422,13 @@ fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer 
     Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, how)
 }
 
-/// The place of the outermost reduction loop; the number of loops if there is none.
+/// Returns the position of the outermost reduction loop; the number of loops if there is none.
 fn first_reduction(stage: &Stage) -> usize {
     let is_reduction = |leaf: &AxisId| stage.axis(*leaf).kind == AxisKind::Reduce;
     stage.leaves.iter().position(is_reduction).unwrap_or(stage.leaves.len())
 }
 
-/// `update` under the guards that skip terms and depend on no loop.
+/// Wraps `update` in the guards that skip terms and depend on no loop.
 fn wrap_terms(bounds: &StageBounds, update: Stmt) -> Stmt {
     let guards = bounds.guards.iter().rev().filter(|guard| is_terms_only(guard));
     guards.fold(update, |body, guard| Stmt::If {
@@ -453,17 +454,17 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
     Stmt::For { var, min, extent, kind, body: Box::new(body) }
 }
 
-/// `body` under the guards of data axes that `stands` selects.
-fn wrap_guards(bounds: &StageBounds, body: Stmt, stands: impl Fn(&Guard) -> bool) -> Stmt {
+/// Wraps `body` in the guards of data axes that `is_selected` accepts.
+fn wrap_guards(bounds: &StageBounds, body: Stmt, is_selected: impl Fn(&Guard) -> bool) -> Stmt {
     let guards = bounds.guards.iter().rev().filter(|guard| guard.kind == AxisKind::Data);
-    guards.filter(|guard| stands(guard)).fold(body, |body, guard| Stmt::If {
+    guards.filter(|guard| is_selected(guard)).fold(body, |body, guard| Stmt::If {
         cond: guard.cond.clone(),
         then: Box::new(body),
         otherwise: None,
     })
 }
 
-/// Gives the loops of initial values variables of their own, named `x.init`.
+/// Gives the loops of initial values new variables, named `x.init`.
 fn rename_loops(stmt: Stmt) -> Stmt {
     match stmt {
         // All loops over one GPU index share a variable.
@@ -482,7 +483,7 @@ fn rename_loops(stmt: Stmt) -> Stmt {
     }
 }
 
-/// Inputs, outputs, run-time integers, as in the raw entry.
+/// Returns the inputs, outputs and run-time integers in the order of the raw entry.
 fn build_params(graph: &Graph) -> Vec<Param> {
     let mut params: Vec<Param> = Vec::new();
     for input in &graph.inputs {
@@ -504,7 +505,7 @@ fn build_params(graph: &Graph) -> Vec<Param> {
     params
 }
 
-/// The first argument and dimension with extent `var`.
+/// Returns the first argument and dimension with extent `var`.
 fn source_of(var: &Var, params: &[Param]) -> Option<(usize, usize)> {
     params.iter().enumerate().find_map(|(index, param)| match param {
         Param::Tensor { buffer, .. } => {
@@ -526,7 +527,7 @@ fn fold_constant(expr: Expr) -> Expr {
     }
 }
 
-/// `acc = combine(acc, term)`.
+/// Builds `acc = combine(acc, term)`.
 fn build_update(
     buffers: &[Buffer],
     reduction: &Reduction,
@@ -582,7 +583,7 @@ fn build_update(
     })
 }
 
-/// Computes all components before it stores any.
+/// Stores the components of a tuple after all of them are computed.
 fn store_tuple(
     buffers: &[Buffer],
     results: Vec<Expr>,

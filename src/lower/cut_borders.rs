@@ -1,5 +1,5 @@
-//! Cut borders: cuts loops around vectors into a border and an interior, in which the condition
-//! that tells them apart is decided.
+//! Cut borders: cuts loops around vectors into borders and an interior, so that the condition that
+//! distinguishes them is decided in each part.
 //!
 //! Before: `for (y, 0, 66) { vectorized (x, 0, 66) { P[y, x] = if y < 1 || 65 <= y || x < 1 ||
 //! 65 <= x then 0 else A[y - 1, x - 1] } }`
@@ -11,7 +11,7 @@
 //! `A[max(x - 1, 0)]` is `A[x - 1]` in all vectors but the first.
 //! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
 //! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
-//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has cut.
+//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the loops that it has cut.
 //! Declines: loops with run-time bounds; loops with interiors below a third of the iterations;
 //! vectorized loops that are short or have more in them than one store; nests whose copies would
 //! have more than `MAX_STORES` stores.
@@ -27,19 +27,20 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Iterations of a vectorized loop from which it is cut: three AVX-512 vectors of float32.
+/// The smallest number of iterations of a vectorized loop that is cut: three AVX-512 vectors of
+/// float32.
 const MIN_VECTOR_ITERATIONS: i128 = 48;
 
-/// The interior has at least one iteration in this many of the loop.
+/// The interior must have at least one in this many iterations of the loop.
 const MIN_INTERIOR_FRACTION: i128 = 3;
 
-/// An index begins no new period in at least one iteration in this many of the loop.
+/// A period of an index must span at least one in this many iterations of the loop.
 const MIN_PERIOD_FRACTION: i128 = 2;
 
-/// Stores that the copies of a nest may have, with unrolled loops written out.
+/// The largest number of stores in the copies of a nest, with unrolled loops written out.
 const MAX_STORES: i128 = 1024;
 
-/// Expression nodes of a nest that is cut.
+/// The largest number of expression nodes of a nest that is cut.
 const MAX_NODES: usize = 2000;
 
 /// Cuts the loops around vectors that choose between two values.
@@ -58,7 +59,7 @@ struct Cutter {
     cut: bool,
 }
 
-/// A loop's head, its bounds constant.
+/// The head of a loop with constant bounds.
 struct Head {
     var: Var,
     min: i128,
@@ -67,7 +68,7 @@ struct Head {
 }
 
 impl Cutter {
-    /// Cuts the loops of a statement, into copies with at most `room` stores.
+    /// Cuts the loops of a statement into copies with at most `room` stores.
     fn stmt(&mut self, whole: Stmt, room: i128) -> Stmt {
         match whole {
             Stmt::For { var, min, extent, kind, body } => {
@@ -97,7 +98,7 @@ impl Cutter {
         }
     }
 
-    /// The loop before the interior, the interior, and the loop after it.
+    /// Returns the loop before the interior, the interior, and the loop after it.
     fn pieces(&mut self, head: Head, body: &Stmt, interior: (i128, i128), room: i128) -> Stmt {
         self.cut = true;
         let (first, end) = interior;
@@ -123,13 +124,14 @@ impl Cutter {
         Stmt::Block(parts.collect())
     }
 
-    /// Simplifies by the facts, which removes the choices that this part of a loop decides.
+    /// Simplifies under the facts, which removes the choices that are decided in this part of a
+    /// loop.
     fn simplified(&self, part: Stmt) -> Stmt {
         rewrite_exprs(part, &mut |expr| simplify_expr(expr, &self.facts))
     }
 
-    /// The iterations in which every choice that depends on the loop is decided; `None` if the loop
-    /// is not cut.
+    /// Returns the iterations in which every choice that depends on the loop is decided; `None` if
+    /// the loop is not cut.
     fn interior(&mut self, head: &Head, body: &Stmt, room: i128) -> Option<(i128, i128)> {
         let lanes = match head.kind {
             ForKind::Serial => false,
@@ -164,7 +166,7 @@ fn bound(value: i128) -> Expr {
     Expr::index(i64::try_from(value).expect("a bound of a loop"))
 }
 
-/// The number of stores in a statement with unrolled loops written out.
+/// Returns the number of stores in a statement with unrolled loops written out.
 fn count_stores(stmt: &Stmt) -> Option<i128> {
     let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
     let mut known = true;
@@ -184,7 +186,7 @@ struct InteriorSearch<'a> {
     head: &'a Head,
     /// The loops around the current statement, in the loop that is searched.
     inner: Vec<Var>,
-    /// Those among them, and that loop, that are vectorized.
+    /// The vectorized ones among them and the loop that is searched.
     lane_vars: Vec<Var>,
     /// The number of expression nodes that may still be visited.
     nodes: usize,
@@ -218,8 +220,8 @@ impl InteriorSearch<'_> {
         self.facts.pop();
     }
 
-    /// Visits the choices of an expression. With shared subterms it can have exponentially many
-    /// nodes, so the visit has a limit.
+    /// Visits the choices of an expression. With shared subterms, an expression can have
+    /// exponentially many paths, so the number of visits is limited.
     fn choices(&mut self, expr: &Expr) {
         self.nodes = self.nodes.saturating_sub(1);
         if self.nodes == 0 {
@@ -307,7 +309,7 @@ impl InteriorSearch<'_> {
         }
     }
 
-    /// The value at 0 and the step of an index that depends on no other variable.
+    /// Returns the value at 0 and the step of an index that depends on no other variable.
     fn affine(&self, expr: &Expr) -> Option<(i128, i128)> {
         let at = |value: Expr| {
             let at = substitute(expr, &mut |var| (*var == self.head.var).then(|| value.clone()));
@@ -319,7 +321,8 @@ impl InteriorSearch<'_> {
         Some((start, slope))
     }
 
-    /// The iterations in which `start + slope*v` is at least 0; no iterations end where they begin.
+    /// Returns the iterations in which `start + slope*v` is at least 0, as the first one and the
+    /// end, which are equal if there are none.
     fn not_negative(&self, (start, slope): (i128, i128)) -> (i128, i128) {
         let (mut from, mut to) = (self.head.min, self.head.end);
         match slope {
@@ -340,8 +343,8 @@ mod tests {
     use crate::ir::{Buffer, DType, Scope};
     use std::collections::BTreeMap;
 
-    /// `for y { vectorized x { P[y*width + x] = if COND then 0 else A[y*width + x] } }`, where the
-    /// border is one element wide.
+    /// Returns `for y { vectorized x { P[y*width + x] = if COND then 0 else A[y*width + x] } }`,
+    /// where the border is one element wide.
     fn copy(height: i64, width: i64, kind: ForKind) -> Stmt {
         let buffer = |name: &str| {
             let shape = vec![Expr::index(height * width)];

@@ -52,7 +52,7 @@ fn drop_stmt(stmt: Stmt) -> Stmt {
                 let empty = is_nothing(&stmt);
                 (drop_stmt(stmt), empty)
             });
-            // Statements that were empty before stay.
+            // Statements that were already empty stay.
             let left = stmts.filter(|(stmt, empty)| *empty || !is_nothing(stmt));
             Stmt::Block(left.map(|(stmt, _)| stmt).collect())
         }
@@ -61,7 +61,7 @@ fn drop_stmt(stmt: Stmt) -> Stmt {
     }
 }
 
-/// Whether running it has no effect.
+/// Whether a statement has no effect.
 fn is_nothing(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Block(stmts) => stmts.iter().all(is_nothing),

@@ -62,8 +62,8 @@ fn flat_access(buffer: &Buffer, indices: &[Expr], plain: &Plain) -> (Buffer, Vec
     (plain.get(buffer).unwrap_or(buffer).clone(), vec![index])
 }
 
-/// The row-major index: the sum of the indices times the strides. A buffer without strides has the
-/// products of the inner extents.
+/// Returns the row-major index: the sum of the indices times the strides. Without strides, these
+/// are the products of the inner extents.
 pub(super) fn flat_index(buffer: &Buffer, indices: &[Expr]) -> Expr {
     if buffer.shape.len() != indices.len() {
         crate::bug!("{} has rank {}, {} indices", buffer.name, buffer.shape.len(), indices.len());

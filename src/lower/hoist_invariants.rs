@@ -4,7 +4,7 @@
 //! Before: `for j { Y[i, j] = exp(X[i, j])/sqrt(V[i]) + exp(X[i, j]) }`
 //! After:  `let a = sqrt(V[i]); for j { let b = exp(X[i, j]); Y[i, j] = b/a + b }`
 //! Needs: one index per access; vectors of the target's length (`legalize_vectors`), because a
-//! variable that holds a longer vector would live in memory. Stands before `expand_math`, while a
+//! variable that holds a longer vector would be in memory. Stands before `expand_math`, while a
 //! function is still one node.
 //! Ensures: nothing new is evaluated except operations that cannot trap.  Breaks: simplified form.
 //! Declines: index arithmetic and cheap operations, which the back ends hoist themselves; anything
@@ -34,8 +34,7 @@ pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body, ..kernel })
 }
 
-/// Makes the names of new variables, `cse_var_1` as in TVM, and knows the buffers that nothing
-/// writes.
+/// The names of new variables, `cse_var_1` as in TVM, and the inputs, which nothing writes.
 struct Names {
     last: usize,
     inputs: FxHashSet<Buffer>,
@@ -94,8 +93,8 @@ struct Hoister<'a> {
     /// Buffers that the loop writes.
     stored: FxHashSet<Buffer>,
     /// Whether the loop has barriers.
-    meets: bool,
-    /// By node; the expression keeps the address taken.
+    has_barriers: bool,
+    /// The traits of each node.
     known: Memo<Traits>,
     lets: Vec<(Var, Expr)>,
     /// Positions in `lets` by hash of the value.
@@ -109,7 +108,8 @@ struct Hoister<'a> {
 struct Traits {
     invariant: bool,
     reads: bool,
-    /// It has a load, division, root or function; the back end hoists cheaper operations itself.
+    /// Whether it has a load, division, root or function; the back end hoists cheaper operations
+    /// itself.
     worth: bool,
 }
 
@@ -132,18 +132,19 @@ impl<'a> Hoister<'a> {
         );
         let (known, by_hash) = (Memo::default(), FxHashMap::default());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
-        let meets = has_barrier(body);
-        Hoister { bound, stored, meets, known, lets, by_hash, hasher, names }
+        let has_barriers = has_barrier(body);
+        Hoister { bound, stored, has_barriers, known, lets, by_hash, hasher, names }
     }
 
     /// Whether other threads may write a buffer while the loop runs.
     fn is_changed(&self, buffer: &Buffer) -> bool {
         let common = matches!(buffer.scope, Scope::Shared | Scope::Global);
-        self.stored.contains(buffer) || self.meets && common && !self.names.inputs.contains(buffer)
+        self.stored.contains(buffer)
+            || self.has_barriers && common && !self.names.inputs.contains(buffer)
     }
 
-    /// Visits the statements that every iteration runs. Inner loops have moved their invariants
-    /// out before, and those of branches stay.
+    /// Visits the statements that every iteration runs. Invariants of inner loops have been moved
+    /// out before; those of branches stay.
     fn visit_stmt(&mut self, stmt: Stmt) -> Stmt {
         let stmt = map_exprs(stmt, &mut |expr| self.visit_expr(expr, false));
         match stmt {
@@ -156,8 +157,8 @@ impl<'a> Hoister<'a> {
         }
     }
 
-    /// Replaces the invariant parts of an expression. `lazy`: it might not be evaluated, so loads
-    /// stay.
+    /// Replaces the invariant parts of an expression. If `lazy`, the expression might not be
+    /// evaluated, so loads stay.
     fn visit_expr(&mut self, expr: &Expr, lazy: bool) -> Expr {
         let traits = self.traits(expr);
         // Later passes look for ramps in indices and masks, which a variable would hide.
@@ -237,13 +238,13 @@ fn is_costly(expr: &Expr) -> bool {
     }
 }
 
-/// Whether a statement that uses an expression twice computes it once. Constant lanes cost nothing,
-/// and a variable would hide them from the SIMD back end.
+/// Whether a statement that uses an expression twice computes it once. Constant lanes need no
+/// instructions, and a variable would hide them from the SIMD back end.
 fn is_worth_sharing(expr: &Expr) -> bool {
     is_costly(expr) && lane_offsets(expr).is_none()
 }
 
-/// Gives a variable to each costly expression that the statement evaluates more than once.
+/// Binds each costly expression that the statement evaluates more than once to a variable.
 fn share_in_store(stmt: Stmt, names: &mut Names) -> Stmt {
     let Stmt::Store { buffer, indices, value, mask, nontemporal } = stmt else {
         crate::bug!("share_in_store of another statement");
@@ -272,7 +273,7 @@ fn share_in_expr(expr: &Expr, names: &mut Names, lets: &mut Vec<(Var, Expr)>) ->
 /// A costly expression with its number of uses.
 struct Seen {
     expr: Expr,
-    /// Uses that are evaluated for certain.
+    /// The uses that are always evaluated.
     always: usize,
     total: usize,
     var: Option<Var>,

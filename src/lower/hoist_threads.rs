@@ -45,8 +45,7 @@ fn hoist(launch: Stmt) -> Stmt {
     Stmt::Produce { name, body: Box::new(body) }
 }
 
-/// The statement without loops over GPU indices and without shared allocations, which go to
-/// `shared`.
+/// Removes the loops over GPU indices and the shared allocations; adds the latter to `shared`.
 fn strip(stmt: Stmt, dims: &[Dim], shared: &mut Vec<Buffer>) -> Stmt {
     match stmt {
         Stmt::Allocate { buffer, body } if buffer.scope == Scope::Shared => {

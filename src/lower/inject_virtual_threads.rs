@@ -9,8 +9,8 @@
 //! A buffer that is allocated inside and differs between virtual threads gets a copy for each of
 //! them, along a new outermost dimension. Statements that do not differ stand once. For more than
 //! 15 virtual threads, a loop runs each statement.
-//! Needs: one index per dimension; independent iterations. The first pass, so that all others see
-//! ordinary loops and buffers with their final size.
+//! Needs: one index per dimension; independent iterations. The first pass, so that all others get
+//! ordinary loops and buffers of their final size.
 //! Ensures: no `vthread` loop is left; every variable is bound once.
 
 use crate::diag::Result;
@@ -22,7 +22,8 @@ use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// From this number of virtual threads on, a loop runs each statement. The number is TVM's.
+/// The smallest number of virtual threads for which a loop runs each statement. The number is
+/// TVM's.
 const MIN_LOOPED: i64 = 16;
 
 /// Replaces every `vthread` loop by copies of its statements, innermost first.
@@ -53,7 +54,7 @@ struct Differing {
     vars: FxHashSet<Var>,
     /// The buffers that are allocated inside.
     own: FxHashSet<Buffer>,
-    /// Those of them with contents that differ.
+    /// Those of them whose contents differ.
     buffers: FxHashSet<Buffer>,
 }
 
@@ -81,7 +82,8 @@ impl Differing {
         }
     }
 
-    /// Adds what differs in a statement; `control`: virtual threads differ in whether they run it.
+    /// Adds the variables and buffers that differ in a statement; `control` says whether virtual
+    /// threads differ in running it.
     fn visit(&mut self, stmt: &Stmt, control: bool) {
         let mut differs = control;
         for_each_expr(stmt, &mut |expr| differs |= self.expr(expr));
@@ -156,7 +158,7 @@ impl Injector {
         }
     }
 
-    /// The buffer with a new outermost dimension, one copy for each virtual thread.
+    /// Returns the buffer with a new outermost dimension, one copy for each virtual thread.
     fn with_copies(&self, buffer: &Buffer) -> Buffer {
         let mut shape = buffer.shape.clone();
         shape.insert(0, Expr::index(self.count));

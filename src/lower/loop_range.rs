@@ -13,7 +13,8 @@ pub(super) struct Affine {
 }
 
 impl Affine {
-    /// An expression as an affine one of `var`; `None` if it is not, or does not depend on it.
+    /// Matches an expression that is affine in `var`; `None` if it is not, or does not depend on
+    /// `var`.
     pub fn new(expr: &Expr, var: &Var, facts: &Facts) -> Option<Affine> {
         let at = |value: Expr| substitute(expr, &mut |v| (v == var).then(|| value.clone()));
         let next = at(Expr::add(Expr::var(var), Expr::index(1)));
@@ -27,8 +28,8 @@ impl Affine {
     }
 }
 
-/// The part `first .. end` of a range in which all `margins` are at least 0; `first .. first` if
-/// there is none.
+/// Returns the part `first .. end` of a range in which all `margins` are at least 0; an empty part
+/// if there is none.
 pub(super) fn iterations_where(
     margins: &[&Affine],
     range: (&Expr, &Expr),
@@ -51,15 +52,15 @@ pub(super) fn iterations_where(
     ordered(first, end, range.1, facts)
 }
 
-/// `first .. end`, which may be outside of a range that ends at `last` or in the wrong order, as a
-/// part of that range.
+/// Limits `first .. end`, which may be in the wrong order or outside of a range that ends at
+/// `last`, to that range.
 pub(super) fn ordered(first: Expr, end: Expr, last: &Expr, facts: &Facts) -> (Expr, Expr) {
     let first = extremum(BinOp::Min, first, last.clone(), facts);
     let end = extremum(BinOp::Max, end, first.clone(), facts);
     (first, end)
 }
 
-/// The minimum or maximum of two values, as one of them if a proof decides.
+/// Returns the minimum or maximum of two values, as one of them if a proof decides.
 pub(super) fn extremum(op: BinOp, a: Expr, b: Expr, facts: &Facts) -> Expr {
     let (a, b) = (simplify_expr(&a, facts), simplify_expr(&b, facts));
     let (less, greater) = if facts.prove(&Expr::le(a.clone(), b.clone())) {

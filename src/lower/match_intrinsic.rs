@@ -8,7 +8,7 @@
 //! strides on which all accesses of the part agree. The `B` above is therefore refused: it is read
 //! down a column.
 //!
-//! Conditions of tails do not count if all iterations can be tested at once ([`without_tails`]).
+//! Conditions of tails are ignored if one condition can test all iterations ([`without_tails`]).
 //!
 //! A step of `build_loops`, which passes the loops of the intrinsic.
 
@@ -73,7 +73,7 @@ pub fn match_intrinsic(
     }
 }
 
-/// A nest that is an instruction with lanes. The iterations of the outer loop are the lanes; the
+/// Makes a nest an instruction with lanes. The iterations of the outer loop become the lanes; the
 /// terms of a lane are written out, the last one first if `reversed`.
 ///
 /// Before: `for (j, 0, 16) { for (k, 0, 2) { C[j] = C[j] + A[k]*B[j*2 + k] } }`
@@ -100,14 +100,15 @@ fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
 
 /// A nest without the conditions of its tails.
 pub struct WholeNest {
-    /// The nest without any of them.
+    /// The nest without conditions of tails.
     pub bare: Stmt,
-    /// Whether there are any.
+    /// Whether there are such conditions.
     pub has_tails: bool,
-    /// The nest with the conditions on lanes alone, the iterations of the outer loop. Lanes may be
-    /// off in an instruction.
+    /// The nest with only the conditions on lanes, the iterations of the outer loop. An instruction
+    /// can turn lanes off.
     pub lanes: Stmt,
-    /// What holds if all terms of the nest are inside: a condition for each of the others.
+    /// The other conditions for their worst iterations: if they hold, all terms of the nest are
+    /// inside.
     pub all_terms: Vec<Expr>,
 }
 
@@ -122,7 +123,8 @@ pub fn without_tails(nest: &Stmt) -> WholeNest {
     WholeNest { bare, has_tails: !tails.is_empty(), lanes, all_terms }
 }
 
-/// `vars` are the loops around, outermost first, each with its last iteration.
+/// Removes conditions of tails and adds them to `conditions`. `vars` are the enclosing loops,
+/// outermost first, each with its last iteration.
 fn taken_out(
     stmt: &Stmt,
     vars: &mut Vec<(Var, i64)>,
@@ -176,7 +178,7 @@ fn for_all(cond: &Expr, vars: &[(Var, i64)]) -> Option<Expr> {
     Some(Expr::unary(UnOp::Likely, simplify_expr(&at_worst, &Facts::new())))
 }
 
-/// The nest of the update alone, for a stage that sets the initial value elsewhere.
+/// Returns the nest of the update alone, for a stage that sets the initial value elsewhere.
 fn without_start(stmt: Stmt) -> Stmt {
     match stmt {
         Stmt::Block(stmts) if stmts.len() == 2 => {
@@ -387,7 +389,7 @@ impl Unifier {
     }
 }
 
-/// The factors of a product, and the addend of a fused one.
+/// Returns the factors of a product, and the addend of a fused one.
 fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
     match &expr.kind {
         ExprKind::Binary(BinOp::Mul, x, y) => Some((x, y, None)),
@@ -396,13 +398,14 @@ fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
     }
 }
 
-/// `expr` with 0 for every variable of the nest.
+/// Replaces every variable of the nest by 0.
 fn at_zero(expr: &Expr, vars: &[Var]) -> Expr {
     let expr = substitute(expr, &mut |var| vars.contains(var).then(|| Expr::index(0)));
     simplify_expr(&expr, &Facts::new())
 }
 
-/// The increase of `expr` when `var` grows by one, if it is the same everywhere in the nest.
+/// Returns the increase of `expr` when `var` grows by one, if it is the same everywhere in the
+/// nest.
 fn step_of(expr: &Expr, var: &Var, vars: &[Var]) -> Option<Expr> {
     let next = Expr::binary(BinOp::Add, Expr::var(var), Expr::index(1));
     let after = substitute(expr, &mut |v| (v == var).then(|| next.clone()));

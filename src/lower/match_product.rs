@@ -49,7 +49,7 @@ pub fn match_product(
 /// The difference in words if the nest is not a thread's part.
 type Matched<T> = std::result::Result<T, String>;
 
-/// The variable of `threadIdx.x`, whose values are the lanes of a warp.
+/// Returns the variable of `threadIdx.x`, whose values are the lanes of a warp.
 fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
     let threads = threads_around(placed, id);
     let along_x = threads.iter().find(|(index, ..)| *index == ThreadIndex::Thread(0));
@@ -67,8 +67,8 @@ fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
     }
 }
 
-/// The facts inside the loops of a stage, and the variables of loops with one iteration with their
-/// values.
+/// Returns the facts inside the loops of a stage, and the variables of loops with one iteration
+/// with their values.
 fn enclosing_facts(
     placed: &BoundedSchedule,
     id: StageId,
@@ -107,7 +107,8 @@ impl Matcher<'_> {
         self.factor(&self.part.b, 1, |lane| lane % 4 * 2, 1)
     }
 
-    /// Checks that the running sum is the thread's own and stays while terms are added.
+    /// Checks that the running sum is private to the thread and stays in place while terms are
+    /// added.
     fn sum(&self) -> Matched<()> {
         let c = &self.part.c;
         if c.buffer.scope != Scope::Local {
@@ -127,8 +128,8 @@ impl Matcher<'_> {
         }
     }
 
-    /// Checks that a factor is a tile: `place` gives the row that a lane reads, and each iteration
-    /// of loop `own` reads `apart` rows further on.
+    /// Checks that a factor is a tile: `place` returns the row that a lane reads; each iteration of
+    /// loop `own` reads `apart` rows further.
     fn factor(
         &self,
         element: &Element<'_>,
@@ -209,13 +210,14 @@ impl Matcher<'_> {
         simplify_expr(&index_at(index, values), &self.facts)
     }
 
-    /// The fixed variables with their values, and 0 for the loops of the nest and, last, the lane.
+    /// Returns the fixed variables with their values, and 0 for the loops of the nest and, last,
+    /// for the lane.
     fn zero(&self) -> Vec<(&Var, i64)> {
         let fixed = self.fixed.iter().map(|(var, value)| (var, *value));
         fixed.chain(self.part.vars.iter().copied().chain([&self.lane]).map(|v| (v, 0))).collect()
     }
 
-    /// The increase of an index with loop `at`, if it is constant.
+    /// Returns the increase of an index with loop `at`, if it is constant.
     fn step(&self, flat: &Expr, at: usize) -> Option<i64> {
         let var = self.part.vars[at];
         let next = Expr::add(Expr::var(var), Expr::index(1));
@@ -224,7 +226,7 @@ impl Matcher<'_> {
         step.as_int().and_then(|step| i64::try_from(step).ok())
     }
 
-    /// The distance in elements from the access of lane 0 to that of `lane`.
+    /// Returns the distance in elements from the access of lane 0 to that of `lane`.
     fn distance(&self, flat: &Expr, lane: i64) -> Option<i64> {
         let mut values = self.zero();
         let first = self.index_at(flat, &values);

@@ -1,7 +1,7 @@
 //! From stage graph to loop IR, then the passes over it, in the order of `driver::PASSES`.
 //!
-//! The documentation of each pass has an example, the forms that it needs and ensures, why it
-//! stands where it stands, and what it leaves alone ("Declines").
+//! The documentation of each pass has an example, the forms that it needs and ensures, why it has
+//! its position, and what it does not change ("Declines").
 
 pub mod build_loops;
 mod match_intrinsic;

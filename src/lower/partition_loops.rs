@@ -5,7 +5,7 @@
 //! Iterations that would do nothing are left out. A parallel loop stays one loop with a choice in
 //! its body, and so does a loop with a boundary that is not affine in its variable.
 //! Needs: simplified conditions, as margins are linear forms. Stands before `vectorize_loops` and
-//! `unroll_loops`, which then see loops without conditions and copy less.
+//! `unroll_loops`, which then handle loops without conditions and copy less.
 //! Ensures: no `likely` is left; conditions that stay are ordinary ones.  Breaks: simplified form.
 //! Declines: conditions that are not comparisons of indices; a boundary that differs between the
 //! threads of a block, which must all run the same parts; loops over GPU indices; everything after
@@ -23,7 +23,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
-/// Copies of loop bodies that the pass makes in one kernel.
+/// The largest number of copies of loop bodies that the pass makes in one kernel.
 const MAX_COPIES: usize = 64;
 
 /// Partitions every loop around `likely` conditions.
@@ -166,7 +166,7 @@ impl Partitioner {
         }
     }
 
-    /// A loop with a new head, which may have no or one iteration.
+    /// Partitions a loop with a new head, which may have no iteration or one.
     fn again(&mut self, head: Head, body: Stmt) -> Stmt {
         match head.extent.as_int() {
             Some(..=1) => self.for_loop(head, body),
@@ -174,7 +174,7 @@ impl Partitioner {
         }
     }
 
-    /// The loop itself uncut, with its body partitioned.
+    /// Keeps the loop whole and partitions its body.
     fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
         let (Head { var, min, extent, kind }, body) = (head, Box::new(body));
         self.children(Stmt::For { var, min, extent, kind, body })
@@ -219,20 +219,20 @@ impl Partitioner {
         Stmt::Block(stmts)
     }
 
-    /// The range of iterations that do anything; `None` if all may.
+    /// Returns the range of iterations that may have an effect; `None` if all may.
     fn reached(&mut self, head: &Head, body: &Stmt, found: &[Found]) -> Option<(Expr, Expr)> {
         let reaches = self.guards(body, found);
         if reaches.is_empty() { None } else { self.affine_range(head, &reaches) }
     }
 
-    /// The expressions that are negative in iterations that do nothing.
+    /// Returns expressions that are negative only in iterations that do nothing.
     fn guards<'f>(&self, body: &Stmt, found: &'f [Found]) -> Vec<&'f Expr> {
         let agrees = |reach: &Expr| self.varying.as_ref().is_none_or(|all| all.agrees(reach));
         let guards = found.iter().filter(|one| is_nothing_without(body, &one.cond));
         guards.filter_map(|one| one.reach.as_ref()).filter(|reach| agrees(reach)).collect()
     }
 
-    /// A part where conditions may fail; they are not moved out of it again.
+    /// Partitions a part where conditions may fail; they are not moved out of it again.
     fn tail(&mut self, head: Head, body: Stmt) -> Stmt {
         match head.extent.as_int() {
             Some(..=1) => self.for_loop(head, body),
@@ -240,7 +240,7 @@ impl Partitioner {
         }
     }
 
-    /// One loop with a choice in its body between the part without conditions and the other.
+    /// Makes one loop with a choice in its body between a copy without conditions and the original.
     fn choose(&mut self, head: Head, body: Stmt, found: &[Found], alone: bool) -> Stmt {
         let zero = Expr::index(0);
         let holds = found.iter().map(|one| Expr::le(zero.clone(), one.margin.clone()));
@@ -338,8 +338,8 @@ impl Partitioner {
         fits(&margin).then(|| Found { cond: cond.clone(), margin, reach, exact })
     }
 
-    /// The range `first .. end` of iterations in which all margins are at least 0; `None` if one of
-    /// them is not affine in the variable.
+    /// Returns the range `first .. end` of iterations in which all margins are at least 0; `None`
+    /// if one of them is not affine in the variable.
     fn affine_range(&self, head: &Head, margins: &[&Expr]) -> Option<(Expr, Expr)> {
         let affine = |margin: &&Expr| Affine::new(margin, &head.var, &self.facts);
         let margins: Vec<Affine> = margins.iter().map(affine).collect::<Option<_>>()?;
@@ -357,7 +357,7 @@ impl Partitioner {
     }
 }
 
-/// The statement without these conditions, which hold.
+/// Removes these conditions, which hold, from the statement.
 fn without(stmt: Stmt, found: &[Found]) -> Stmt {
     match stmt {
         Stmt::If { cond, then, .. } if found.iter().any(|one| one.cond.same(&cond)) => {

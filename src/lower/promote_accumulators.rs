@@ -68,8 +68,8 @@ impl Promoter {
         }
     }
 
-    /// Promotes in stores without a loop after them. Stores to elements that were stored just
-    /// before are the updates of an unrolled reduction.
+    /// Promotes accumulators in stores without a loop after them. Stores to elements that were
+    /// stored just before are the updates of an unrolled reduction.
     fn promote_run(&self, run: Vec<Stmt>) -> Vec<Stmt> {
         let mut done = Vec::new();
         let (mut stores, mut updates): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
@@ -122,8 +122,8 @@ impl Promoter {
         })
     }
 
-    /// The elements to promote of the buffer that the first of `stores` writes; `None` if the
-    /// stores or `nest` access other elements of it, or `nest` updates none.
+    /// Returns the elements to promote of the buffer that the first of `stores` writes; `None` if
+    /// the stores or `nest` access other elements of it, or `nest` updates none.
     fn elements(&self, stores: &[Stmt], nest: &Stmt) -> Option<Elements> {
         let Some(Stmt::Store { buffer, .. }) = stores.first() else { return None };
         let mut elements = Elements { buffer: buffer.clone(), list: Vec::new() };
@@ -176,7 +176,7 @@ fn stores_same(a: &Stmt, b: &Stmt) -> bool {
     buffer == other && buffer.scope != Scope::Register && equal(&indices[0], &i[0])
 }
 
-/// The statements of nested blocks in one list.
+/// Adds the statements of nested blocks to one list.
 fn flatten(stmts: Vec<Stmt>, flat: &mut Vec<Stmt>) {
     for stmt in stmts {
         match stmt {
@@ -222,9 +222,9 @@ impl Elements {
         self.cover_loads_under(expr, None)
     }
 
-    /// The same for a value that is stored under `mask`. A load under the same mask may have any
-    /// value in the other lanes, because operations work lane by lane and those lanes are not
-    /// stored.
+    /// Like `cover_loads`, for a value that is stored under `mask`. A load under the same mask may
+    /// have any value in the other lanes, because operations work lane by lane and those lanes are
+    /// not stored.
     fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
         let mut covered = true;
         for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, its| {
@@ -323,7 +323,7 @@ struct Lanes<'a> {
 }
 
 impl Element {
-    /// The elements of its lanes; `None` if their stride is not a positive constant.
+    /// Returns the elements of its lanes; `None` if their stride is not a positive constant.
     fn lanes(&self) -> Option<Lanes<'_>> {
         let lanes = self.index.ty.lanes.into();
         match &self.index.kind {
@@ -336,7 +336,7 @@ impl Element {
         }
     }
 
-    /// The index of the register's elements.
+    /// Returns the index of the register's elements.
     fn all_lanes(&self) -> Expr {
         let ty = self.index.ty;
         match ty.lanes {
@@ -381,8 +381,8 @@ mod tests {
     use crate::ir::print::print_stmt;
     use crate::ir::{BinOp, DType, Type};
 
-    /// `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start value, the
-    /// read and the update; each gets the loop's variable.
+    /// Returns `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start
+    /// value, the read and the update; each gets the loop's variable.
     fn sum(start: Option<Expr>, read: Masking, update: Masking) -> Stmt {
         let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
         let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
@@ -415,7 +415,7 @@ mod tests {
 
     type Masking = Option<fn(&Expr) -> Expr>;
 
-    /// The first lanes, fewer than there are.
+    /// Returns a mask of the lanes below `limit`.
     fn below(limit: Expr) -> Expr {
         let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
         Expr::binary(BinOp::Lt, lanes, eight(DType::Index, ExprKind::Broadcast(limit)))
@@ -452,7 +452,8 @@ mod tests {
         let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
         assert_eq!(text.matches("C[").count(), 2, "{text}");
         assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
-        // Each element once: nothing is gained. Read before it is written: it comes from memory.
+        // Elements that are stored once gain nothing. Elements that are read first come from
+        // memory.
         assert!(!run(vec![store(2, one()), store(3, one())]).contains("acc"));
         assert!(!run(vec![add(2), add(2)]).contains("acc"));
     }
@@ -463,7 +464,7 @@ mod tests {
         let moving = |k: &Expr| below(k.clone());
         let start = || Some(five(&Expr::index(0)));
         for stmt in [
-            // Some lanes of the register would hold what memory held before.
+            // Some lanes of the register would need the previous values in memory.
             sum(start(), Some(five), Some(four)),
             sum(start(), Some(four), Some(five)),
             sum(start(), None, Some(five)),

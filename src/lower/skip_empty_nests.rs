@@ -3,9 +3,9 @@
 //!
 //! Before: `for (j, 0, m) { for (i, 0, n) { c[…] = … } }`
 //! After:  `if (0 < n) { for (j, 0, m) { for (i, 0, n) { c[…] = … } } }`
-//! Needs: loops in their final form. Stands last but for `expand_math`, because the condition would
-//! hide nests from the other passes.
-//! Declines: nests with constant extents, or that are not empty for certain.
+//! Needs: loops in their final form. Stands directly before `expand_math`, the last pass, because
+//! the condition would hide nests from the other passes.
+//! Declines: nests with constant extents, and nests that are never empty.
 
 use crate::diag::Result;
 use crate::ir::Kernel;

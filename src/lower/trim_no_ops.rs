@@ -4,14 +4,15 @@
 //! Before: `for (k, 0, n) { if (k <= i) { C[i] = C[i] + A[k] } }`
 //! After:  `for (k, 0, i + 1) { C[i] = C[i] + A[k] }`
 //! The bounds may be loaded: `P[i] <= p and p < P[i + 1]` gives the loop over a row of a sparse
-//! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. A
-//! loop is cut if a condition depends on the lanes or rows of a tile: where it holds for the whole
-//! tile there is no condition. The loops that check data on entry are trimmed, too.
-//! Needs: simplified conditions. Stands before `partition_loops`, while the conditions of tails are
-//! still marked `likely`: they are that pass's matter.
-//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies what it has changed.
-//! Declines: loops over data axes, whose tails are the schedule's matter; loops that store outside
-//! of the condition; loops of fewer than `MIN_ITERATIONS`; conditions that are not comparisons of
+//! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. If
+//! a condition depends on the lanes or rows of a tile, the loop is cut, and the part where it holds
+//! for the whole tile has no condition. The loops that check data on entry are trimmed, too.
+//! Needs: simplified conditions. Stands before `partition_loops`, which handles the conditions of
+//! tails; these are still marked `likely` here.
+//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the kernel if it has changed
+//! a loop.
+//! Declines: loops over data axes, whose tails the schedule decides; loops that store outside of
+//! the condition; loops of fewer than `MIN_ITERATIONS`; conditions that are not comparisons of
 //! integers with the loop's variable on one side, or whose arithmetic might need more than 64 bits;
 //! bounds that the loop stores; loads that might lie outside of their tensor if the condition were
 //! not tested; GPUs, where threads would run different iterations.
@@ -29,17 +30,17 @@ use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Shorter loops of constant extent are left to be unrolled.
+/// The smallest constant extent of a loop that is trimmed. Shorter loops can be unrolled.
 const MIN_ITERATIONS: i128 = 8;
 
-/// The iterations in which a condition holds in part of a tile are at most one in this many of a
-/// loop that is cut around them.
-const MIN_INTERIOR: i128 = 2;
+/// A loop is cut around the iterations in which a condition holds for part of a tile if these are
+/// at most one in this many.
+const MAX_BORDER_FRACTION: i128 = 2;
 
-/// Pieces of loops that the pass makes in one kernel.
+/// The largest number of pieces of loops that the pass makes in one kernel.
 const MAX_PIECES: usize = 48;
 
-/// Index arithmetic below this magnitude cannot need more than 64 bits.
+/// Arithmetic on indices below this magnitude needs at most 64 bits.
 const SMALL: i128 = 1 << 61;
 
 /// Trims the loops of a kernel.
@@ -72,7 +73,7 @@ struct Head {
 /// The effect of a statement outside of the loop that is trimmed.
 enum Effect {
     None,
-    /// It has one only where all these conditions hold.
+    /// It has one only if all these conditions hold.
     If(Vec<Guard>),
     Always,
 }
@@ -83,7 +84,7 @@ struct Guard {
     limits: Vec<Limit>,
     /// Whether the limits imply the condition in all inner loops.
     exact: bool,
-    /// Whether the condition is evaluated in the first iteration, whatever it is.
+    /// Whether the condition is evaluated if the loop has an iteration.
     certain: bool,
 }
 
@@ -98,7 +99,7 @@ enum Limit {
     End(Expr),
 }
 
-/// What lies between the loop that is trimmed and a statement in it.
+/// The statements between the loop that is trimmed and a statement in it.
 struct Path {
     /// The loops.
     inner: Vec<Var>,
@@ -185,14 +186,15 @@ impl Trimmer {
         }
     }
 
-    /// The loop as it is, with its body trimmed.
+    /// Keeps the loop and trims its body.
     fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
         let Head { var, min, extent, .. } = head;
         let (kind, body) = (ForKind::Serial, Box::new(body));
         self.children(Stmt::For { var, min, extent, kind, body })
     }
 
-    /// The conditions without which the loop has no effect, as far as they limit its variable.
+    /// Returns the conditions without which the loop has no effect, as far as they limit its
+    /// variable.
     fn guards(&mut self, head: &Head, body: &Stmt) -> Vec<Guard> {
         if head.extent.as_int().is_some_and(|extent| extent < MIN_ITERATIONS) {
             return Vec::new();
@@ -304,7 +306,7 @@ impl Trimmer {
         }
     }
 
-    /// Adds the conditions that `cond` is the conjunction of.
+    /// Adds the conditions whose conjunction is `cond`.
     fn conjuncts(&self, head: &Head, cond: &Expr, path: &mut Path, guards: &mut Vec<Guard>) {
         if let ExprKind::Binary(BinOp::And, a, b) = &cond.kind {
             self.conjuncts(head, a, path, guards);
@@ -324,7 +326,7 @@ impl Trimmer {
             return;
         }
         let (Some(a), Some(b)) = (self.as_index(a), self.as_index(b)) else { return };
-        // Each pair is at most a number apart: `first + apart <= second`.
+        // Each `(first, second, apart)` means `first + apart <= second`.
         let pairs = match op {
             BinOp::Lt => vec![(&a, &b, 1)],
             BinOp::Le => vec![(&a, &b, 0)],
@@ -346,7 +348,7 @@ impl Trimmer {
         guards.push(Guard { cond: cond.clone(), limits, exact, certain: path.certain });
     }
 
-    /// An integer operand of a comparison as an `index` of the same value.
+    /// Returns an integer operand of a comparison as an `index` of the same value.
     fn as_index(&self, operand: &Expr) -> Option<Expr> {
         let dtype = operand.ty.dtype;
         if !operand.ty.is_scalar() || !dtype.is_int() || dtype == DType::Uint64 {
@@ -367,7 +369,7 @@ impl Trimmer {
         }
     }
 
-    /// The limit of `a + apart <= b`, if both are affine in the loop's variable.
+    /// Returns the limit of `a + apart <= b`, if both are affine in the loop's variable.
     fn affine(&self, head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<Limit> {
         let slack = Expr::sub(Expr::sub(b.clone(), a.clone()), Expr::index(apart));
         let small = |expr: &Expr| match self.facts.const_bounds(expr) {
@@ -399,8 +401,8 @@ impl Trimmer {
         Some(Limit::Affine { reach: affine(&reach)?, margin: affine(&margin)?, width })
     }
 
-    /// The range of iterations in which all conditions can hold. It may end before it begins, or
-    /// begin after the loop's end.
+    /// Returns the range of iterations in which all conditions can hold. It may end before it
+    /// begins, or begin after the loop's end.
     fn trimmed(&self, head: &Head, guards: &[Guard]) -> (Expr, Expr) {
         let limits = || guards.iter().flat_map(|guard| &guard.limits);
         let reaches: Vec<&Affine> = limits()
@@ -425,8 +427,8 @@ impl Trimmer {
         (first, end)
     }
 
-    /// The iterations `first .. end`, in up to three loops: in the second one the conditions hold
-    /// for whole tiles.
+    /// Runs the iterations `first .. end` in up to three loops; in the second one, the conditions
+    /// hold for whole tiles.
     fn cut(&mut self, head: Head, first: Expr, end: Expr, guards: &[Guard], body: Stmt) -> Stmt {
         let (margins, conds) = interior_conditions(&head, guards);
         let (from, to) = match margins.is_empty() || self.pieces + 3 > MAX_PIECES {
@@ -478,10 +480,10 @@ impl Trimmer {
     }
 }
 
-/// The conditions that depend on a tile and hold for all of it in most iterations, with what is not
-/// negative there.
+/// Returns the conditions that depend on a tile and hold for all of it in most iterations, and the
+/// margins that are not negative there.
 fn interior_conditions<'g>(head: &Head, guards: &'g [Guard]) -> (Vec<&'g Affine>, Vec<Expr>) {
-    let room = head.extent.as_int().map_or(i128::MAX, |extent| extent / MIN_INTERIOR);
+    let room = head.extent.as_int().map_or(i128::MAX, |extent| extent / MAX_BORDER_FRACTION);
     let (mut margins, mut conds) = (Vec::new(), Vec::new());
     for guard in guards.iter().filter(|guard| !guard.exact) {
         let of_guard: Option<Vec<&Affine>> = guard
@@ -500,11 +502,12 @@ fn interior_conditions<'g>(head: &Head, guards: &'g [Guard]) -> (Vec<&'g Affine>
     (margins, conds)
 }
 
-/// The limit of `a + apart <= b`, if one side is the loop's variable plus a constant and the other
-/// does not change in the loop. It may have any value, so it is clamped before arithmetic.
+/// Returns the limit of `a + apart <= b`, if one side is the loop's variable plus a constant and
+/// the other does not change in the loop. It may have any value, so it is clamped before
+/// arithmetic.
 fn clamped(head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<Limit> {
     let fixed = |expr: &Expr| !mentions(expr, &head.var) && !mentions_any(expr, &path.bound);
-    // The value between the ends of the range, moved by `offset`, and back.
+    // Clamps the value to the range moved by `offset`, and moves it back.
     let clamp = |value: &Expr, offset: i64| {
         let moved = |end: &Expr| Expr::add(end.clone(), Expr::index(offset));
         let value = Expr::binary(BinOp::Max, value.clone(), moved(&head.min));
@@ -520,7 +523,7 @@ fn clamped(head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<L
     Some(Limit::First(clamp(a, offset - apart)))
 }
 
-/// The small constant `c` of `var + c`.
+/// Returns the small constant `c` of `var + c`.
 fn offset_of(expr: &Expr, var: &Var) -> Option<i64> {
     if expr.as_var() == Some(var) {
         return Some(0);
@@ -548,7 +551,7 @@ fn stored_in(body: &Stmt) -> FxHashSet<Buffer> {
     stored
 }
 
-/// The statement without conditions that hold.
+/// Removes conditions that hold from the statement.
 fn without(stmt: Stmt, conds: &[Expr]) -> Stmt {
     match stmt {
         Stmt::If { cond, then, otherwise: None } => {
@@ -562,7 +565,7 @@ fn without(stmt: Stmt, conds: &[Expr]) -> Stmt {
     }
 }
 
-/// The conjunction without the parts that hold; `None` if nothing is left.
+/// Returns the conjunction without the parts that hold; `None` if nothing is left.
 fn rest_of(cond: &Expr, conds: &[Expr]) -> Option<Expr> {
     if conds.iter().any(|known| known.same(cond)) {
         return None;

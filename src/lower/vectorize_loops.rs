@@ -50,7 +50,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// The statement for all lanes: in vectors, or else lane by lane.
+    /// Returns the statement for all lanes: in vectors, or else lane by lane.
     fn body(&mut self, stmt: Stmt) -> Stmt {
         match self.stmt(&stmt, None) {
             Some(stmt) => stmt,
@@ -71,7 +71,7 @@ impl Lanes {
         Stmt::For { var, min: self.min.clone(), extent, kind: ForKind::Serial, body }
     }
 
-    /// The vector form of a statement under a mask; `None` if there is none.
+    /// Returns the vector form of a statement under a mask; `None` if there is none.
     fn stmt(&mut self, stmt: &Stmt, mask: Option<&Expr>) -> Option<Stmt> {
         if mask.is_none() && !self.varies(stmt) {
             return Some(stmt.clone());
@@ -130,7 +130,8 @@ impl Lanes {
         }
     }
 
-    /// A part of a statement: in vectors, or lane by lane if no enclosing variable is a vector.
+    /// Vectorizes a part of a statement, or runs it lane by lane if no enclosing variable is a
+    /// vector.
     fn part(&mut self, stmt: &Stmt, mask: Option<&Expr>) -> Option<Stmt> {
         match self.stmt(stmt, mask) {
             Some(stmt) => Some(stmt),
@@ -199,7 +200,8 @@ impl Lanes {
         })
     }
 
-    /// The value in all lanes, a scalar if they agree. Lanes that `mask` turns off read no memory.
+    /// Returns the value in all lanes, a scalar if they agree. Lanes that `mask` turns off read no
+    /// memory.
     fn expr(&mut self, expr: &Expr, mask: Option<&Expr>) -> Expr {
         match &expr.kind {
             ExprKind::Var(var) if *var == self.var => {
@@ -276,7 +278,8 @@ impl Lanes {
         }
     }
 
-    /// A choice. If it differs between lanes, each lane reads only the side that it takes.
+    /// Vectorizes a choice. If it differs between lanes, each lane reads only the side that it
+    /// takes.
     fn if_then_else(&mut self, c: &Expr, t: &Expr, f: &Expr, mask: Option<&Expr>) -> Expr {
         let c = self.expr(c, mask);
         if c.ty.is_scalar() {
@@ -297,7 +300,7 @@ impl Lanes {
         Expr::select(c, self.widen(t), self.widen(f))
     }
 
-    /// A binary operation. Sums and products of ramps stay ramps if possible.
+    /// Creates a binary operation. Sums and products of ramps stay ramps if possible.
     fn binary(&self, op: BinOp, a: Expr, b: Expr) -> Expr {
         if a.ty.is_scalar() && b.ty.is_scalar() {
             return Expr::binary(op, a, b);
@@ -330,7 +333,7 @@ impl Lanes {
         Expr::binary(op, self.widen(a), self.widen(b))
     }
 
-    /// A scalar in every lane.
+    /// Broadcasts a scalar to all lanes.
     fn widen(&self, expr: Expr) -> Expr {
         if expr.ty.lanes == self.lanes {
             return expr;
@@ -340,7 +343,7 @@ impl Lanes {
     }
 }
 
-/// The node with the lanes of its operands.
+/// Gives a node the lanes of its operands.
 fn retype(expr: Expr, lanes: u32) -> Expr {
     if expr.ty.lanes == lanes {
         return expr;
@@ -355,7 +358,7 @@ fn retype(expr: Expr, lanes: u32) -> Expr {
     Expr::new(ty, kind)
 }
 
-/// The lanes in which both masks hold.
+/// Returns the lanes in which both masks hold.
 fn both(mask: Option<&Expr>, own: Expr) -> Expr {
     match mask {
         Some(mask) => Expr::and(mask.clone(), own),

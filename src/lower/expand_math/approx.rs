@@ -7,7 +7,7 @@ use super::builder::Value;
 use crate::ir::{DType, Intrinsic};
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// The approximation of a call; `None` for other types and functions.
+/// Approximates a call; `None` for other types and functions.
 pub fn approximate<'b>(function: Intrinsic, args: &[Value<'b>]) -> Option<Value<'b>> {
     let x = args[0];
     if x.dtype() != DType::Float32 {
@@ -33,7 +33,7 @@ pub fn approximate<'b>(function: Intrinsic, args: &[Value<'b>]) -> Option<Value<
     Some(result)
 }
 
-/// The power of the magnitude, with the sign for integral exponents.
+/// Computes the power of the magnitude, with the sign for integral exponents.
 fn pow<'b>(x: Value<'b>, y: Value<'b>) -> Value<'b> {
     let size = (x.abs().call(Intrinsic::Log2) * y).call(Intrinsic::Exp2);
     let half = y * 0.5;

@@ -8,7 +8,7 @@
 use super::builder::Value;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
 
-/// The arc tangent.
+/// Computes the arc tangent.
 pub fn atan(x: Value<'_>) -> Value<'_> {
     let size = x.abs();
     let magnitude = if x.is_f32() { atan_f32(size) } else { atan_f64(size) };

@@ -1,5 +1,5 @@
-//! Builder for the expression of one function call. Values are combined with Rust's operators, and
-//! a value with several uses becomes a `let`.
+//! A builder for the expression of one function call. Values are combined with Rust's operators,
+//! and a value with several uses becomes a `let`.
 //!
 //! Every value has the lanes of the call, so the same text gives scalar and vector code. A constant
 //! takes the type of the other operand.
@@ -15,7 +15,7 @@ pub type Tables = Rc<RefCell<FxHashMap<&'static str, Buffer>>>;
 
 /// The operations of one call, in the order of their construction.
 pub struct Builder {
-    /// Name of the `let` variables.
+    /// The name of the `let` variables.
     name: &'static str,
     lanes: u32,
     tables: Tables,
@@ -140,12 +140,12 @@ impl<'b> Operand<'b> for i64 {
 }
 
 impl Builder {
-    /// A builder for one call on values of `lanes` lanes.
+    /// Creates a builder for one call on values of `lanes` lanes.
     pub fn new(name: &'static str, lanes: u32, tables: Tables) -> Builder {
         Builder { name, lanes, tables, nodes: RefCell::default(), ids: RefCell::default() }
     }
 
-    /// An argument of the call.
+    /// Adds an argument of the call.
     pub fn argument(&self, expr: Expr) -> Value<'_> {
         let dtype = expr.ty.dtype;
         self.push(dtype, Op::Leaf(expr))
@@ -159,7 +159,7 @@ impl Builder {
         self.push(dtype, Op::Leaf(expr))
     }
 
-    /// The value of `op`, which is the earlier one of an equal operation.
+    /// Adds `op`, or returns the value of an earlier equal operation.
     fn push(&self, dtype: DType, op: Op) -> Value<'_> {
         let mut nodes = self.nodes.borrow_mut();
         let id = *self.ids.borrow_mut().entry(op.key(dtype)).or_insert_with(|| {
@@ -169,8 +169,8 @@ impl Builder {
         Value { builder: self, id, dtype }
     }
 
-    /// The expression of `result`. Operations with one use are substituted, those with more are
-    /// bound by `let`, and unused ones are dropped.
+    /// Returns the expression of `result`. Operations with one use are substituted, those with more
+    /// are bound by `let`, and unused ones are dropped.
     pub fn finish(&self, result: Value<'_>) -> Expr {
         let nodes = self.nodes.borrow();
         let mut uses = vec![0u32; nodes.len()];
@@ -209,10 +209,10 @@ fn is_atom(expr: &Expr) -> bool {
     }
 }
 
-/// Layout of a floating-point type.
+/// The layout of a floating-point type.
 #[derive(Clone, Copy)]
 pub struct Format {
-    /// Explicit bits of the significand.
+    /// The number of explicit bits of the significand.
     pub mantissa: i64,
     /// The exponent bias.
     pub bias: i64,
@@ -225,17 +225,17 @@ pub struct Format {
 }
 
 impl<'b> Value<'b> {
-    /// Its type.
+    /// Returns the type.
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
-    /// True for Float32, false for Float64.
+    /// Whether the type is Float32.
     pub fn is_f32(self) -> bool {
         self.dtype == DType::Float32
     }
 
-    /// The layout of its floating-point type.
+    /// Returns the layout of the floating-point type.
     pub fn format(self) -> Format {
         let (mantissa, bias, bits, sign) = match self.dtype {
             DType::Float32 => (23, 127, DType::Uint32, 1 << 31),
@@ -255,102 +255,102 @@ impl<'b> Value<'b> {
         self.builder.push(dtype, Op::Binary(op, self.id, other.id))
     }
 
-    /// A constant of its type.
+    /// Returns a constant of the type of this value.
     pub fn constant(self, value: impl Operand<'b>) -> Value<'b> {
         value.beside(self)
     }
 
-    /// `self * factor + addend`, rounded once.
+    /// Returns `self * factor + addend`, rounded once.
     pub fn fma(self, factor: impl Operand<'b>, addend: impl Operand<'b>) -> Value<'b> {
         let (factor, addend) = (factor.beside(self), addend.beside(self));
         self.builder.push(self.dtype, Op::Fma(self.id, factor.id, addend.id))
     }
 
-    /// `c[0] + self * (c[1] + self * …)` by Horner's rule.
+    /// Returns `c[0] + self * (c[1] + self * …)` by Horner's rule.
     pub fn polynomial(self, coefficients: &[f64]) -> Value<'b> {
         let (last, rest) = coefficients.split_last().expect("a polynomial has coefficients");
         let start = self.constant(*last);
         rest.iter().rev().fold(start, |sum, c| sum.fma(self, *c))
     }
 
-    /// `if self then yes else no`; both are evaluated.
+    /// Returns `if self then yes else no`; both are evaluated.
     pub fn select(self, yes: Value<'b>, no: impl Operand<'b>) -> Value<'b> {
         let no = no.beside(yes);
         self.builder.push(yes.dtype, Op::Select(self.id, yes.id, no.id))
     }
 
-    /// `self < other`, false for NaN; so are the other comparisons.
+    /// Returns `self < other`, false for NaN; so are the other comparisons.
     pub fn lt(self, other: impl Operand<'b>) -> Value<'b> {
         self.binary(BinOp::Lt, other)
     }
-    /// `self != other`, true for NaN.
+    /// Returns `self != other`, true for NaN.
     pub fn ne(self, other: impl Operand<'b>) -> Value<'b> {
         self.binary(BinOp::Ne, other)
     }
-    /// `self > other`.
+    /// Returns `self > other`.
     pub fn gt(self, other: impl Operand<'b>) -> Value<'b> {
         self.binary(BinOp::Gt, other)
     }
-    /// `self == other`.
+    /// Returns `self == other`.
     pub fn eq(self, other: impl Operand<'b>) -> Value<'b> {
         self.binary(BinOp::Eq, other)
     }
 
-    /// `self`, but at most `limit`; NaN stays NaN.
+    /// Returns `self`, but at most `limit`; NaN stays NaN.
     pub fn at_most(self, limit: f64) -> Value<'b> {
         limit.beside(self).binary(BinOp::Min, self)
     }
-    /// `self`, but at least `limit`; NaN stays NaN.
+    /// Returns `self`, but at least `limit`; NaN stays NaN.
     pub fn at_least(self, limit: f64) -> Value<'b> {
         limit.beside(self).binary(BinOp::Max, self)
     }
 
-    /// The smaller integer.
+    /// Returns the smaller integer.
     pub fn min(self, other: i64) -> Value<'b> {
         self.binary(BinOp::Min, other)
     }
-    /// The larger integer.
+    /// Returns the larger integer.
     pub fn max(self, other: i64) -> Value<'b> {
         self.binary(BinOp::Max, other)
     }
-    /// The absolute value.
+    /// Returns the absolute value.
     pub fn abs(self) -> Value<'b> {
         self.unary(UnOp::Abs)
     }
-    /// The correctly rounded square root.
+    /// Returns the correctly rounded square root.
     pub fn sqrt(self) -> Value<'b> {
         self.unary(UnOp::Sqrt)
     }
-    /// A call of a function that is one instruction of the target.
+    /// Calls a function that is one instruction of the target.
     pub fn call(self, function: Intrinsic) -> Value<'b> {
         self.builder.push(self.dtype, Op::Call(function, self.id))
     }
-    /// The nearest integer, ties to even.
+    /// Returns the nearest integer, ties to even.
     pub fn round(self) -> Value<'b> {
         self.unary(UnOp::Round)
     }
 
-    /// The bits of a float as an unsigned integer.
+    /// Returns the bits of a float as an unsigned integer.
     pub fn bits(self) -> Value<'b> {
         self.bitcast(self.format().bits)
     }
-    /// The same bits as a value of another type.
+    /// Returns the same bits as a value of another type.
     pub fn bitcast(self, dtype: DType) -> Value<'b> {
         self.builder.push(dtype, Op::Bitcast(dtype, self.id))
     }
-    /// The value converted to another type.
+    /// Converts the value to another type.
     pub fn cast(self, dtype: DType) -> Value<'b> {
         self.builder.push(dtype, Op::Cast(dtype, self.id))
     }
-    /// `self << amount`.
+    /// Returns `self << amount`.
     pub fn shl(self, amount: i64) -> Value<'b> {
         self.binary(BinOp::Shl, amount)
     }
-    /// `self >> amount`, arithmetic on signed types.
+    /// Returns `self >> amount`, arithmetic on signed types.
     pub fn shr(self, amount: i64) -> Value<'b> {
         self.binary(BinOp::Shr, amount)
     }
-    /// `table[self]`; the Float64 elements are computed on the first use of the table.
+    /// Returns `table[self]`; the Float64 elements are computed on the first use of the table.
     pub fn load(self, table: &'static str, elements: impl FnOnce() -> Vec<f64>) -> Value<'b> {
         let mut tables = self.builder.tables.borrow_mut();
         let buffer = tables.entry(table).or_insert_with(|| {
@@ -361,7 +361,7 @@ impl<'b> Value<'b> {
         self.builder.push(buffer.dtype, Op::Load(buffer.clone(), index.id))
     }
 
-    /// `self`, which is not negative, with the sign of `other`.
+    /// Returns `self`, which is not negative, with the sign of `other`.
     pub fn with_sign_of(self, other: Value<'b>) -> Value<'b> {
         let sign = other.bits() & other.format().sign;
         (self.bits() | sign).bitcast(self.dtype)

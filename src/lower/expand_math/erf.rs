@@ -9,7 +9,7 @@ use super::builder::Value;
 use super::erf_table::{ERF, ROW};
 use crate::ir::DType;
 
-/// The error function.
+/// Computes the error function.
 pub fn erf(x: Value<'_>) -> Value<'_> {
     let size = x.abs();
     let magnitude = if x.is_f32() { erf_f32(size) } else { erf_f64(size) };
@@ -28,7 +28,7 @@ fn erf_f64(size: Value<'_>) -> Value<'_> {
     let magic = size.format().magic;
     let shifted = size.fma(4.0, magic);
     let t = (shifted - magic).fma(-0.25, size);
-    // The low bits count quarters. The mask bounds those of NaN.
+    // The low bits count quarters. The mask bounds the low bits of NaN.
     let quarter = (shifted.bits() & 31).bitcast(DType::Int64).min(24);
     let row = quarter * ROW as i64;
     let column = |i: usize| (row + i as i64).load("erf_table", || ERF.to_vec());

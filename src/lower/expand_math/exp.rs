@@ -10,7 +10,7 @@ use super::builder::Value;
 use super::sums::renormalize;
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// `e^x`.
+/// Computes `e^x`.
 pub fn exp(x: Value<'_>) -> Value<'_> {
     if !x.is_f32() {
         let x = x.at_least(-746.0).at_most(710.0);
@@ -26,7 +26,7 @@ pub fn exp(x: Value<'_>) -> Value<'_> {
     scale(r.polynomial(&EXP_F32), shifted.bits())
 }
 
-/// `2^x`.
+/// Computes `2^x`.
 pub fn exp2(x: Value<'_>) -> Value<'_> {
     let x = if x.is_f32() {
         x.at_least(-151.0).at_most(129.0)
@@ -51,19 +51,19 @@ pub struct Reduced<'b> {
 }
 
 impl<'b> Reduced<'b> {
-    /// The same with `small` added to the argument.
+    /// Adds `small` to the argument.
     pub fn plus(self, small: Value<'b>) -> Reduced<'b> {
         Reduced { tail: self.tail + small, ..self }
     }
 
-    /// `e^r - 1 - exact`, of Float64.
+    /// Computes `e^r - 1 - exact` in Float64.
     pub fn rest(&self) -> Value<'b> {
         let r = self.exact + self.tail;
         (r * r).fma(r.polynomial(&EXPM1_F64), self.tail)
     }
 }
 
-/// The shift for [`scale`].
+/// Returns the shift for [`scale`].
 pub fn two_step_shift(like: Value<'_>) -> f64 {
     (2 * like.format().bias) as f64
 }
@@ -79,13 +79,13 @@ pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
     Reduced { n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
 }
 
-/// `value * 2^n`, rounded once; the low bits of `n_bits` are `n + two_step_shift`.
+/// Computes `value * 2^n`, rounded once; the low bits of `n_bits` are `n + two_step_shift`.
 pub fn scale<'b>(value: Value<'b>, n_bits: Value<'b>) -> Value<'b> {
     let (first, second) = two_step_scale(value, n_bits);
     value * first * second
 }
 
-/// `2^floor(n/2)` and `2^ceil(n/2)` in the type of `like`.
+/// Computes `2^floor(n/2)` and `2^ceil(n/2)` in the type of `like`.
 pub fn two_step_scale<'b>(like: Value<'b>, n_bits: Value<'b>) -> (Value<'b>, Value<'b>) {
     // The shift, twice the bias, makes each half a biased exponent.
     let exponent = |n: Value<'b>| n.shl(like.format().mantissa).bitcast(like.dtype());
@@ -93,14 +93,14 @@ pub fn two_step_scale<'b>(like: Value<'b>, n_bits: Value<'b>) -> (Value<'b>, Val
     (exponent(half), exponent(n_bits - half))
 }
 
-/// `e^r` as an unevaluated sum with an error of a few hundredths of a ULP; the second part is at
-/// most a tenth of the first.
+/// Computes `e^r` as an unevaluated sum with an error of a few hundredths of a ULP; the second part
+/// is at most a tenth of the first.
 pub fn power_of_e<'b>(reduced: &Reduced<'b>) -> (Value<'b>, Value<'b>) {
     let (hi, lo) = renormalize(reduced.exact.constant(1.0), reduced.exact);
     (hi, lo + reduced.rest())
 }
 
-/// `2^r` in Float64, rounded once except for a few hundredths of a ULP.
+/// Computes `2^r` in Float64, rounded once except for a few hundredths of a ULP.
 fn power_of_2(r: Value<'_>) -> Value<'_> {
     let linear = r * LN_2;
     let linear_lo = r.fma(LN_2_LO, r.fma(LN_2, -linear));

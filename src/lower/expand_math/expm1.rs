@@ -9,7 +9,7 @@ use super::builder::Value;
 use super::exp::{EXPM1_F64, reduce};
 use super::sums::renormalize;
 
-/// `e^x - 1`.
+/// Computes `e^x - 1`.
 pub fn expm1(x: Value<'_>) -> Value<'_> {
     // Below the first limit the result is -1, above the second one infinity. For arguments smaller
     // than `tiny`, `x` is the nearest result. It keeps the sign of 0 and all bits of denormal

@@ -16,7 +16,7 @@ use super::sums::renormalize;
 use crate::ir::DType;
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// The natural logarithm.
+/// Computes the natural logarithm.
 pub fn log(x: Value<'_>) -> Value<'_> {
     if !x.is_f32() {
         let (hi, lo) = log_f64(x);
@@ -27,7 +27,7 @@ pub fn log(x: Value<'_>) -> Value<'_> {
     special_cases(x, e.fma(LN_2, rest))
 }
 
-/// The logarithm to base 2.
+/// Computes the logarithm to base 2.
 pub fn log2(x: Value<'_>) -> Value<'_> {
     if !x.is_f32() {
         let parts = decompose_f64(x);
@@ -41,8 +41,8 @@ pub fn log2(x: Value<'_>) -> Value<'_> {
     special_cases(x, f.fma(f.polynomial(&LOG2_F32), f) + e)
 }
 
-/// `f` and `e` of a positive finite Float32 number `2^e (1 + f)`; the exponent steps at `first`,
-/// the bits of the smallest `1 + f`.
+/// Splits a positive finite Float32 number `2^e (1 + f)` into `f` and `e`; the exponent steps at
+/// `first`, the bits of the smallest `1 + f`.
 fn decompose_f32(x: Value<'_>, first: i64) -> (Value<'_>, Value<'_>) {
     let denormal = x.lt(f32::MIN_POSITIVE as f64);
     let bits = denormal.select(x * 8388608.0, x).bits().bitcast(DType::Int32);
@@ -84,7 +84,7 @@ fn decompose_f64(x: Value<'_>) -> Parts<'_> {
     Parts { exponent, mantissa, inverse: column(0), log_hi: column(1), log_lo: column(2) }
 }
 
-/// The logarithm of a positive finite Float64 number as an unevaluated sum.
+/// Computes the logarithm of a positive finite Float64 number as an unevaluated sum.
 pub fn log_f64(x: Value<'_>) -> (Value<'_>, Value<'_>) {
     let parts = decompose_f64(x);
     // Exact: multiples of 2^-42 below 2^10.
@@ -93,7 +93,7 @@ pub fn log_f64(x: Value<'_>) -> (Value<'_>, Value<'_>) {
     log_of_mantissa(&parts, whole, whole_lo)
 }
 
-/// `whole + whole_lo + log(mantissa / c)` as an unevaluated sum.
+/// Computes `whole + whole_lo + log(mantissa / c)` as an unevaluated sum.
 fn log_of_mantissa<'b>(
     parts: &Parts<'b>,
     whole: Value<'b>,
@@ -109,7 +109,7 @@ fn log_of_mantissa<'b>(
     (hi, curve + ((square_lo + hi_lo) + (sum_lo + whole_lo)))
 }
 
-/// `result`, or the logarithm of zero, infinity, NaN or a negative number.
+/// Returns `result`, or the logarithm of zero, infinity, NaN or a negative number.
 fn special_cases<'b>(x: Value<'b>, result: Value<'b>) -> Value<'b> {
     let finite = x.lt(f64::INFINITY).select(result, x);
     let of_zero = x.eq(0.0).select(x.constant(f64::NEG_INFINITY), f64::NAN);

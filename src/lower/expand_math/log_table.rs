@@ -1,7 +1,7 @@
 //! The table of `log` in Float64 (`tools/minimax.py log_table`).
 
 /// For each 64th of an octave, from the bits `FIRST` on: a short number near the reciprocal of its
-/// middle, minus the logarithm of that number as a multiple of 2^-42, and the remainder.
+/// middle; minus the logarithm of that number in two parts, the first a multiple of 2^-42.
 #[rustfmt::skip]
 pub const LOG: [[f64; 3]; 64] = [
     [1.40625, -0.34092658697068146, 8.82452633212564e-14],

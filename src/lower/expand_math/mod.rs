@@ -3,8 +3,8 @@
 //!
 //! Before: `B[i] = exp(A[i])`
 //! After:  `B[i] = (let exp = … in …)`: arithmetic, `fma`, bit operations, `select`, tables
-//! Needs: calls on Float32 and Float64 (halves are widened when they are loaded). The last pass:
-//! for the others, `hoist_invariants` above all, a function is one node.
+//! Needs: calls on Float32 and Float64 (halves are widened when they are loaded). The last pass,
+//! because for the others, mainly `hoist_invariants`, a function is one node.
 //! Ensures: no call but `fma` remains; no branches, so that vectors have the same operations.
 //! Declines: with `--fast-math`, calls that are one approximating instruction ([`approx`]);
 //! products by warps (`ir::warp`), which stay whole.
@@ -43,14 +43,14 @@ pub fn expand_math(mut kernel: Kernel, target: &Target) -> Result<Kernel> {
     Ok(kernel)
 }
 
-/// `expr` with every call but `fma` expanded.
+/// Expands every call but `fma` in `expr`.
 pub fn expand_expr(expr: &Expr) -> Expr {
     Ctx::default().rewrite(expr)
 }
 
 #[derive(Default)]
 struct Ctx {
-    /// What nodes became, by [`Expr::id`]; the node is kept so that its address stays its own.
+    /// The results, by node.
     done: Memo<Expr>,
     tables: Tables,
     /// Whether float32 functions are approximated (`--fast-math`).

@@ -10,7 +10,7 @@ use super::log::log_f64;
 use super::sums::renormalize;
 use crate::ir::DType;
 
-/// `x^y`.
+/// Computes `x^y`.
 pub fn pow<'b>(x: Value<'b>, y: Value<'b>) -> Value<'b> {
     let magnitude = if x.is_f32() {
         power_f32(x.abs().cast(DType::Float64), y.cast(DType::Float64))
@@ -29,7 +29,7 @@ pub fn pow<'b>(x: Value<'b>, y: Value<'b>) -> Value<'b> {
     (x.eq(1.0) | y.eq(0.0)).select(x.constant(1.0), result)
 }
 
-/// `size^y` for a `size` that is not negative, in Float64, rounded to Float32.
+/// Computes `size^y` for a `size` that is not negative, in Float64, rounded to Float32.
 fn power_f32<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     // The exponent counts from sqrt(1/2) and from 1024 below, which keeps it positive.
     const OFFSET: i64 = 1024 << 52;
@@ -49,7 +49,7 @@ fn power_f32<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     (r.fma(r.polynomial(&EXP2_F32), 1.0) * power).cast(DType::Float32)
 }
 
-/// `size^y` for a `size` that is not negative, in Float64.
+/// Computes `size^y` for a `size` that is not negative, in Float64.
 fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let (hi, lo) = log_f64(size);
     let (hi, lo) = renormalize(hi, lo);
@@ -65,12 +65,12 @@ fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     scale(hi + lo, reduced.n_bits)
 }
 
-/// `y` bounded to finite values, as infinity times the logarithm of 1 must be 0. NaN stays NaN.
+/// Bounds `y` to finite values, as infinity times the logarithm of 1 must be 0. NaN stays NaN.
 fn bounded_y(y: Value<'_>) -> Value<'_> {
     y.at_least(-1e300).at_most(1e300)
 }
 
-/// `log`, or the logarithm of zero, infinity and NaN.
+/// Returns `log`, or the logarithm of zero, infinity and NaN.
 fn ends<'b>(size: Value<'b>, log: Value<'b>) -> Value<'b> {
     let finite = size.lt(f64::INFINITY).select(log, size);
     size.eq(0.0).select(size.constant(f64::NEG_INFINITY), finite)

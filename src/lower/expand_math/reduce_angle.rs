@@ -24,7 +24,7 @@ pub struct Angle<'b> {
     pub lo: Value<'b>,
 }
 
-/// The quadrant (Uint32) of a Float32 angle and the remaining angle, in Float64.
+/// Returns the quadrant (Uint32) of a Float32 angle, and the remaining angle in Float64.
 pub fn reduce_f32(x: Value<'_>) -> (Value<'_>, Value<'_>) {
     let range = x.bits().shr(27) & 15;
     let part = |i: i64| (range + i * 16).load("two_over_pi_f32", table_f32);
@@ -71,7 +71,7 @@ pub fn reduce_f64(x: Value<'_>) -> Angle<'_> {
     }
 }
 
-/// `x` without a multiple of 4, from -2 to 2; exact.
+/// Subtracts the nearest multiple of 4 from `x`, exactly. The result is from -2 to 2.
 fn modulo_4(x: Value<'_>) -> Value<'_> {
     (x * 0.25).round().fma(-4.0, x)
 }
@@ -79,13 +79,13 @@ fn modulo_4(x: Value<'_>) -> Value<'_> {
 /// The first range of exponents in the Float64 table: from 2^-15 on.
 const FIRST_RANGE: i64 = 63;
 
-/// Number of ranges in the Float64 table.
+/// The number of ranges in the Float64 table.
 const RANGES: i64 = 128 - FIRST_RANGE;
 
 /// The Float64 table is scaled by this power of two, as its last numbers would be denormal.
 const SCALE: i32 = 200;
 
-/// Two parts of 2/pi for each range of 16 exponents of Float32: first all the first ones.
+/// Returns two parts of 2/pi for each range of 16 exponents of Float32: first all first parts.
 fn table_f32() -> Vec<f64> {
     // Below 2^-15 no bits are left out, and the parts of the first range are right.
     let rows: Vec<Vec<f64>> =
@@ -93,7 +93,7 @@ fn table_f32() -> Vec<f64> {
     by_column(&rows)
 }
 
-/// Four parts of 2/pi for each range of 16 exponents of Float64, times `2^SCALE`.
+/// Returns four parts of 2/pi for each range of 16 exponents of Float64, times `2^SCALE`.
 fn table_f64() -> Vec<f64> {
     let rows: Vec<Vec<f64>> =
         (FIRST_RANGE..128).map(|range| parts(16 * range - 1075, 4, SCALE)).collect();
@@ -104,8 +104,8 @@ fn by_column(rows: &[Vec<f64>]) -> Vec<f64> {
     (0..rows[0].len()).flat_map(|i| rows.iter().map(move |row| row[i])).collect()
 }
 
-/// `2/pi` for numbers that are multiples of `u = 2^unit`: without its multiples of `4 / u`, in
-/// `count` parts, multiples of `2^-51 / u`, `2^-104 / u`, …; all times `2^scale`.
+/// Returns `2/pi` for numbers that are multiples of `u = 2^unit`: without its multiples of `4 / u`,
+/// in `count` parts, multiples of `2^-51 / u`, `2^-104 / u`, …; all times `2^scale`.
 fn parts(unit: i64, count: i64, scale: i32) -> Vec<f64> {
     let bits = 64 * TWO_OVER_PI.len() as i64;
     let mut left =

@@ -6,7 +6,7 @@
 
 use super::builder::Value;
 
-/// `1 / sqrt(x)`.
+/// Computes `1 / sqrt(x)`.
 pub fn rsqrt(x: Value<'_>) -> Value<'_> {
     let (small, up, down) = if x.is_f32() {
         (2f64.powi(-100), 2f64.powi(48), 2f64.powi(24))

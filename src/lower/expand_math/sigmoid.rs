@@ -15,7 +15,7 @@ use super::exp::{EXP_F32, LN_2_LO_F32, power_of_e, reduce, two_step_scale, two_s
 use super::sums::{quotient, renormalize};
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// The hyperbolic tangent.
+/// Computes the hyperbolic tangent.
 pub fn tanh(x: Value<'_>) -> Value<'_> {
     let magnitude = if x.is_f32() { tanh_f32(x.abs()) } else { tanh_f64(x.abs()) };
     magnitude.with_sign_of(x)
@@ -53,7 +53,7 @@ fn tanh_f64(size: Value<'_>) -> Value<'_> {
     quotient((numerator, numerator_lo), (divisor, divisor_lo - numerator_lo))
 }
 
-/// `1 / (1 + e^-x)`.
+/// Computes `1 / (1 + e^-x)`.
 pub fn sigmoid(x: Value<'_>) -> Value<'_> {
     if x.is_f32() { sigmoid_f32(x) } else { sigmoid_f64(x) }
 }

@@ -4,10 +4,10 @@
 
 use super::builder::Value;
 
-/// The bits that are cleared.
+/// The number of bits that are cleared.
 const DROPPED: i64 = 13;
 
-/// The rounded number.
+/// Rounds a Float32 number.
 pub fn tf32(x: Value<'_>) -> Value<'_> {
     let half = 1 << (DROPPED - 1);
     let bits = (x.bits() + half).shr(DROPPED).shl(DROPPED);

@@ -11,18 +11,18 @@ use super::reduce_angle::{Angle, reduce_f32, reduce_f64};
 use super::sums::{quotient, renormalize};
 use crate::ir::DType;
 
-/// The sine.
+/// Computes the sine.
 pub fn sin(x: Value<'_>) -> Value<'_> {
     // The polynomial gives +0 for -0.
     x.eq(0.0).select(x, sine_of_quadrant(x, 0))
 }
 
-/// The cosine: the sine one quadrant further.
+/// Computes the cosine: the sine one quadrant further.
 pub fn cos(x: Value<'_>) -> Value<'_> {
     sine_of_quadrant(x, 1)
 }
 
-/// The sine of `x` and `offset` quadrants.
+/// Computes the sine of `x` and `offset` quadrants.
 fn sine_of_quadrant(x: Value<'_>, offset: i64) -> Value<'_> {
     let (quadrant, sine, cosine) = if x.is_f32() {
         let (quadrant, angle) = reduce_f32(x);
@@ -40,7 +40,7 @@ fn sine_of_quadrant(x: Value<'_>, offset: i64) -> Value<'_> {
     (magnitude.bits() ^ sign).bitcast(x.dtype())
 }
 
-/// The tangent.
+/// Computes the tangent.
 pub fn tan(x: Value<'_>) -> Value<'_> {
     if x.is_f32() {
         let (quadrant, angle) = reduce_f32(x);
@@ -71,7 +71,7 @@ fn cosine_f32(angle: Value<'_>) -> Value<'_> {
     (square * square).fma(square.polynomial(&COS_F32), square.fma(-0.5, 1.0))
 }
 
-/// The sine as an unevaluated sum.
+/// Computes the sine as an unevaluated sum.
 fn sine_f64<'b>(angle: &Angle<'b>) -> (Value<'b>, Value<'b>) {
     let square = angle.hi * angle.hi;
     // The derivative, 1 - x^2/2, adds the low part.
@@ -80,7 +80,7 @@ fn sine_f64<'b>(angle: &Angle<'b>) -> (Value<'b>, Value<'b>) {
     (angle.hi, angle.lo.fma(slope, curve))
 }
 
-/// The cosine as an unevaluated sum.
+/// Computes the cosine as an unevaluated sum.
 fn cosine_f64<'b>(angle: &Angle<'b>) -> (Value<'b>, Value<'b>) {
     let square = angle.hi * angle.hi;
     let half = square * 0.5;

@@ -85,7 +85,7 @@ impl Enclosing {
     }
 }
 
-/// The body of a loop without the marked allocations and what fills them.
+/// Removes the marked allocations and the statements that fill them; adds both to `found`.
 fn extract(stmt: Stmt, enclosing: &mut Vec<Enclosing>, found: &mut Vec<Ahead>) -> Stmt {
     match stmt {
         Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
@@ -178,12 +178,12 @@ struct Injected {
 }
 
 impl Loop {
-    /// The value of the variable a number of iterations later.
+    /// Returns the value of the variable a number of iterations later.
     fn after(&self, iterations: i64) -> Expr {
         Expr::add(Expr::var(&self.var), Expr::index(iterations))
     }
 
-    /// The number of the copy that the iteration with value `at` of the variable reads.
+    /// Returns the number of the copy that the iteration with value `at` of the variable reads.
     fn copy(&self, at: &Expr, copies: u32) -> Expr {
         let turn = match self.min.as_int() {
             Some(0) => at.clone(),
@@ -192,8 +192,8 @@ impl Loop {
         Expr::binary(BinOp::FloorMod, turn, Expr::index(copies.into()))
     }
 
-    /// Statements under the condition that the loop has an iteration: the one with this number, or,
-    /// if `later`, the one that many after the current iteration.
+    /// Wraps statements in the condition that an iteration exists: the one with this number or, if
+    /// `later`, the one that many after the current iteration.
     fn if_there(&self, number: &Expr, stmts: Vec<Stmt>, later: bool) -> Stmt {
         let cond = match later {
             false => Expr::lt(number.clone(), self.extent.clone()),
@@ -221,7 +221,8 @@ impl Ahead {
         self.buffers.iter().map(add).collect()
     }
 
-    /// The statement that fills the copy for the iteration with value `at` of the loop's variable.
+    /// Returns the statement that fills the copy for the iteration with value `at` of the loop's
+    /// variable.
     fn fill_at(
         &self,
         at: &Expr,
@@ -239,7 +240,7 @@ fn allocate(buffers: Vec<Buffer>, body: Stmt) -> Stmt {
     buffers.into_iter().rev().fold(body, around)
 }
 
-/// The buffer with a new outermost dimension of `count` copies.
+/// Returns the buffer with a new outermost dimension of `count` copies.
 fn with_copies(buffer: &Buffer, count: u32) -> Buffer {
     let mut shape = buffer.shape.clone();
     shape.insert(0, Expr::index(count.into()));

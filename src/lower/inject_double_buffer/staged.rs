@@ -11,16 +11,17 @@ use crate::ir::visit::{map_stmts, walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Elements of a thread that wait in registers. More would leave too few registers for the work.
+/// The largest number of elements that a thread keeps in registers. More would leave too few
+/// registers for the work.
 const MAX_ELEMENTS: i128 = 16;
 
 /// The two parts of the statement that fills a buffer.
 pub(super) struct Staged {
     /// The registers.
     pub(super) buffer: Buffer,
-    /// From memory into registers.
+    /// Loads from memory into registers.
     pub(super) load: Stmt,
-    /// From registers into the buffer.
+    /// Stores from registers into the buffer.
     pub(super) store: Stmt,
 }
 
@@ -65,7 +66,7 @@ struct FillSearch {
 }
 
 impl FillSearch {
-    /// `None` if the statement has another form.
+    /// Collects the loops and the buffer; `None` if the statement has another form.
     fn visit(&mut self, stmt: &Stmt) -> Option<()> {
         match stmt {
             Stmt::Block(stmts) => stmts.iter().try_for_each(|stmt| self.visit(stmt)),
@@ -100,8 +101,7 @@ impl FillSearch {
     }
 }
 
-/// The nest with another innermost statement. Its loops become unrolled, as registers have no
-/// index.
+/// Replaces the innermost store of a nest. Its loops become unrolled, as registers have no index.
 fn rewrite(stmt: Stmt, store: &mut dyn FnMut(Buffer, Vec<Expr>, Expr) -> Stmt) -> Stmt {
     match stmt {
         Stmt::Store { buffer, indices, value, .. } => store(buffer, indices, value),

@@ -47,8 +47,8 @@
 //!   implicit barrier between them therefore need no barrier ([`Reach`]).
 //! - Different buffers have different memory. `share_storage` stands before this pass and gives
 //!   buffers that share memory one name.
-//! - No barrier is needed where only some threads come: `schedule::threads` moves conditions that
-//!   differ between threads inwards. `insert_barriers` stops with a bug otherwise.
+//! - No barrier is needed in code that only some threads run: `schedule::threads` moves conditions
+//!   that differ between threads inwards. `insert_barriers` stops with a bug otherwise.
 //! - Indices do not overflow (`te::check_bounds`).
 //!
 //! # What is not found
@@ -70,7 +70,8 @@ use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ThreadIndex, Var};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// Pairs of accesses that are compared in one place; more count as a conflict.
+/// The largest number of pairs of accesses that are compared in one place; more count as a
+/// conflict.
 const MAX_PAIRS: usize = 4096;
 
 /// The largest modulus whose remainders are tried one by one.
@@ -100,7 +101,7 @@ pub struct Access {
     pub buffer: Buffer,
     pub index: Expr,
     pub is_write: bool,
-    /// The whole warp reads the elements of all its threads.
+    /// Whether the whole warp reads the elements of all its threads.
     pub by_warp: bool,
     pub context: Context,
 }
@@ -137,7 +138,7 @@ pub struct ConflictChecker {
 }
 
 impl ConflictChecker {
-    /// A checker for a launch with these indices; `facts` hold around it.
+    /// Creates a checker for a launch with these indices; `facts` hold around it.
     pub fn new(facts: Facts, dims: Vec<Dim>, varying: Varying) -> ConflictChecker {
         let decided = FxHashMap::default();
         ConflictChecker { accesses: Vec::new(), facts, dims, varying, decided }
@@ -242,7 +243,8 @@ impl ConflictChecker {
         })
     }
 
-    /// The index of an access. In one by a warp, any lane takes the place of the thread.
+    /// Returns the index of an access. For an access by a warp, any lane takes the place of the
+    /// thread.
     fn of_any_lane(&self, access: &Access, facts: &mut Facts) -> Expr {
         let along_x = self.dims.iter().find(|dim| dim.index == ThreadIndex::Thread(0));
         match along_x.filter(|_| access.by_warp) {
@@ -265,7 +267,7 @@ impl ConflictChecker {
     }
 }
 
-/// The bindings of a context, outermost first.
+/// Returns the bindings of a context, outermost first.
 fn chain(context: &Context) -> Vec<Rc<Binding>> {
     let mut chain = Vec::new();
     let mut next = context;
@@ -318,7 +320,7 @@ fn learn_renamed(facts: &mut Facts, binding: &Binding, names: &mut FxHashMap<Var
     learn(facts, &Binding { kind, outer: None });
 }
 
-/// Adds that the second access is of a later iteration of the loop.
+/// Adds the fact that the second access is in a later iteration of the loop.
 fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut FxHashMap<Var, Expr>) {
     let BindingKind::Loop { var, min, extent } = &edge.looped.kind else {
         crate::bug!("a loop is expected")
@@ -333,7 +335,8 @@ fn later_iteration(facts: &mut Facts, edge: &BackEdge, names: &mut FxHashMap<Var
     }
 }
 
-/// The modulus of a remainder of a sum with `var` in one of the expressions, if it is small.
+/// Returns the modulus of a remainder of a sum with `var` in one of the expressions, if it is
+/// small.
 fn small_modulus(var: &Var, exprs: &[&Expr]) -> Option<i64> {
     let mut found = None;
     for expr in exprs {
@@ -353,8 +356,8 @@ fn rename(expr: &Expr, names: &FxHashMap<Var, Expr>) -> Expr {
     substitute(expr, &mut |var| names.get(var).cloned())
 }
 
-/// A vector index as the scalar index of any of its lanes; `None` if it is not a ramp or broadcast,
-/// or reads memory.
+/// Returns a vector index as the scalar index of any of its lanes; `None` if it is not a ramp or
+/// broadcast, or reads memory.
 fn element(index: &Expr, facts: &mut Facts) -> Option<Expr> {
     if reads_memory(index) {
         return None;

@@ -13,8 +13,8 @@
 //! one name (`share_storage`); accumulators in registers (`promote_accumulators`), which need no
 //! barrier. Stands before `hoist_invariants`, which must not move loads across barriers.
 //! Ensures: no shared stage is left; barriers order all accesses of shared memory.
-//! Declines: `await_copies` stays, because accesses do not show which copies are under way. A
-//! product by a warp that only some of its threads would reach is refused (E0378).
+//! Declines: `await_copies` stays, because accesses do not show which copies are in flight. A warp
+//! product that only some threads of the warp would reach is refused (E0378).
 
 mod conflict;
 
@@ -29,21 +29,22 @@ use conflict::{Access, BackEdge, Binding, BindingKind, ConflictChecker, Context,
 use rustc_hash::FxHashSet;
 use std::rc::Rc;
 
-/// Nested choices of an expression whose conditions are used; conditions of inner ones are ignored.
+/// The largest nesting depth of choices whose conditions are used; those of inner choices are
+/// ignored.
 const MAX_CHOICES: usize = 3;
 
 /// Inserts the barriers of every launch.
 pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let mut apart = None;
+    let mut divergent = None;
     let body = map_launches(kernel.body, &mut |launch| {
         if let Stmt::Produce { body, .. } = &launch {
-            apart = apart.take().or_else(|| product_apart(body));
+            divergent = divergent.take().or_else(|| find_divergent_product(body));
         }
         synchronize(launch, &facts)
     });
-    match apart {
+    match divergent {
         None => Ok(Kernel { body, ..kernel }),
         Some(name) => {
             let text = format!("only some threads of a warp would compute `{name}`");
@@ -59,8 +60,8 @@ pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel>
     }
 }
 
-/// The name of a product by a warp that some threads of a warp do not reach.
-fn product_apart(body: &Stmt) -> Option<String> {
+/// Returns the name of a warp product that only some threads of a warp reach.
+fn find_divergent_product(body: &Stmt) -> Option<String> {
     let mut varying = Varying::default();
     crate::ir::visit::walk_stmt(
         body,
@@ -75,8 +76,8 @@ fn product_apart(body: &Stmt) -> Option<String> {
         },
         &mut |_| {},
     );
-    fn find(stmt: &Stmt, varying: &Varying, apart: bool) -> Option<String> {
-        let apart = apart
+    fn find(stmt: &Stmt, varying: &Varying, divergent: bool) -> Option<String> {
+        let divergent = divergent
             || match stmt {
                 Stmt::If { cond, .. } => !varying.agrees(cond),
                 Stmt::For { min, extent, kind, .. } if kind.gpu_index().is_none() => {
@@ -85,11 +86,13 @@ fn product_apart(body: &Stmt) -> Option<String> {
                 _ => false,
             };
         match stmt {
-            Stmt::Tensorize { name, .. } if is_warp_product(stmt) => apart.then(|| name.clone()),
+            Stmt::Tensorize { name, .. } if is_warp_product(stmt) => {
+                divergent.then(|| name.clone())
+            }
             _ => {
                 let mut found = None;
                 for_each_stmt(stmt, &mut |inner| {
-                    found = found.take().or_else(|| find(inner, varying, apart));
+                    found = found.take().or_else(|| find(inner, varying, divergent));
                 });
                 found
             }
@@ -118,7 +121,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     Stmt::Produce { name, body: Box::new(root.into_stmt()) }
 }
 
-/// The variables of a launch that may differ between threads.
+/// Returns the variables of a launch that may differ between threads.
 fn find_varying(body: &Stmt, dims: &[Dim]) -> Varying {
     let mut varying = Varying::default();
     for dim in dims {
@@ -151,7 +154,7 @@ enum Node {
     Loop {
         head: Stmt,
         binding: Rc<Binding>,
-        /// Whether it has an iteration for certain.
+        /// Whether it always has an iteration.
         runs: bool,
         /// Whether threads may differ in its iterations.
         divergent: bool,
@@ -250,10 +253,10 @@ impl Builder {
             Stmt::For { .. } => self.for_loop(stmt, context, divergent),
             Stmt::If { cond, then, otherwise } => {
                 let reads = self.reads(&[&cond], context);
-                let parts = divergent || !self.varying.agrees(&cond);
+                let diverges = divergent || !self.varying.agrees(&cond);
                 let mut branch = |stmt: Stmt, truth: bool| {
                     let inner = bind(BindingKind::If { cond: cond.clone(), truth }, context);
-                    Box::new(self.node(stmt, &Some(inner), parts))
+                    Box::new(self.node(stmt, &Some(inner), diverges))
                 };
                 let then = branch(*then, true);
                 let otherwise = otherwise.map(|stmt| branch(*stmt, false));
@@ -288,15 +291,15 @@ impl Builder {
         let (head, body) = take_body(stmt);
         let Stmt::For { var, min, extent, .. } = &head else { crate::bug!("a loop is expected") };
         let reads = self.reads(&[min, extent], context);
-        let parts = divergent || !self.varying.agrees(min) || !self.varying.agrees(extent);
+        let diverges = divergent || !self.varying.agrees(min) || !self.varying.agrees(extent);
         let (var, min, extent) = (var.clone(), min.clone(), extent.clone());
         let runs = extent.as_int().is_some_and(|extent| extent > 0);
         let binding = bind(BindingKind::Loop { var, min, extent }, context);
-        let body = Box::new(self.node(body, &Some(binding.clone()), parts));
-        after(reads, Node::Loop { head, binding, runs, divergent: parts, body }, divergent)
+        let body = Box::new(self.node(body, &Some(binding.clone()), diverges));
+        after(reads, Node::Loop { head, binding, runs, divergent: diverges, body }, divergent)
     }
 
-    /// The reads of a statement's own expressions, as a statement before it.
+    /// Returns the reads of a statement's own expressions as a node before it.
     fn reads(&mut self, exprs: &[&Expr], context: &Context) -> Option<Node> {
         let accesses = self.collect(exprs, context);
         let stmt = Stmt::nothing();
@@ -359,7 +362,7 @@ fn after(reads: Option<Node>, node: Node, divergent: bool) -> Node {
     }
 }
 
-/// A statement with one inner statement: without it, and the inner one.
+/// Splits a statement into the statement without its body and the body.
 fn take_body(stmt: Stmt) -> (Stmt, Stmt) {
     let mut body = None;
     let head = crate::ir::visit::map_stmts(stmt, &mut |inner| {
@@ -381,7 +384,7 @@ struct Summary {
     has_implicit: bool,
 }
 
-/// Two accesses may conflict.
+/// The report that two accesses may conflict.
 #[derive(Debug)]
 struct Conflict;
 
@@ -501,21 +504,21 @@ impl Placer {
             return Err(Conflict);
         }
         if divergent {
-            crate::bug!("a barrier where only some threads come");
+            crate::bug!("a barrier that only some threads reach");
         }
         Ok(())
     }
 }
 
 impl Reach {
-    /// The same access, seen from the other side of a node that may have an implicit barrier.
+    /// Extends the access past a node that may have an implicit barrier.
     fn across(self, has_implicit: bool) -> Reach {
         Reach { crosses_implicit: self.crosses_implicit || has_implicit, ..self }
     }
 }
 
-/// The summary of a loop from that of its body. Between an access and the end of the loop there may
-/// be further iterations, with their implicit barriers.
+/// Returns the summary of a loop from that of its body. Between an access and the end of the loop
+/// there may be further iterations, with their implicit barriers.
 fn of_all_iterations(body: Summary) -> Summary {
     let other = body.open && body.has_implicit;
     let across = |list: Vec<Reach>| list.into_iter().map(|reach| reach.across(other)).collect();

@@ -1,7 +1,7 @@
 //! Legalize vectors: splits statements on vectors of any length into statements on vectors that the
 //! back end has registers for, and scalar statements for the remaining lanes.
 //!
-//! Before: `C[ramp(b, 1, 10)] = A[ramp(b, 1, 10)] + broadcast(x, 10)`
+//! Before: `C[ramp(b, 1, 10)] = A[ramp(b, 1, 10)] + x10(x)`
 //! After:  `C[ramp(b, 1, 4)] = …; C[ramp(b + 4, 1, 4)] = …; C[b + 8] = A[b + 8] + x; C[b + 9] = …`
 //! Needs: one index per access; nests are outlined (`outline_simd`), as they have longer vectors.
 //! Stands after the passes that look for whole vectors (`promote_accumulators`, `transpose_tiles`)
@@ -12,8 +12,8 @@
 //! type and index, and may have a mask.  Breaks: simplified form.
 //!
 //! A function is expanded here if its operations are native; else it stays one node for the passes
-//! that follow. All operands are evaluated before memory changes: if a later part would read what
-//! an earlier one wrote, all lanes go to a temporary first.
+//! that follow. All operands are evaluated before memory changes: if a later part would read
+//! elements that an earlier one wrote, all lanes are stored to a temporary first.
 
 mod native;
 mod simd_lanes;
@@ -33,11 +33,11 @@ use slice::Slicer;
 
 /// Bytes of a vector after this pass.
 const NATIVE_BYTES: u32 = 16;
-/// A statement is written out in at most this many vectors; a loop runs over more.
+/// The largest number of vectors that a statement is written out in; more become a loop.
 const MAX_VECTORS: u32 = 16;
 /// The same limit for scalars.
 const MAX_SCALARS: u32 = 8;
-/// Expression nodes of all parts of one statement that is written out.
+/// The largest number of expression nodes in all parts of a statement that is written out.
 const MAX_NODES: usize = 2048;
 
 /// Splits every vector statement into parts that the target supports.
@@ -264,7 +264,7 @@ impl Legalizer {
     }
 }
 
-/// The store with its functions expanded.
+/// Expands the functions of a store.
 fn expanded(store: Store) -> Store {
     match calls_functions(&store.value) {
         true => Store { value: expand_expr(&store.value), ..store },
@@ -272,13 +272,13 @@ fn expanded(store: Store) -> Store {
     }
 }
 
-/// A buffer for the lanes of a vector.
+/// Returns a buffer for the lanes of a vector.
 fn temporary(name: &str, ty: Type) -> Buffer {
     let dtype = if ty.dtype == DType::Index { DType::Int64 } else { ty.dtype };
     Buffer::new(name, dtype, vec![Expr::index(ty.lanes.into())], Scope::Local)
 }
 
-/// A value in the type of its [`temporary`].
+/// Converts a value to the type of its [`temporary`].
 fn stored(value: Expr) -> Expr {
     if value.ty.dtype == DType::Index { Expr::cast(DType::Int64, value) } else { value }
 }
@@ -287,7 +287,7 @@ fn allocate(buffer: Buffer, body: Stmt) -> Stmt {
     Stmt::Allocate { buffer, body: Box::new(body) }
 }
 
-/// `ramp(0, 1, lanes)`; a scalar 0 for one lane.
+/// Returns `ramp(0, 1, lanes)`; a scalar 0 for one lane.
 fn all_lanes(lanes: u32) -> Expr {
     if lanes == 1 { Expr::index(0) } else { ramp(Expr::index(0), Expr::index(1), lanes) }
 }
@@ -336,7 +336,7 @@ fn calls_functions(expr: &Expr) -> bool {
     )
 }
 
-/// Number of nodes of a store, shared ones counted once.
+/// Returns the number of nodes of a store, with shared nodes counted once.
 fn size_of(store: &Store) -> usize {
     let mut seen = NodeSet::default();
     for operand in [Some(&store.index), Some(&store.value), store.mask.as_ref()] {

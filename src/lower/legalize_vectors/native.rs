@@ -1,5 +1,5 @@
-//! The operations that Cranelift has on 128-bit vectors: those on lanes of one width, 4 or 8 bytes,
-//! that are loaded from and stored to consecutive elements.
+//! The operations that Cranelift has on 128-bit vectors: those on lanes of one width, 4 or 8 bytes.
+//! Stores are to consecutive elements, loads from these or from one element.
 
 use super::{Legalizer, NATIVE_BYTES, Store};
 use crate::ir::visit::{Memo, for_each_child};
@@ -7,7 +7,8 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, Type, UnOp, Var};
 use crate::lower::expand_math::expand_expr;
 
 impl Legalizer {
-    /// The lanes of the vectors that a store can be split into; 1 if it must be scalar.
+    /// Returns the number of lanes of the vectors that a store can be split into; 1 if it must be
+    /// scalar.
     pub(super) fn native_lanes(&self, store: &Store, lanes: u32) -> u32 {
         let dtype = store.buffer.dtype;
         let bytes = dtype.bytes() as u32;

@@ -1,5 +1,5 @@
-//! How many lanes the vectors of a `simd_kernel` may have, so that everything that a store
-//! computes fits into registers.
+//! The number of lanes of the vectors of a `simd_kernel`, so that all values of a store fit into
+//! registers.
 
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
@@ -10,9 +10,9 @@ use crate::simd_ops::{
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
 
-/// The lanes of the vectors that a store of `lanes` lanes is split into: a power of two; all lanes
-/// if they are fewer than a register has and masks cover the rest; 1 if the store must run lane by
-/// lane. `constants`: every vector starts at a constant lane.
+/// Returns the number of lanes of the vectors that a store of `lanes` lanes is split into: a power
+/// of two; `lanes` if a register has more and masks turn off the rest; 1 if the store must run lane
+/// by lane. `constants` says whether every vector starts at a constant lane.
 pub(super) fn simd_lanes(
     index: &Expr,
     value: &Expr,
@@ -49,16 +49,17 @@ pub(super) fn simd_lanes(
     if search.masked.iter().all(has_form) { width } else { 1 }
 }
 
-/// What the operations of a store need.
+/// The needs of the operations of a store.
 struct LaneSearch {
     isa: SimdIsa,
     /// Whether [`lane_offsets`] of an index are those of its vectors, too.
     constants: bool,
     /// Bytes of the longest element that is computed with.
     bytes: u64,
-    /// Something has no vector form.
+    /// Whether an operation has no vector form.
     lanewise: bool,
-    /// Masks can select any number of lanes: every access is to consecutive elements, or to one.
+    /// Whether masks can select any number of lanes: every access is to consecutive elements or to
+    /// one.
     maskable: bool,
     /// The accesses under masks, with their indices.
     masked: Vec<(VectorAccess, Expr)>,
@@ -88,12 +89,13 @@ impl LaneSearch {
             {
                 return;
             }
-            // Constants are narrowed when compiling.
+            // Constants are narrowed at compile time.
             ExprKind::Cast(_) if self.constants && narrowed_offsets(expr).is_some() => {
                 self.bytes = self.bytes.max(expr.ty.dtype.bytes());
                 return;
             }
-            // A vector evaluates both sides, but the right one must not be read in vain.
+            // A vector evaluates both sides, but lanes that the left one decides must not read the
+            // right one.
             ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
             _ => {}
         }

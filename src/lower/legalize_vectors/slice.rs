@@ -6,7 +6,7 @@ use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
 use crate::ir::{Type, visit};
 use rustc_hash::FxHashMap;
 
-/// Takes lanes `start .. start + width` of expressions: a scalar for one lane, else a vector.
+/// Extracts lanes `start .. start + width` of expressions: a scalar for one lane, else a vector.
 pub(super) struct Slicer<'a> {
     start: Expr,
     width: u32,
@@ -15,13 +15,13 @@ pub(super) struct Slicer<'a> {
     masks: bool,
     /// The variables that replace vectors bound in the expression.
     vars: FxHashMap<Var, Var>,
-    /// By [`Expr::id`]; the expression is kept so that its address stays its own.
+    /// The results, by node.
     done: Memo<Expr>,
 }
 
 impl<'a> Slicer<'a> {
-    /// A slicer of `width` lanes from `start` on; `in_memory` are the vectors that a buffer holds,
-    /// and `masks` says whether loads keep their masks.
+    /// Creates a slicer of `width` lanes from `start` on; `in_memory` has the vectors that a buffer
+    /// holds, and `masks` says whether loads keep their masks.
     pub(super) fn new(
         start: Expr,
         width: u32,
@@ -31,7 +31,7 @@ impl<'a> Slicer<'a> {
         Slicer { start, width, in_memory, masks, vars: FxHashMap::default(), done: Memo::default() }
     }
 
-    /// The lanes of a vector. A scalar stays scalar.
+    /// Returns the lanes of a vector. A scalar stays scalar.
     pub(super) fn slice(&mut self, expr: &Expr) -> Expr {
         if matches!(expr.kind, ExprKind::Const(_)) {
             return expr.clone();
@@ -93,7 +93,7 @@ impl<'a> Slicer<'a> {
         }
     }
 
-    /// The lanes of a variable that holds a vector, in memory or bound inside.
+    /// Returns the lanes of a variable that holds a vector, in memory or bound inside.
     fn variable(&self, var: &Var) -> Expr {
         if let Some(buffer) = self.in_memory.get(var) {
             let index = match self.width {
@@ -105,7 +105,7 @@ impl<'a> Slicer<'a> {
         Expr::var(self.vars.get(var).unwrap_or(var))
     }
 
-    /// `base + stride * start`, in the type of the ramp.
+    /// Returns `base + stride * start`, in the type of the ramp.
     fn lane_of_ramp(&self, base: Expr, stride: &Expr) -> Expr {
         let dtype = base.ty.dtype;
         let offset = match (self.start.as_int(), stride.as_int()) {
@@ -121,7 +121,7 @@ impl<'a> Slicer<'a> {
         }
     }
 
-    /// The lanes of a load. A lane that the mask turns off is 0 and not read.
+    /// Returns the lanes of a load. Lanes that the mask turns off are 0 and are not read.
     fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Expr {
         let load = match &index.kind {
             // One element for all lanes.

@@ -40,7 +40,7 @@ fn outline(stmt: Stmt, checker: &mut NestChecker) -> Stmt {
     }
 }
 
-/// Makes one nest of statements that follow each other.
+/// Makes one nest of consecutive statements.
 fn outline_block(stmts: Vec<Stmt>, checker: &mut NestChecker) -> Vec<Stmt> {
     let mut done: Vec<Stmt> = Vec::new();
     let mut run: Vec<Stmt> = Vec::new();
@@ -74,7 +74,8 @@ pub struct Nest {
     pub reason: Option<String>,
 }
 
-/// The vectorized nests of a kernel in textual order, with the decisions of [`outline_simd`].
+/// Returns the vectorized nests of a kernel in textual order, with the decisions of
+/// [`outline_simd`].
 pub fn explain(kernel: &Kernel, target: &Target) -> Vec<Nest> {
     let mut nests = Vec::new();
     if let Some(isa) = target.simd() {
@@ -92,7 +93,7 @@ fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mu
     match checker.check(stmt) {
         Ok(()) => nests.push(Nest { head: head(), reason: None }),
         Err(reason) => {
-            // The innermost statement that is declined has the most precise reason.
+            // The innermost declined statement has the most precise reason.
             let before = nests.len();
             let stages = match stmt {
                 Stmt::Produce { name, .. } => &format!("{stages}{name}: "),
@@ -109,7 +110,7 @@ fn explain_stmt(stmt: &Stmt, stages: &str, checker: &mut NestChecker, nests: &mu
     }
 }
 
-/// The first line of a statement that is not a name or an allocation.
+/// Returns the first line of a statement that is not a name or an allocation.
 fn head_of(stmt: &Stmt) -> String {
     match stmt {
         Stmt::Block(stmts) => {

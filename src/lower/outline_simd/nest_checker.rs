@@ -1,4 +1,4 @@
-//! Which statements a nest of the SIMD back end may have. `simd_ops` knows the operations; this
+//! The statements that a nest of the SIMD back end may contain. `simd_ops` has the operations; this
 //! file adds the limits on whole nests.
 
 use crate::ir::limits::NEST_FRAME_BYTES;
@@ -9,8 +9,8 @@ use crate::simd_ops;
 use crate::target::SimdIsa;
 use rustc_hash::FxHashMap;
 
-/// Expression nodes of a nest at most: registers are allocated for a nest as a whole, in time that
-/// grows faster than its size.
+/// The largest number of expression nodes of a nest: registers are allocated for a nest as a whole,
+/// in time that grows faster than its size.
 const MAX_NODES: usize = 60_000;
 
 /// Whether a statement computes on vectors.

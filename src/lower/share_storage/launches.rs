@@ -115,7 +115,7 @@ impl Storage {
         self.add_user(at, buffer)
     }
 
-    /// For each buffer that is placed in the allocation of another one, the merged buffer.
+    /// Maps each buffer that is placed in another one's allocation to the merged buffer.
     fn renamed(&mut self) -> FxHashMap<Buffer, Buffer> {
         let mut renamed = FxHashMap::default();
         for allocation in &mut self.allocations {

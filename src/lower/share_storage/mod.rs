@@ -6,10 +6,10 @@
 //! In a launch, shared and local memory is allocated once, inside of the outermost loop over a GPU
 //! index ([`launches`]).
 //! Needs: flattened, simplified indices, which it compares; all allocations outside of a sequence
-//! of statements. Stands before `insert_barriers`, which must see accesses to shared memory under
-//! one name, and before `outline_simd` and the back ends, which place buffers.
+//! of statements. Stands before `insert_barriers`, which needs one name for all accesses to the
+//! same shared memory, and before `outline_simd` and the back ends, which place buffers.
 //! Ensures: arguments are never shared.
-//! Declines: buffers of different types, scopes or sizes.
+//! Declines: buffers of different types or scopes; outside of launches, also of different sizes.
 
 mod launches;
 
@@ -35,7 +35,7 @@ pub fn share_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body, ..kernel })
 }
 
-/// The buffers of the outermost allocations and the statements inside.
+/// Returns the buffers of the outermost allocations and the statements inside.
 fn peel_allocations(body: Stmt) -> (Vec<Buffer>, Vec<Stmt>) {
     let mut buffers = Vec::new();
     let mut body = body;
@@ -49,7 +49,7 @@ fn peel_allocations(body: Stmt) -> (Vec<Buffer>, Vec<Stmt>) {
     }
 }
 
-/// The live range of each buffer: the first and the last statement that accesses it.
+/// Returns the live range of each buffer: the first and the last statement that accesses it.
 fn find_live_ranges(buffers: &[Buffer], stmts: &[Stmt]) -> FxHashMap<Buffer, (usize, usize)> {
     let mut live_ranges: FxHashMap<Buffer, (usize, usize)> = FxHashMap::default();
     for (position, stmt) in stmts.iter().enumerate() {
@@ -83,7 +83,7 @@ fn for_each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer)) {
     stores.iter().chain(&touched).for_each(f);
 }
 
-/// For each buffer that moves into another one's allocation, that other buffer.
+/// Maps each buffer that moves into another one's allocation to that other buffer.
 fn assign_allocations(
     buffers: &[Buffer],
     stmts: &[Stmt],

@@ -27,12 +27,12 @@ pub(super) struct Column {
 pub(super) type Key = (Buffer, u32, Poly, Poly, Option<Poly>);
 
 impl Column {
-    /// Elements of a row chunk.
+    /// Returns the elements of a row chunk.
     pub(super) fn chunk(&self) -> u32 {
         (ROW_CHUNK_BYTES / self.buffer.dtype.bytes()) as u32
     }
 
-    /// The properties that it shares with its neighbours, and its position among them.
+    /// Returns the properties that it shares with its neighbours, and its position among them.
     pub(super) fn key(&self, facts: &Facts) -> (Key, i128) {
         let mut base = (*facts.poly(&self.base)).clone();
         let at = std::mem::take(&mut base.constant);
@@ -58,7 +58,7 @@ fn poly_mentions(facts: &Facts, poly: &Poly, var: &Var) -> bool {
     facts.poly_expr(poly).is_none_or(|expr| mentions(&expr, var))
 }
 
-/// The columns that a store certainly reads.
+/// Returns the columns that a store always reads.
 pub(super) fn columns_of(stmt: &Stmt, isa: SimdIsa) -> Vec<Column> {
     let Stmt::Store { value, mask, .. } = stmt else { return Vec::new() };
     let mask = mask.as_ref();
@@ -127,7 +127,7 @@ impl ColumnSearch<'_> {
     }
 }
 
-/// The number of lanes that a mask enables, if they are the first ones.
+/// Returns the number of lanes that a mask enables, if they are the first ones.
 fn count_of(mask: &Expr) -> Option<Expr> {
     let ExprKind::Binary(BinOp::Lt, lane, bound) = &mask.kind else { return None };
     let (ExprKind::Ramp(first, step), ExprKind::Broadcast(bound)) = (&lane.kind, &bound.kind)
@@ -138,7 +138,7 @@ fn count_of(mask: &Expr) -> Option<Expr> {
     consecutive.then(|| Expr::sub(bound.clone(), first.clone()))
 }
 
-/// The number of nodes of a statement's expressions, shared ones counted once.
+/// Returns the number of nodes of a statement's expressions, with shared nodes counted once.
 pub(super) fn count_nodes(stmt: &Stmt) -> usize {
     let mut seen = NodeSet::default();
     for_each_expr(stmt, &mut |expr| walk_nodes(expr, &mut seen, &mut |_| {}));

@@ -14,7 +14,7 @@ use crate::ir::visit::{mentions, reads_memory};
 use crate::ir::{Expr, ForKind, Stmt, Var};
 use rustc_hash::FxHashMap;
 
-/// Expression nodes of a run, a part of which is written twice.
+/// The largest number of expression nodes of a run; a part of the run is written twice.
 const MAX_NODES: usize = 4096;
 
 /// A store and its condition.
@@ -83,7 +83,7 @@ impl Tiler {
 }
 
 impl Guarded {
-    /// The statement, followed by others under its condition.
+    /// Returns the statement, followed by others under its condition.
     fn with(&self, then: Vec<Stmt>) -> Stmt {
         let mut stmts = vec![fresh_copy(&self.store, &FxHashMap::default())];
         stmts.extend(then);

@@ -2,7 +2,7 @@
 //! into registers and read by columns.
 //!
 //! Before: `for (i, 0, 16) { B[ramp(i*n, 1, 16)] = A[ramp(i, m, 16)] }`
-//! After:  `alloc tile: float32[256] register`, `tile[ramp(0, 1, 4)] = A[ramp(0, 1, 4)]; …`, then
+//! After:  `allocate tile: float32[256] register`, `tile[ramp(0, 1, 4)] = A[ramp(0, 1, 4)]; …`,
 //! `B[ramp(0, 1, 16)] = tile[ramp(0, 16, 16)]; B[ramp(n, 1, 16)] = tile[ramp(1, 16, 16)]; …`
 //! The SIMD back end transposes such a tile by shuffles (`simd::tile`). A loop becomes one over
 //! strips with as many iterations as the tile has columns, and one over the remaining iterations.
@@ -29,7 +29,7 @@ use columns::{Column, Rewriter, columns_of, count_nodes};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Expression nodes of all iterations of a strip.
+/// The largest number of expression nodes in all iterations of a strip.
 const MAX_NODES: usize = 4096;
 
 /// Loads tiles by rows in place of strided loads by columns.
@@ -131,8 +131,8 @@ impl Tiler {
         block_of(done)
     }
 
-    /// The number of iterations, at most `most`, whose columns make a tile; `None` if there is no
-    /// tile.
+    /// Returns the number of iterations, at most `most`, whose columns make a tile; `None` if there
+    /// is no tile.
     fn strip(&mut self, of: &Loop, most: u32) -> Option<u32> {
         let mut stmts = Vec::new();
         flatten(of.body.clone(), &mut stmts);
@@ -162,19 +162,19 @@ impl Tiler {
         })
     }
 
-    /// Bytes of the registers that tiles may take: half of all.
+    /// Returns the bytes of the registers that tiles may take: half of all.
     fn tile_bytes(&self) -> u64 {
         u64::from(self.isa.registers() / 2 * self.isa.bytes())
     }
 
-    /// Bytes of the register that a column takes.
+    /// Returns the bytes of the register that a column takes.
     fn bytes_of_column(&self, column: &Column) -> u64 {
         let bytes = column.buffer.dtype.bytes() * u64::from(column.lanes);
         bytes.next_multiple_of(self.isa.bytes().into())
     }
 
-    /// The columns that statements certainly read and do not write, with the position of the
-    /// statement.
+    /// Returns the columns that statements always read and never write, each with the position of
+    /// its statement.
     fn columns(&self, stmts: &[Stmt]) -> Vec<(usize, Column)> {
         let mut columns = Vec::new();
         let mut written = FxHashSet::default();
@@ -195,7 +195,7 @@ impl Tiler {
         columns
     }
 
-    /// Uses tiles in statements that follow each other, after those inside of them.
+    /// Introduces tiles in consecutive statements, in inner statements first.
     fn block(&mut self, stmts: Vec<Stmt>) -> Stmt {
         let mut flat = Vec::new();
         stmts.into_iter().for_each(|stmt| flatten(stmt, &mut flat));
@@ -249,7 +249,7 @@ impl Tiler {
         tiles.into_iter().fold(body, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
     }
 
-    /// The runs of neighbouring columns that make tiles, each a multiple of a row chunk.
+    /// Returns the runs of neighbouring columns that make tiles, each a multiple of a row chunk.
     fn runs<'c>(
         &self,
         group: &BTreeMap<i128, Vec<&'c (usize, Column)>>,
@@ -305,7 +305,7 @@ impl Tile {
         Tile { buffer, width, first }
     }
 
-    /// The statements that load it by rows, in chunks.
+    /// Returns the statements that load it by rows, in chunks.
     fn fill(&self) -> Vec<Stmt> {
         let Column { buffer, base, stride, lanes, rows, .. } = &self.first;
         let chunk = self.first.chunk();
@@ -334,7 +334,7 @@ impl Tile {
         stmts
     }
 
-    /// The expression that replaces the load of a column.
+    /// Returns the expression that replaces the load of a column.
     fn column(&self, number: u32) -> Expr {
         let index = ramp(Expr::index(number.into()), self.width, self.first.lanes);
         Expr::load(&self.buffer, vec![index])
