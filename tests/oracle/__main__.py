@@ -234,9 +234,9 @@ def run_batch(first: int, count: int, seed: int, have: list[str], auto: bool = F
                 tally.equal.update(used)
         tally.refused.update(batch.refused)
         tally.dropped.update(why.split(":")[0] for _, why in batch.dropped)
-        for trouble in batch.troubles:
-            tally.findings.append(Finding(trouble.kernel, trouble.options, "compiler",
-                                          trouble.detail, "", f"seed {seed}"))
+        for failure in batch.failures:
+            tally.findings.append(Finding(failure.kernel, failure.options, "compiler",
+                                          failure.detail, "", f"seed {seed}"))
     return tally
 
 
@@ -306,7 +306,7 @@ def run_auto(batch: Batch, kernel: Kernel, made: Made, tally: Tally, rng: random
     run_variant(alone, variant, 99, made, agreed, tally, rng, seed)
     tally.accepted["(auto)"] += len(alone.kernels)
     tally.equal["(auto)"] += sum(agreed.values())
-    batch.troubles += alone.troubles
+    batch.failures += alone.failures
 
 
 def checked_only(call: Call) -> bool:

@@ -22,7 +22,7 @@ def tec() -> str:
 
 
 @dataclass
-class Trouble:
+class CompilerFailure:
     """A failure of the compiler: a panic, a signal, a timeout."""
 
     kernel: Kernel
@@ -38,7 +38,7 @@ class Batch:
     kernels: list[Kernel]
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     dropped: list[tuple[Kernel, str]] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    failures: list[CompilerFailure] = field(default_factory=list)
 
     @property
     def path(self) -> pathlib.Path:
@@ -112,13 +112,13 @@ class Batch:
             alone, messages = run(command + [str(self.path), *options])
             if alone not in (0, 1) or alone == 1 and not ERROR.search(messages):
                 detail = f"exit {alone}: {messages.strip()[-600:]}"
-                self.troubles.append(Trouble(kernel, without_output(options), detail))
+                self.failures.append(CompilerFailure(kernel, without_output(options), detail))
                 found = True
             else:
                 keep.append(kernel)
         if not found:
             detail = f"exit {code} for the whole file only: {text.strip()[-600:]}"
-            self.troubles.append(Trouble(everything[0], without_output(options), detail))
+            self.failures.append(CompilerFailure(everything[0], without_output(options), detail))
             keep = keep[1:]
         self.kernels = keep
 
