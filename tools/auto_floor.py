@@ -5,8 +5,8 @@
 
 Draws sample kernels and shapes (primes, long and thin, tiny), gives each stage a naive schedule
 (its last axis innermost, in vectors of 16, everything else as declared), and times both
-interleaved. Results near or below the limit are measured twice more, and the median counts. Prints
-the worst, and how many are below 0.8.
+interleaved. Ratios near or below 0.8 are measured twice more, and the median counts. Prints
+the worst ratios, and how many are below 0.8.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-# For each kernel: file, sizes, stages with their loops, the last of which is vectorized.
+# For each kernel: its file, its sizes, its stages with their loops; the last loop is vectorized.
 KERNELS = {
     "matmul": ("matmul", "nml", {"C": "x k y"}),
     "matmul_add": ("matmul_add", "NLM", {"matmul": "i k j", "out": "i j"}),

@@ -3,8 +3,8 @@
 
     tools/bench_plot.py docs/BENCHMARKS.md > docs/benchmarks.svg
 
-A bar is the geometric mean, over the sizes of a workload, of the time of the fastest peer on plain
-layouts divided by the time of `tec`.
+The length of a bar is the geometric mean, over the sizes of a workload, of the time of the fastest
+peer on plain layouts divided by the time of `tec`.
 """
 
 import math

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/BENCHMARKS.md from the rows that the peers' harness wrote.
+"""Makes the tables of docs/BENCHMARKS.md from rows of measurements.
 
     tools/bench_table.py ROWS.jsonl [MORE.jsonl …] > tables.md
 
 A row is a JSON object with `workload`, `size`, `threads`, `peer`, `median_s` and a rate, `gflops`
-or `gbps`.
-`tec` is compared with the fastest peer of the same thread count on plain layouts; a peer
-without a row for two threads is compared by its row for one. `-any` and `-packed` peers have their
-operands in a layout of their choice, without the time for the conversion, so they have a column of
-their own.
+or `gbps`. `tec` is compared with the fastest peer of the same thread count on plain layouts; a peer
+without a row for two threads is compared by its row for one. `-any` and `-packed` peers take their
+operands in a layout of their choice, without the time for the conversion, so they have a separate
+column.
 """
 
 import json

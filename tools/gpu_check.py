@@ -7,8 +7,8 @@ sample is compared with PyTorch in float64 on random data, then timed by CUDA ev
 function of PyTorch that does the same: cuBLAS, cuDNN, its own kernels and torch.compile, TF32 off.
 Everything goes to one JSON file; docs/BENCHMARKS.md is written from it.
 
-Where there is no PyTorch or no GPU the file says so, and the exit status is 0: "skipped". A wrong
-result, or a sample that does not compile or run, is exit status 1; a slow one is not.
+Without PyTorch or a GPU, the status in the file is "skipped" and the exit status is 0. The exit
+status is 1 if a result is wrong or a sample does not compile or run.
 """
 
 import argparse
@@ -29,16 +29,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 # In a checkout this file is in tools/, in a bundle beside samples/ and modules/.
 ROOT = HERE.parent if HERE.name == "tools" else HERE
 
-# The targets of the modules in a bundle; a GPU runs the last one whose capability it has.
+# The targets of the modules in a bundle; a GPU runs the last one that it supports.
 BUNDLE_TARGETS = ["nvptx-sm_75", "nvptx-sm_80", "nvptx-sm_86", "nvptx-sm_89", "nvptx-sm_90"]
 
 
 class Case:
     """A kernel of a sample at one size, with PyTorch's computation of it.
 
-    `inputs(torch, random)` gives tensors, `reference(torch, *inputs in float64)` the exact result
-    and `magnitude` (the same of absolute values) what its rounding errors are measured by;
-    `baseline(torch, *inputs)` gives a function to time.
+    `reference(torch, *inputs)` returns the exact result from inputs in float64; `magnitude`, the
+    same of absolute values, scales its error bound. `baseline(torch, *inputs)` returns a function
+    to time.
     """
 
     def __init__(self, name, file, kernel, schedules, define, shapes, output, reference, terms,
@@ -57,7 +57,7 @@ class Case:
         return int(re.search(r"sm_(\d+)", target)[1]) >= self.least
 
     def bytes(self):
-        """The bytes of all tensors, the least that is transferred."""
+        """The bytes of all tensors, which is the minimum transfer."""
         size = {"float32": 4, "float16": 2, "bfloat16": 2}
         read = sum(math.prod(shape) for shape in self.shapes) * size[self.dtype]
         return read + math.prod(self.output) * size[self.result]
@@ -304,8 +304,8 @@ class Module:
 def milliseconds(torch, call, budget):
     """Measures the median time of a call by CUDA events, over batches of `budget` seconds in total.
 
-    The calls of a batch are one CUDA graph where that works, so that short kernels are not timed
-    by how fast Python calls them.
+    The calls of a batch are one CUDA graph if possible, so that the times of short kernels do not
+    include the overhead of Python.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

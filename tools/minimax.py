@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Minimax coefficients of `src/lower/expand_math`.
+"""Computes the minimax coefficients of `src/lower/expand_math`.
 
     python3 -m venv target/mm && target/mm/bin/pip install mpmath scipy
     target/mm/bin/python tools/minimax.py            # every polynomial
@@ -8,8 +8,7 @@
 A polynomial `sum c_i x^{k_i}` is fitted to `f` so that the largest `weight * |error|` is smallest
 (a linear program on a dense grid). The coefficients are rounded to the target type one after the
 other, lowest power first, and the others are fitted again each time, so that they compensate for
-the rounding.
-Prints the coefficients, lowest power first, and log2 of the largest weighted error.
+the rounding. Prints the coefficients, lowest power first, and log2 of the largest weighted error.
 """
 
 import struct
@@ -34,7 +33,7 @@ def correct(residual, weight, powers, lo, hi):
     xs = [lo + (hi - lo) * (1 - mp.cos(mp.pi * i / count)) / 2 for i in range(count + 1)]
     ws = [abs(weight(x)) for x in xs]
     rs = [residual(x) for x in xs]
-    # A linear program in doubles finds a correction, and a few rounds reach any precision. Its
+    # A linear program in doubles finds a correction; a few rounds reach the full precision. Its
     # columns are x^k T_j, with T_j Chebyshev polynomials of the interval, which are well scaled.
     first = powers[0]
     chebyshev = [[mpf(1)]]
@@ -234,7 +233,7 @@ def erf_table():
 
 
 def log_table():
-    """For each 64th of an octave: 1/c, -log(1/c) rounded to a multiple of 2^-42, and the rest."""
+    """For each 64th of an octave: 1/c, -log(1/c) rounded to multiples of 2^-42, the remainder."""
     first = 0x3FF0000000000000 - (1 << 45) - 37 * (1 << 46)
     print(f"bits of the first mantissa: {first:#x}")
     largest = 0

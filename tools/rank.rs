@@ -29,10 +29,10 @@ use tec::tune::search::{CostPrediction, Search};
 /// Alignment of tensors in bytes.
 const ALIGNMENT: usize = 64;
 
-/// The number of candidates of `--schedule auto`.
+/// The number of candidates that `--schedule auto` considers.
 const CANDIDATES: usize = 384;
 
-/// A schedule.
+/// The source of a schedule.
 enum Source {
     /// A schedule of the file, by name.
     Named(String),

@@ -3,7 +3,7 @@
 
     python3 bench/cliffs/run.py [--only REGEX] [--family NAME] [--quick] [--resume OUT.jsonl]
 
-README.md beside this file describes the columns and the bars.
+README.md beside this file describes the columns and the goals.
 """
 
 import argparse
@@ -25,39 +25,39 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-# Least speed of `auto` relative to the plain schedule, and relative to the tuned one.
-BAR = 0.95
-SHORT_BAR = 0.8
-TUNED_BAR = 0.8
+# Minimum speed of `auto` relative to the plain schedule, and relative to the tuned one.
+SPEED_GOAL = 0.95
+SHORT_SPEED_GOAL = 0.8
+TUNED_SPEED_GOAL = 0.8
 
-# With run-time shapes, a call that takes less than this many nanoseconds has SHORT_BAR.
+# With run-time shapes, SHORT_SPEED_GOAL is for calls that take fewer nanoseconds than this.
 SHORT_NS = 1000.0
 
-# CPU seconds of a build with `auto`, with constant and with run-time shapes.
-COMPILE_BAR = 0.3
-VAR_COMPILE_BAR = 1.0
+# Maximum CPU seconds of a build with `auto`, with constant and with run-time shapes.
+COMPILE_GOAL = 0.3
+VAR_COMPILE_GOAL = 1.0
 
-# Least geometric mean of the speeds.
-MEAN_BAR = 3.0
+# Minimum geometric mean of the speeds.
+MEAN_SPEED_GOAL = 3.0
 
-# A speed below its bar times this is measured twice more; the middle one counts.
+# A speed below its goal times this is measured twice more; the median counts.
 NEAR = 1.1
 
-# If a call takes less than this many nanoseconds, the place of the arrays matters (4 KiB aliasing):
-# so many processes share the time of a measurement, each with the variants in another order.
+# Calls that take fewer nanoseconds than PLACED_NS depend on array addresses (4 KiB aliasing), so
+# PROCESSES processes share a measurement, each with the variants in another order.
 PLACED_NS = 100e3
 PROCESSES = 5
 
-# Seconds of all rounds of one process at most, but `tec bench` runs at least three.
+# Maximum seconds of all rounds of one process; `tec bench` runs at least three rounds.
 MAX_SECONDS = 20.0
 
 # A variant that is this many times slower than the plain one is measured in the first pass only.
 SLOW = 4.0
 
-# Results of more bytes of arguments than this are compared only with `--check all`.
+# Calls with more bytes of arguments than this are compared only with `--check all`.
 CHECK_BYTES = 200e6
 
-# Largest relative difference of kernels that may add in another order.
+# Maximum relative difference of kernels that may reassociate.
 TOLERANCE = 1e-3
 
 
@@ -66,7 +66,7 @@ class Failure(Exception):
 
 
 class Runner:
-    """Runs `tec` and measures what its processes cost."""
+    """Runs `tec` and measures the CPU time of its processes."""
 
     def __init__(self, args):
         self.args = args
@@ -75,7 +75,7 @@ class Runner:
         self.no_cache = ["--no-cache"] if "--no-cache" in options.stdout else []
 
     def run(self, step, command):
-        """Standard output of a command, and its CPU seconds with those of its threads."""
+        """Returns the standard output of a command, and its CPU seconds."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             process = subprocess.Popen(
                 [self.args.tec, *map(str, command)],
@@ -138,7 +138,7 @@ def manifest_of(module, kernel):
 
 
 def number(expression, variables):
-    """The value of a number of the manifest, which may be an expression of run-time sizes."""
+    """Evaluates a number of the manifest, which may be an expression of run-time sizes."""
     if not isinstance(expression, str):
         return expression
     return eval(expression, {"__builtins__": {}, "min": min, "max": max}, dict(variables))
@@ -174,7 +174,7 @@ def write_inputs(manifest, case, folder):
 
 
 def read_array(path):
-    """An array of `tec run`; bfloat16, which NumPy lacks, becomes float32."""
+    """Reads an array of `tec run`; bfloat16, which NumPy lacks, becomes float32."""
     import numpy as np
 
     data = np.load(path, allow_pickle=False)
@@ -184,7 +184,7 @@ def read_array(path):
 
 
 def difference(expected, found, exact):
-    """How two arrays differ, or None. NaNs are equal, whatever their bits."""
+    """Describes how two arrays differ, or returns None. All NaNs are equal."""
     import numpy as np
 
     if expected.dtype != found.dtype or expected.shape != found.shape:
@@ -249,14 +249,14 @@ def measure(runner, case, threads, modules, row):
             name for name in modules
             if name in ("plain", "auto") or row["ns"][name] <= SLOW * plain_ns
         ]
-        near = NEAR * bar_of(case, plain_ns)
+        near = NEAR * goal_of(case, plain_ns)
         number_of_processes = PROCESSES if plain_ns < PLACED_NS else 1
         # `bench` shares its time among the variants, and a round takes at least one call of each.
         a_round = sum(row["ns"][name] for name in kept) * 1e-9
         seconds = min(args.rounds * a_round, MAX_SECONDS) / len(kept)
         seconds = max(seconds, args.min_time / number_of_processes)
         while len(passes) < 3 * number_of_processes:
-            # Each process has the variants in another order: their arrays lie elsewhere.
+            # Another order of the variants gives their arrays other addresses.
             at = len(passes) % len(kept)
             order = {name: modules[name] for name in kept[at:] + kept[:at]}
             passes.append(bench(runner, case, threads, order, seconds))
@@ -288,7 +288,7 @@ def ratio(passes, above, below):
 
 
 def sections_of(path, names):
-    """The contents of sections of an ELF file of 64 bits."""
+    """The contents of sections of a 64-bit ELF file."""
     data = path.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 40)
     size, count, strings = struct.unpack_from("<HHH", data, 58)
@@ -331,37 +331,37 @@ def tune(runner, case, threads, folder):
     return out
 
 
-def bar_of(case, plain_ns):
-    """The least speed that the suite demands of a row."""
-    return SHORT_BAR if case["var"] and plain_ns < SHORT_NS else BAR
+def goal_of(case, plain_ns):
+    """The minimum speed of a row."""
+    return SHORT_SPEED_GOAL if case["var"] and plain_ns < SHORT_NS else SPEED_GOAL
 
 
 def misses_of(row):
-    """The bars that a row misses."""
+    """The goals that a row misses."""
     misses = []
     if row["status"] != "ok":
         misses.append(row["status"])
     if "speed" in row:
-        if row["speed"] < bar_of(row, row["ns"]["plain"]):
+        if row["speed"] < goal_of(row, row["ns"]["plain"]):
             misses.append("slower than plain")
         default = row["ns"].get("default")
-        slow = default and default < bar_of(row, default) * row["ns"]["auto"]
+        slow = default and default < goal_of(row, default) * row["ns"]["auto"]
         if slow and not row.get("same_code"):
             misses.append("slower than default")
-    if row.get("of_tuned", 1.0) < TUNED_BAR:
+    if row.get("of_tuned", 1.0) < TUNED_SPEED_GOAL:
         misses.append("slower than tuned")
-    bar = VAR_COMPILE_BAR if row["var"] else COMPILE_BAR
-    if row.get("compile_s", 0.0) > bar:
+    goal = VAR_COMPILE_GOAL if row["var"] else COMPILE_GOAL
+    if row.get("compile_s", 0.0) > goal:
         misses.append("compile time")
     return misses
 
 
 def compile_auto(runner, case, out):
-    """CPU seconds of a build with `auto`: the least of three if the first one misses its bar."""
+    """CPU seconds of a build with `auto`: the minimum of three if the first misses its goal."""
     seconds = runner.build(case, "auto", out)
-    bar = VAR_COMPILE_BAR if case["var"] else COMPILE_BAR
+    goal = VAR_COMPILE_GOAL if case["var"] else COMPILE_GOAL
     for _ in range(2):
-        if seconds > bar and not runner.args.quick and seconds < 5.0:
+        if seconds > goal and not runner.args.quick and seconds < 5.0:
             seconds = min(seconds, runner.build(case, "auto", out))
     return seconds
 
@@ -450,7 +450,7 @@ def geometric_mean(values):
 
 
 def report(rows):
-    """Prints the table, the means and the rows that miss a bar; returns whether all bars hold."""
+    """Prints the table, the means and the misses; returns whether all goals are reached."""
     print(HEADER)
     for row in rows:
         print(line_of(row))
@@ -462,18 +462,18 @@ def report(rows):
             speeds = [row["speed"] for row in timed if row["family"] == family]
             print(f"  {family:14} {geometric_mean(speeds):7.2f}x of {len(speeds)} rows")
         mean = geometric_mean([row["speed"] for row in timed])
-        holds = mean >= MEAN_BAR
-        print(f"  {'all':14} {mean:7.2f}x of {len(timed)} rows, at least {MEAN_BAR:g}x is wanted")
+        holds = mean >= MEAN_SPEED_GOAL
+        print(f"  {'all':14} {mean:7.2f}x of {len(timed)} rows; the goal is {MEAN_SPEED_GOAL:g}x")
     tuned = [row["of_tuned"] for row in rows if "of_tuned" in row]
     if tuned:
-        good = sum(one >= TUNED_BAR for one in tuned)
-        print(f"{good} of {len(tuned)} rows reach {TUNED_BAR:g}x of the tuned schedule")
+        good = sum(one >= TUNED_SPEED_GOAL for one in tuned)
+        print(f"{good} of {len(tuned)} rows reach {TUNED_SPEED_GOAL:g}x of the tuned schedule")
     compiled = sorted(row["compile_s"] for row in rows if "compile_s" in row)
     if compiled:
         middle = compiled[len(compiled) // 2]
         print(f"compile time of `auto`: median {middle:.2f} s, largest {compiled[-1]:.2f} s of CPU")
     missing = [row for row in rows if misses_of(row)]
-    print(f"\n{len(missing)} of {len(rows)} rows miss a bar")
+    print(f"\n{len(missing)} of {len(rows)} rows miss a goal")
     for row in sorted(missing, key=lambda row: row.get("speed", 0.0)):
         print("  " + line_of(row))
     return holds and not missing
@@ -497,12 +497,12 @@ def cases_of(args):
 
 
 def key_of(row):
-    """What makes a row the same in a later run."""
+    """The key that identifies a row in later runs."""
     return (row["kernel"], row["size"], row["threads"], row["target"])
 
 
 def arguments():
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     tec = os.environ.get("TEC", str(ROOT / "target/release/tec"))
     parser.add_argument("--tec", default=tec, help="the compiler; $TEC or target/release/tec")
@@ -511,7 +511,7 @@ def arguments():
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one kernel in N")
     parser.add_argument("--sizes", choices=["small", "large", "both"], default="both")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], choices=range(1, 65))
-    parser.add_argument("--rounds", type=int, default=9, help="rounds at least; 9 by default")
+    parser.add_argument("--rounds", type=int, default=9, help="minimum rounds; 9 by default")
     parser.add_argument("--min-time", type=float, default=0.3, help="seconds for each schedule")
     parser.add_argument("--target", help="the target of all builds; native by default")
     parser.add_argument("--tune", metavar="BUDGET", help="also search, for example 20s a row")
@@ -537,7 +537,7 @@ def earlier_rows(args):
             try:
                 row = json.loads(line)
             except json.JSONDecodeError:
-                continue  # A line that was cut.
+                continue  # An incomplete line.
             rows[key_of(row)] = row
     timed = not (args.compile_only or args.check_only)
 
@@ -550,7 +550,7 @@ def earlier_rows(args):
 
 
 def seconds_of(budget):
-    """The seconds of a time as `tec tune` reads it."""
+    """Converts a time in the syntax of `tec tune` to seconds."""
     return float(budget.rstrip("smh")) * {"m": 60, "h": 3600}.get(budget[-1], 1)
 
 
@@ -565,7 +565,7 @@ def main():
     if args.json or args.resume:
         out = open(args.resume or args.json, "a" if args.resume else "w", encoding="utf-8")
         if args.resume and out.tell():
-            out.write("\n")  # Ends a line that was cut.
+            out.write("\n")  # Ends an incomplete line.
     runner = Runner(args)
     cases = list(cases_of(args))
     shown = []
@@ -588,7 +588,7 @@ def main():
                         print(head, line_of(row), file=sys.stderr, flush=True)
             shown += [rows[key] for key in keys.values()]
     except KeyboardInterrupt:
-        print("cut; --resume continues", file=sys.stderr)
+        print("interrupted; --resume continues", file=sys.stderr)
     return 0 if report(shown) else 1
 
 

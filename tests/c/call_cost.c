@@ -1,5 +1,5 @@
-/* Prints the cost of a checked call with three tensors: `add` of one element, so the kernel itself
- * takes hardly any time. The least of many short runs in nanoseconds, with the loop. */
+/* Prints the cost of a call with three tensors: `add` of one element, so the kernel itself takes
+ * almost no time. A cost is the minimum of many short runs in nanoseconds, the loop included. */
 #include "one.h"
 #include "support.h"
 #include <time.h>

@@ -102,7 +102,7 @@ static void launches(void) {
     EXPECT(strchr(fake_log(), '\n')[1] == 0);
     EXPECT_LOG("params %" PRIx64 " ", ADDRESS(a_data) + 16);
 
-    /* Raw: in the current context, or on device 0. */
+    /* The raw entry uses the current context, else device 0. */
     reset(thousand, 0);
     EXPECT(add(a_data, b_data, c_data, 257, STREAM) == 0);
     EXPECT_LOG("launch add on 0 stream 0x5712ea grid 2 1 1");
@@ -184,7 +184,7 @@ static void checks(void) {
     EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
     EXPECT_LOG("stream 0x5712ea grid 1 1 1");
 
-    /* No GPU allows such a grid. */
+    /* The grid exceeds the limits of every GPU. */
     reset(thousand, 0);
     EXPECT_ERROR(chain_dl(&A, 0, 0, 0, false, &C, 65536, NULL), m_last_error(),
                  "kernel `chain_0` would be 65536 blocks along blockIdx.y, more than the 65535 of a "
@@ -348,7 +348,7 @@ static void lives(void) {
         fake_end(fake_primary(1));
         fake_begin(fake_primary(1));
     }
-    /* A fault of an earlier kernel stays until there is another context. */
+    /* A fault of an earlier kernel persists until there is another context. */
     reset(thousand, 0);
     EXPECT(add_dl(&A, &B, &C, STREAM) == 0);
     fake_fault(fake_primary(0), 700);

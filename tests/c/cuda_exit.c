@@ -23,7 +23,7 @@ static void *call(void *unused) {
     return unused;
 }
 
-/* Slow, so that threads are mostly in the middle of a call. */
+/* Slow, so that most threads are inside a call. */
 static int32_t launch(const char *ptx, const char *kernel, const uint32_t *grid,
                       const uint32_t *block, uint32_t shared, int32_t count,
                       const int32_t *sizes, void **params) {

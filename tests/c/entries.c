@@ -79,7 +79,7 @@ static int32_t packed(PackedFn *f, DLTensor *a, DLTensor *b, DLTensor *c) {
     return status;
 }
 
-/* The same with Tensor objects, as Python passes them. */
+/* Makes the call with Tensor objects, as Python does. */
 static int32_t packed_objects(PackedFn *f, DLTensor *a, DLTensor *b, DLTensor *c) {
     Object objects[3];
     Cell args[3], ret = {0, 0, {0}};
@@ -155,7 +155,7 @@ static void fixed_shapes(void) {
     }
     EXPECT(untouched());
 
-    /* 2: the number of dimensions, before the shape is read. */
+    /* 2: the number of dimensions, which is checked before the shape is read. */
     B.ndim = 2, B.shape = NULL;
     REFUSED("argument 2 `b`: expected 1 dimension, got 2");
     B.ndim = 0, B.shape = NULL;
@@ -426,7 +426,7 @@ static void scalar_arguments(void) {
     };
     EXPECT(call_scalars(in) == 0);
     scalar_values(__LINE__);
-    /* Ints for floats, an int for a bool. */
+    /* Ints are accepted for floats and bools. */
     for (int i = 0; i < 4; i++) in[i] = integer(INT, 3);
     in[12] = integer(INT, 8), in[11] = integer(INT, 5);
     EXPECT(call_scalars(in) == 0 && out[0].f64 == 3 && out[1].f32 == 3 && out[2].half == 0x4200

@@ -1,13 +1,13 @@
-/* A CUDA driver without a GPU. It has the functions that modules use, logs the calls, and fails on
- * a test's request. Device memory is memory of the process.
+/* A CUDA driver without a GPU. It has the functions that modules use, logs the calls, and fails if
+ * a test requests it. Device memory is memory of the process.
  *
  * A launch is logged with the values of its parameters, by their types in the PTX. With
  * `fake_on_launch` a test can do the work of the kernel.
  *
- * Destroying a context invalidates everything made in it: the context counts its lives, and the use
- * of an object of another life is refused and counted (`fake_misuses`), as is a double release. In
- * a context in which a kernel has failed, every function fails. A stream belongs to one context.
- * After the driver's end every function fails. */
+ * Destroying a context invalidates all objects made in it. A context counts how often it was
+ * destroyed and made again (`life`); the use of an object with another count is refused and counted
+ * (`fake_misuses`), as is a double release. After a kernel has failed, every function fails in its
+ * context. A stream belongs to one context. After the driver's destructor every function fails. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ typedef struct {
     int32_t modules;
 } Context;
 
-/* Modules and functions are never freed, so that uses after a context's end are noticed. */
+/* Modules and functions are never freed, so that uses after a context's end are detected. */
 typedef struct {
     char *ptx;
     Context *context;
@@ -85,7 +85,7 @@ void fake_devices(int32_t count, int32_t compute_capability, int32_t has_pools) 
     capability = compute_capability;
     pools = has_pools;
 }
-/* From now on the function returns `result`; 0 repairs it. */
+/* Makes a function return `result` from now on; 0 ends the failure. */
 void fake_fail(const char *function, int32_t result) {
     for (int i = 0; i < FAILURES; i++) {
         if (strcmp(failures[i].function, function) && failures[i].function[0]) continue;
@@ -96,7 +96,7 @@ void fake_fail(const char *function, int32_t result) {
     abort();
 }
 void fake_on_launch(LaunchFn run) { on_launch = run; }
-/* Sets the milliseconds between two events, by default 2. */
+/* Sets the function that returns the milliseconds between two events, by default 2. */
 void fake_on_elapsed(float (*elapsed)(void)) { on_elapsed = elapsed; }
 int32_t fake_loaded_modules(void) { return modules; }
 /* The number of uses of destroyed objects and of releases of unknown ones. */
@@ -141,9 +141,9 @@ void fake_end(void *ended_context) {
     context->life++;
     context->fault = context->modules = 0;
 }
-/* Makes another context at the address of a destroyed one, as the reset of a primary one does. */
+/* Makes another context at the address of a destroyed one, as resetting a primary one does. */
 void fake_begin(void *context) { ((Context *)context)->life++; }
-/* From now on every function in the context fails with `result`. */
+/* Makes every function in the context fail with `result` from now on. */
 void fake_fault(void *context, int32_t result) { ((Context *)context)->fault = result; }
 /* Assigns a stream to a context. */
 void fake_stream(void *stream, void *context) {
@@ -236,7 +236,7 @@ static int is_there(const Module *module) {
     return !module->unloaded && module->life == module->context->life;
 }
 
-/* The most bytes of shared memory of a block. */
+/* The maximum bytes of shared memory of a block. */
 static int32_t most_shared(void) {
     switch (capability) {
     case 75: return 64 << 10;
@@ -275,8 +275,8 @@ static int32_t release(uint64_t address) {
     return 0;
 }
 
-/* Reads the sizes of the parameters of an entry from its text: `.param .u64 name`. Returns -1
- * without the entry. */
+/* Reads the sizes of the parameters of an entry from its text: `.param .u64 name`. Returns -1 if
+ * there is no such entry. */
 static int32_t find_params(const char *ptx, const char *name, int32_t *sizes) {
     char head[160];
     snprintf(head, sizeof head, ".entry %s", name);

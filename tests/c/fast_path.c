@@ -1,6 +1,5 @@
-/* The fast path of an entry accepts nothing that the complete check refuses. `quick` has a fast
- * path; `thorough` has none, because of a half scalar. Both take the same tensors and do
- * nothing. */
+/* The fast path of an entry accepts no call that the complete check refuses. `quick` has a fast
+ * path; `thorough` has none, because of a float16 scalar. Both take the same tensors. */
 #include "m.h"
 #include "support.h"
 

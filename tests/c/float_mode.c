@@ -9,7 +9,7 @@ PackedFn __tvm_ffi_add, __tvm_ffi_scalars;
 #include <xmmintrin.h>
 static uint32_t get_mode(void) { return _mm_getcsr() & ~0x3fu; }
 static void set_mode(uint32_t mode) { _mm_setcsr(mode); }
-/* Flush to zero, denormals are zero, round towards zero, invalid operations trap. */
+/* The default; FTZ and DAZ; round towards zero; all of these, and invalid operations trap. */
 static const uint32_t modes[] = {0x1f80, 0x9fc0, 0x7f80, 0xff40};
 #elif defined(__aarch64__)
 static uint32_t get_mode(void) {

@@ -32,7 +32,7 @@ static float float_of(uint32_t u) {
     return x;
 }
 
-/* Random numbers: close exponents, sparse and dense mantissas, or any bits. */
+/* Returns random numbers: close or extreme exponents, sparse or dense mantissas, or any bits. */
 static double some_double(int kind) {
     uint64_t r = random_bits();
     if (kind % 4 == 0) return double_of(r);

@@ -1,5 +1,5 @@
-/* Loads a module as hosts do: without libtvm_ffi, before it, after it, or with it outside of the
- * global scope. argv[1] selects the order, argv[2] the binding of the module. */
+/* Loads a module as hosts do: without libtvm_ffi, before it, after it, or after loading it with
+ * local symbols. argv[1] selects the order, argv[2] the binding of the module. */
 #include "support.h"
 #include <dlfcn.h>
 

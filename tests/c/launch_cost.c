@@ -1,7 +1,7 @@
 /* Measures the overhead of a parallel loop; linked with tec_runtime.o. Prints for each number of
- * threads and iterations the median and the least of many runs, in nanoseconds. warm: one empty
- * loop after the other. met: an iteration of 2 microseconds for each thread, without those 2
- * microseconds. cold: after a pause in which workers fall asleep.
+ * threads and iterations the median and the minimum of many runs, in nanoseconds. warm: empty loops
+ * without pauses. busy: one iteration of 2 microseconds for each thread, whose time is subtracted.
+ * cold: an empty loop after a pause in which workers fall asleep.
  *
  *     launch_cost [THREADS ...] */
 #include <inttypes.h>
@@ -15,7 +15,7 @@ typedef int32_t Task(void *, int64_t, int64_t);
 __attribute__((visibility("hidden"))) int32_t tec_rt_parallel_for(Task *, void *, int64_t, int64_t);
 __attribute__((visibility("hidden"))) void tec_rt_set_num_threads(int32_t);
 
-enum { RUNS = 301, LOOPS = 1000, MET_LOOPS = 20, COLD_RUNS = 51, WORK = 2000 };
+enum { RUNS = 301, LOOPS = 1000, BUSY_LOOPS = 20, COLD_RUNS = 51, WORK = 2000 };
 
 static int32_t empty(void *data, int64_t begin, int64_t end) {
     (void)data, (void)begin, (void)end;
@@ -42,7 +42,7 @@ static int ascending(const void *a, const void *b) {
 
 static void report(const char *what, int threads, int64_t n, double *times, int count) {
     qsort(times, (size_t)count, sizeof *times, ascending);
-    printf("  %-5s %2d threads %6" PRId64 " iterations: %7.0f ns   (least %.0f)\n", what, threads,
+    printf("  %-5s %2d threads %6" PRId64 " iterations: %7.0f ns   (min %.0f)\n", what, threads,
            n, times[count / 2], times[0]);
 }
 
@@ -57,10 +57,10 @@ static void measure(int threads, int64_t n) {
     report("warm", threads, n, times, RUNS);
     for (int run = 0; run < RUNS; run++) {
         double start = now();
-        for (int i = 0; i < MET_LOOPS; i++) tec_rt_parallel_for(work, NULL, threads, 0);
-        times[run] = (now() - start) / MET_LOOPS - WORK;
+        for (int i = 0; i < BUSY_LOOPS; i++) tec_rt_parallel_for(work, NULL, threads, 0);
+        times[run] = (now() - start) / BUSY_LOOPS - WORK;
     }
-    report("met", threads, threads, times, RUNS);
+    report("busy", threads, threads, times, RUNS);
     struct timespec pause = {0, 300000};
     for (int run = 0; run < COLD_RUNS; run++) {
         nanosleep(&pause, NULL);

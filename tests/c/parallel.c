@@ -1,5 +1,5 @@
-/* Parallel loops on the host's threads: bit-exact with chunks of any size and in any mode of the
- * threads; failures of tasks and of the host; loops that do not call the host. */
+/* Parallel loops on the host's threads: bit-exact with chunks of any size and any floating-point
+ * mode of the threads; failures of tasks and of the host; loops that do not call the host. */
 #include "p.h"
 #include "support.h"
 #include <pthread.h>
@@ -118,7 +118,7 @@ int main(void) {
                      "the host's parallel_for failed (in `shared_rows(");
     }
 
-    /* Without the host again. */
+    /* Without the host's function. */
     p_set_parallel_for(NULL, NULL);
     host.calls = 0;
     memset(c, 0xff, sizeof c);

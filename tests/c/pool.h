@@ -44,7 +44,7 @@ static inline int count_threads(void) {
     return count - 2;
 }
 
-/* Requires a number of threads of this process; an emulator has some of its own. */
+/* Requires a number of threads of this process; an emulator adds its own. */
 #ifdef EMULATED
 #define EXPECT_THREADS(count) EXPECT((count) > 0)
 #else
@@ -59,8 +59,8 @@ static inline void sleep_microseconds(long microseconds) {
 /* A loop over `count`; each iteration increments its own element. */
 typedef struct {
     int *count;
-    int depth;     /* levels of loops inside of each iteration */
-    int work;      /* turns of an empty loop in each iteration */
+    int depth;     /* levels of nested loops in each iteration */
+    int work;      /* iterations of an empty loop in each iteration */
     int64_t fails; /* the iteration that fails with 7; -1: none */
 } Loop;
 

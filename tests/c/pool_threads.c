@@ -1,5 +1,5 @@
 /* Tests the number of the runtime's threads, their properties, and failures to start them. Each
- * case is a process of its own. The program's pthread_create replaces that of the C library (it is
+ * case runs in its own process. The program's pthread_create replaces that of the C library (it is
  * linked with -rdynamic), so that it can fail. */
 #include "pool.h"
 #include <sched.h>
@@ -33,7 +33,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return create(thread, attributes, run, data);
 }
 
-/* A loop whose iterations wait for each other, so it needs a thread for each to end in time. */
+/* A loop whose iterations wait for each other, so it needs one thread for each iteration. */
 typedef struct {
     int arrived;
     int late;
@@ -53,7 +53,7 @@ static int32_t meet(void *data, int64_t begin, int64_t end) {
     if (all != ALL) __atomic_store_n(&meeting->late, 1, __ATOMIC_SEQ_CST);
     if (pthread_equal(pthread_self(), meeting->caller)) return 0;
     sigset_t blocked;
-    enum { HIGH = 62 }; /* qemu blocks none above */
+    enum { HIGH = 62 }; /* qemu does not block the higher ones */
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     int process = sigismember(&blocked, SIGINT) && sigismember(&blocked, SIGTERM)
                && sigismember(&blocked, SIGALRM) && sigismember(&blocked, SIGRTMIN + 1)
@@ -155,7 +155,7 @@ static void fewer_than_wanted(void) {
         expect_threads(1 + allowed);
     }
     threads_allowed = 1000;
-    /* Loops do not try again to start threads, only setting the number does. */
+    /* Loops do not retry to start threads; setting the number does. */
     EXPECT(try_loop(buffer, MOST, 0, 0) == 0);
     EXPECT_THREADS(3);
     pool_set_threads(8);

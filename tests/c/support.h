@@ -27,7 +27,7 @@ static int failures;
 #define EXPECT(condition) \
     do { \
         if (!(condition)) { \
-            printf("line %d: not so: %s\n", __LINE__, #condition); \
+            printf("line %d: failed: %s\n", __LINE__, #condition); \
             failures++; \
         } \
     } while (0)

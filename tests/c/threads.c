@@ -1,4 +1,4 @@
-/* Several threads call the same functions at once; each has its own message and workspace. */
+/* Several threads call the same functions at once; each has its own error and workspace. */
 #include "m.h"
 #include "support.h"
 #include <pthread.h>

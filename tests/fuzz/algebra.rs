@@ -1,6 +1,6 @@
-//! Random sums of products under `merge` and `contract`: integers, so that results are bit-exact.
+//! Random sums of products under `merge` and `contract`, with integers, whose sums are exact.
 //!
-//! These two directives seldom apply to other random programs, so these programs are built for
+//! These two directives seldom apply to other random programs, so these programs are made for
 //! them: chains of factors over random axes, read shifted and mirrored, and sums over sums.
 
 use crate::judge::{Case, Verdict, judge};
@@ -40,7 +40,7 @@ struct Writer {
     count: usize,
 }
 
-/// Data axes, then axes of sums: name, first value, extent.
+/// Data axes, then reduction axes: name, first value, extent.
 type Axes = Vec<(String, i64, i64)>;
 
 impl Writer {
@@ -111,7 +111,7 @@ impl Writer {
             |(name, min, extent): &(String, i64, i64)| format!("{name}: {min}..{}", min + extent);
         let mut body =
             format!("    compute P[{}] = sum({term}, axis=[{}])\n", shape(&data), names(&sums));
-        // A sum over the first axis of `P`, mirrored at times, and a copy of it.
+        // A sum over the first axis of `P`, sometimes mirrored, and a copy of it.
         let rows = data[0].2;
         let (first, last) =
             if self.rng.random_bool(0.3) && rows > 1 { (1, rows) } else { (0, rows) };

@@ -1,7 +1,7 @@
-//! Barriers of random launches: without any one of them, the interpreter finds a race.
+//! Barriers of random launches: if any one is removed, the interpreter must find a race.
 //!
-//! Not every race happens with every run-time size: a loop that runs once has no next iteration,
-//! and a thread beyond the end reads nothing. A few barriers may therefore be unnecessary in a run,
+//! Some races do not happen with every run-time size: a loop that runs once has no next iteration,
+//! and a thread beyond the end reads nothing. Some barriers may therefore be unnecessary in a run,
 //! and the test limits their share.
 
 use crate::judge;
@@ -16,7 +16,7 @@ use tec::target::Target;
 /// The largest share of barriers that may be unnecessary, in percent.
 const MAX_UNNECESSARY_PERCENT: u64 = 10;
 
-/// Removes barriers, one at a time.
+/// Removes the barriers of `n` programs one at a time; panics if too many are unnecessary.
 pub fn are_needed(n: u64, seed: u64) {
     let (mut needed, mut unnecessary, mut shown) = (0u64, 0u64, Vec::new());
     with_stack(|| {
@@ -58,7 +58,7 @@ pub fn are_needed(n: u64, seed: u64) {
     );
 }
 
-/// Returns the kernel without its barrier of this number; none if there is none.
+/// Returns the kernel without barrier `number`, if it has so many.
 fn without(kernel: &Kernel, number: usize) -> Option<Kernel> {
     fn drop_one(stmt: Stmt, left: &mut Option<usize>) -> Stmt {
         match (stmt, *left) {

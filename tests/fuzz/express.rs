@@ -1,4 +1,4 @@
-//! Random expressions: operators, constants, and loads whose indices are valid for various reasons.
+//! Random expressions: operators, constants, and loads whose indices are in bounds in various ways.
 
 use crate::generate::{Axis, Ext, Generator, Tensor};
 use crate::table::Op;
@@ -352,7 +352,7 @@ impl Generator {
         known.cloned().unwrap_or_else(|| Ext::literal(value.max(1)))
     }
 
-    /// `A[…]`, perhaps under a condition that keeps it inside.
+    /// Returns `A[…]`, sometimes under a condition that keeps it in bounds.
     fn element(&mut self, at: usize, place: &Place) -> Node {
         self.scope.tensors[at].readers += 1;
         let tensor = self.scope.tensors[at].clone();
@@ -396,7 +396,7 @@ impl Generator {
         }
     }
 
-    /// Returns an index that may be outside, and the condition under which it is not.
+    /// Returns an index that may be out of bounds, and adds the condition that keeps it in bounds.
     fn guarded(&mut self, ext: &Ext, place: &Place, conds: &mut Vec<String>) -> Node {
         let axis = self.pick(&place.axes).name;
         let by = self.int(0, 3);
@@ -415,8 +415,8 @@ impl Generator {
         Node::leaf(DType::Index, index)
     }
 
-    /// Returns an index of an extent that is not 0, or is that of an axis. Inside nested indices
-    /// only simple ones are drawn, so that generation terminates.
+    /// Returns an index into an extent that is not 0 or is that of an axis. Nested indices are
+    /// simple ones, so that generation terminates.
     fn index(&mut self, ext: &Ext, place: &Place) -> Node {
         self.nesting += 1;
         let index = self.index_at(ext, place);
@@ -481,7 +481,7 @@ impl Generator {
         format!("({}) * ({})", sum(), sum())
     }
 
-    /// Windows, reshapes and sums of axes.
+    /// Returns an index of a window, a reshape or a sum of axes, if one fits.
     fn structured(&mut self, ext: &Ext, place: &Place) -> Option<Node> {
         let leaf = |text: String| Some(Node::leaf(DType::Index, text));
         for axis in &place.axes {
@@ -596,7 +596,7 @@ impl Generator {
         }
     }
 
-    /// Returns the most common indices: an axis that is at most as long, a shift that a check may
+    /// Returns a common index: an axis that is at most as long, a shift that a check may
     /// refuse, 0.
     fn contained(&mut self, ext: &Ext, place: &Place) -> Node {
         let shorter: Vec<Axis> = place

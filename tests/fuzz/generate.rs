@@ -80,7 +80,7 @@ pub struct Scope {
     pub constants: Vec<String>,
     /// Run-time integers: names.
     pub vars: Vec<String>,
-    /// Run-time integers with any value, near the ends of their range for choice.
+    /// Run-time integers with any value, often near the ends of their range.
     pub far: Vec<String>,
     /// `real` parameters.
     pub reals: Vec<String>,
@@ -102,7 +102,7 @@ pub struct Scope {
 /// The generator.
 pub struct Generator {
     pub rng: ChaCha8Rng,
-    /// The counts of what was drawn.
+    /// What was drawn.
     pub tags: BTreeSet<String>,
     /// The kernel being generated.
     pub scope: Scope,
@@ -133,17 +133,17 @@ pub fn generate(seed: u64, number: u64, name: &str) -> Program {
 }
 
 impl Generator {
-    /// True with this probability in percent.
+    /// Whether an event of this probability in percent happens.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.rng.random_range(0..100) < percent
     }
 
-    /// From `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn int(&mut self, low: i64, high: i64) -> i64 {
         self.rng.random_range(low..=high)
     }
 
-    /// Returns one of a list.
+    /// Returns a random element.
     pub fn pick<T: Clone>(&mut self, list: &[T]) -> T {
         list[self.rng.random_range(0..list.len())].clone()
     }
@@ -159,7 +159,7 @@ impl Generator {
         format!("{prefix}{}", self.scope.names)
     }
 
-    /// Returns the name of an item: of this program only, since several share a module.
+    /// Returns an item name that is unique among the programs that share a module.
     fn item_name(&mut self, what: &str) -> String {
         let fresh = self.fresh(what);
         format!("{}_{fresh}", self.name)
@@ -344,7 +344,7 @@ impl Generator {
         self.scope.exts.push(ext);
     }
 
-    /// Constants, assumptions and assertions.
+    /// Returns constants, assumptions and assertions.
     fn head(&mut self) -> Vec<Node> {
         let mut head = Vec::new();
         if self.chance(25) {
@@ -375,7 +375,7 @@ impl Generator {
         head
     }
 
-    /// Axes whose product stays small.
+    /// Returns axes whose product is small.
     fn axes(&mut self, rank: usize, limit: i64) -> Vec<Axis> {
         const NAMES: [&str; 5] = ["i", "j", "x", "y", "z"];
         let mut axes = Vec::new();
@@ -408,7 +408,7 @@ impl Generator {
         rank
     }
 
-    /// `NAME[i: n, j: m]`.
+    /// Returns the form of `NAME[i: n, j: m]` and its extents.
     fn stage_head(&mut self, names: &str, axes: &[Axis]) -> (String, Vec<Node>) {
         let places: Vec<String> = axes.iter().map(|axis| format!("{}: $", axis.name)).collect();
         let kids = axes.iter().map(|axis| axis.ext.node()).collect();
@@ -426,7 +426,7 @@ impl Generator {
         self.scope.tensors.push(Tensor { name, dtype, shape, computed: true, readers: 0 });
     }
 
-    /// A stage that is one expression, of this operator if one is given.
+    /// Adds a stage that is one expression, of this operator if one is given.
     fn map_stage(&mut self, wanted: Option<Op>, body: &mut Vec<Node>) {
         let rank = self.rank();
         let axes = self.axes(rank, 120);
@@ -456,7 +456,7 @@ impl Generator {
         self.add_stage(&name, dtype, &axes);
     }
 
-    /// `reduce` axes and a stage that reduces over them.
+    /// Adds `reduce` axes and a stage that reduces over them.
     fn reduce_stage(&mut self, reducer: Reducer, body: &mut Vec<Node>) {
         let rank = self.int(0, 2) as usize;
         let axes = self.axes(rank, 40);
@@ -616,7 +616,7 @@ impl Generator {
         body.push(Node::stmt(format!("if {cond} {{ $ }} else {{ $ }}"), vec![then, otherwise]));
     }
 
-    /// A `def` for certain types, whose body reads its parameters only.
+    /// Adds a `def` for certain types, whose body reads only its parameters.
     fn def(&mut self) {
         self.feature("def");
         let types: Vec<DType> = (0..self.int(1, 2)).map(|_| self.any_type()).collect();
@@ -633,7 +633,7 @@ impl Generator {
         self.scope.defs.push((name, types, result));
     }
 
-    /// A kernel of its own, used as an operator.
+    /// Adds a kernel that the program uses as an operator.
     fn operator(&mut self, body: &mut Vec<Node>) {
         let tensors: Vec<Tensor> =
             self.scope.tensors.iter().filter(|tensor| tensor.shape.len() <= 3).cloned().collect();
@@ -709,8 +709,7 @@ impl Generator {
         self.scope.tensors.push(tensor);
     }
 
-    /// A reducer that this kernel does not use: either no kernel uses it, or another one of the
-    /// file, which is not built.
+    /// Adds a reducer that this kernel does not use; only a kernel that is not built may use it.
     fn unused_reducer(&mut self) {
         let own: Vec<Reducer> =
             self.reducers.iter().filter(|reducer| !reducer.item.is_empty()).cloned().collect();
@@ -740,7 +739,7 @@ impl Generator {
         }
     }
 
-    /// An output at the end that reads something computed.
+    /// Adds an output at the end that reads a computed tensor.
     fn last_output(&mut self, body: &mut Vec<Node>) {
         let computed: Vec<Tensor> =
             self.scope.tensors.iter().filter(|tensor| tensor.computed).cloned().collect();

@@ -10,7 +10,7 @@
 //!
 //! `make fuzz N=10000 SEED=1` runs many programs; it sets `TEC_FUZZ_N` and `TEC_FUZZ_SEED`. A
 //! program depends only on the seed and its number. A finding is shrunk and printed as a golden
-//! test, ready for `tests/golden/run`. While a batch runs, its programs are in
+//! test for `tests/golden/run`. While a batch runs, its programs are in
 //! `target/tmp/Plain-THREAD.te`, `Scheduled-THREAD.te` or `Auto-THREAD.te`, in case the process
 //! dies.
 

@@ -1,5 +1,5 @@
 //! Random kernels for schedules: chains of elementwise stages, stencils, windows, reductions,
-//! products, paddings and transposes, each of which reads earlier ones.
+//! products, paddings and transposes, each of which reads earlier tensors.
 
 mod copies;
 mod reductions;
@@ -41,24 +41,24 @@ struct Pipeline {
     names: usize,
 }
 
-/// Program number `number` of a run; no schedule yet.
+/// Returns program number `number` of a run, without a schedule.
 pub fn pipeline(seed: u64, number: u64, name: &str) -> Program {
     Pipeline::new(seed, number, name).program(number)
 }
 
 /// Returns a program whose tensors have extents `v` and `w`, the first 0 and the second larger than
-/// any memory: an empty computation must take no time.
+/// any memory: loops without elements must take no time.
 pub fn empty_pipeline(seed: u64, number: u64, name: &str) -> Program {
     let mut pipeline = Pipeline::new(seed, number, name);
     pipeline.empty = true;
     let mut program = pipeline.program(number);
-    // Memory refuses a tensor of such an extent that is not empty; one of 2^31 it would hold.
+    // A nonempty tensor of such an extent exceeds the memory; one of 2^31 elements may not.
     let huge = pipeline.pick(&[1 << 40, 1 << 40, 1 << 40, 1 << 62]);
     program.vars = vec![("v".to_string(), 0), ("w".to_string(), huge)];
     program
 }
 
-/// Puts an expression into parentheses, as an operand needs.
+/// Puts an expression into parentheses, unless it is one word.
 fn grouped(text: &str) -> String {
     match text.chars().all(|c| c.is_alphanumeric()) {
         true => text.to_string(),
@@ -174,7 +174,7 @@ impl Pipeline {
         }
     }
 
-    /// Makes outputs of the stages that nothing reads, and of some others.
+    /// Makes outputs of the stages without readers, and of some others.
     fn choose_outputs(&mut self) {
         for at in 0..self.stages.len() {
             let name = self.stages[at].name.clone();
@@ -198,7 +198,7 @@ impl Pipeline {
         ])
     }
 
-    /// Extents whose product is small.
+    /// Replaces extents so that their product is at most `most`.
     fn limit(&mut self, shape: &mut [Ext], most: i64) {
         let mut size = 1;
         for ext in shape {
@@ -370,7 +370,7 @@ impl Pipeline {
                 "(if $ > 1 then 2 else 3)",
                 "(-$)",
             ],
-            // The nearest floats of 1/49 and 1/103 are less than these.
+            // As floats, 1/49 and 1/103 are rounded down, so products may be below the quotient.
             _ => &[
                 "($ * 3)",
                 "($ + 7)",
@@ -418,7 +418,7 @@ impl Pipeline {
         self.map(&axes, value);
     }
 
-    /// Positions of a window along a dimension: its extent, stride and dilation.
+    /// Returns the number of positions of a window along a dimension, its stride and dilation.
     fn positions(&mut self, ext: &Ext, taps: i64) -> Option<(Ext, i64, i64)> {
         let (stride, dilation) = (self.pick(&[1, 1, 1, 2, 3]), self.pick(&[1, 1, 1, 2]));
         let span = (taps - 1) * dilation + 1;

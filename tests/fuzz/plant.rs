@@ -1,5 +1,5 @@
-//! Planted bugs: a small mistake in a scheduled kernel must become a finding within a limited
-//! number of programs.
+//! Planted bugs: the fuzzer must find a small mistake in a scheduled kernel within a limited number
+//! of programs.
 
 use crate::judge::{self, Judged, Verdict};
 use crate::run::{Setup, Source};
@@ -12,7 +12,7 @@ use tec::target::Target;
 /// The number of programs within which a bug must be found.
 const MAX_PROGRAMS: u64 = 2000;
 
-/// Plants a bug in every program that has a place for it, until one is found.
+/// Plants a bug in every program that has a place for it, until it is found.
 pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     let found = with_stack(|| {
         crate::damage::be_quiet();

@@ -64,8 +64,8 @@ impl Unchecked {
 }
 
 /// Reasons why a refused program may give correct results.
-const NOT_SHOWN: &str = "a loop of one iteration, a later directive that takes the one refused \
-                         back, an operation that may be done twice (min), or data that do not tell";
+const NOT_SHOWN: &str = "a loop of one iteration, a later directive that undoes the refused one, \
+                         an idempotent operation (min), or data that hides the error";
 
 /// Checks without which results would be wrong. The others refuse what cannot be implemented: names
 /// and kinds, factors, layouts without an inverse (E0320 to E0324, E0350 to E0355, E0370, E0371,
@@ -76,7 +76,7 @@ const CHECKS: &[&str] = &[
     "E0373",
 ];
 
-/// The kind of programs.
+/// The kind of programs and schedules.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Source {
     /// Programs with all features of the language, under the default schedule.
@@ -124,8 +124,8 @@ impl Source {
     }
 }
 
-/// Gives a program a candidate of its space, drawn at random. A program that is refused without
-/// one stays as it is.
+/// Gives a program a random candidate of its space. A program that is refused without a schedule
+/// stays unchanged.
 fn add_candidate(program: &mut Program, options: &Options, seed: u64) {
     let name = program.name.clone();
     let defines = program.defines.iter();
@@ -221,7 +221,7 @@ fn options(batch: u64, source: Source) -> Options {
         _ => {
             let native = Target::native();
             let all = Target::all().into_iter().filter(|target| target.runs_here());
-            // In place of its name alone.
+            // The native target has more features than the one of its name.
             all.map(|target| if target.name == native.name { native.clone() } else { target })
                 .collect()
         }
@@ -272,7 +272,7 @@ fn run_batch(
     let mut options = options(batch, source);
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
-        // A small number is enough, because the test needs various schedules, not the best one.
+        // Few candidates are enough: the test needs various schedules, not good ones.
         options.candidates = 24;
     }
     let setup = |number: u64| {
@@ -395,7 +395,7 @@ impl Report {
                 continue;
             };
             if std::env::var_os("TEC_FUZZ_SHOW").is_some() {
-                println!("not wide: {}: {reason}\n{}", nest.head, setup.golden());
+                println!("not compiled: {}: {reason}\n{}", nest.head, setup.golden());
             }
             // Names of buffers do not matter.
             let words = reason.split('`').enumerate();
@@ -405,14 +405,15 @@ impl Report {
         }
     }
 
-    /// The share of the vectorized nests that the SIMD back end compiles, and the reasons for the
-    /// others.
+    /// Prints the share of the vectorized nests that the SIMD back end compiles, and the reasons
+    /// for the others.
     fn print_nests(&self) {
         let narrow: u64 = self.narrow.values().sum();
         let percent = self.wide as f64 * 100.0 / (self.wide + narrow).max(1) as f64;
-        println!("wide: {} of {} vectorized nests ({percent:.1} %)", self.wide, self.wide + narrow);
+        let all = self.wide + narrow;
+        println!("the SIMD back end compiles {} of {all} nests ({percent:.1} %)", self.wide);
         for (reason, count) in &self.narrow {
-            println!("{count:>8} not: {reason}");
+            println!("{count:>8} not compiled: {reason}");
         }
     }
 
@@ -474,33 +475,33 @@ impl Report {
         );
     }
 
-    /// Returns the shares of refused programs with wrong and with correct results.
+    /// Returns the numbers of refused programs with wrong and with correct results.
     fn shown(&self) -> (u64, u64) {
         let counts = || self.unchecked.values();
         (counts().map(Unchecked::shown).sum(), counts().map(|counts| counts.right).sum())
     }
 
-    /// The share of schedules with each directive.
+    /// Prints the share of schedules with each directive.
     fn print_kinds(&self) {
         for kind in KINDS {
             let count = self.kinds.get(kind).copied().unwrap_or_default();
             let percent = count as f64 * 100.0 / self.same.max(1) as f64;
             println!("{kind:28}{count:>8}{percent:>7.1} % of the legal schedules");
         }
-        println!("refused, and what happens with the check left out:");
+        println!("refused schedules, run without the check that refuses them:");
         for (code, counts) in &self.unchecked {
             let Unchecked { otherwise, right, .. } = counts;
             let shown = counts.shown();
             let percent = shown as f64 * 100.0 / (shown + right).max(1) as f64;
             println!(
-                "{code}: wrong {shown} ({percent:.0} %) {:?}, refused otherwise {otherwise}, not \
-                 shown {right}",
+                "{code}: {shown} wrong ({percent:.0} %) {:?}, {otherwise} refused by another \
+                 check, {right} correct",
                 counts.wrong
             );
         }
         let (shown, right) = self.shown();
         let percent = shown as f64 * 100.0 / (shown + right).max(1) as f64;
-        println!("together: wrong {shown} ({percent:.1} %), not shown {right}: {NOT_SHOWN}");
+        println!("all: {shown} wrong ({percent:.1} %), {right} correct because of {NOT_SHOWN}");
     }
 
     fn finish(self, n: u64, seed: u64, source: Source) {
@@ -513,8 +514,8 @@ impl Report {
         let wide = self.wide;
         let Report { same, refused_at_entry, refused_programs, too_large, .. } = self;
         println!(
-            "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused at \
-             the entry), {refused_programs} refused by the compiler {:?}, {too_large} too large, \
+            "{n} programs from seed {seed}: {same} agree ({refused_at_entry} of them refused on \
+             entry), {refused_programs} refused by the compiler {:?}, {too_large} too large, \
              {} wrong",
             self.refused,
             self.findings.len()
@@ -534,12 +535,12 @@ impl Report {
         };
         assert!(
             (same + too_large) * 100 >= n * least,
-            "too few programs compile: the generator is out of step with the language"
+            "too few programs compile: the generator does not match the language"
         );
         if source == Source::Scheduled {
             self.check_schedules(n);
             let enough = wide * 10 >= (wide + narrow) * 9;
-            assert!(n < 500 || enough, "only {wide} of {} nests are wide", wide + narrow);
+            assert!(n < 500 || enough, "SIMD compiles only {wide} of {} nests", wide + narrow);
             return;
         }
         if matches!(source, Source::Threads | Source::Space | Source::SpaceThreads) {

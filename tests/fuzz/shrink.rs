@@ -40,7 +40,7 @@ impl Shrinker {
         Instant::now() > self.end
     }
 
-    /// Keeps a candidate that still fails in the same way.
+    /// Keeps a candidate that has a finding of the same class.
     fn attempt(&mut self, program: Program) -> bool {
         if self.is_over() {
             return false;
@@ -56,7 +56,7 @@ impl Shrinker {
         }
     }
 
-    /// One pass over the program; true if something became smaller.
+    /// Makes one pass over the program; true if it became smaller.
     fn round(&mut self) -> bool {
         let directives = self.drop_directives();
         let statements = self.drop_statements();
@@ -65,7 +65,7 @@ impl Shrinker {
         (directives || statements || pieces || numbers) && !self.is_over()
     }
 
-    /// Directives one at a time, or with all that name their results.
+    /// Drops directives, alone or with all that use their results.
     fn drop_directives(&mut self) -> bool {
         let mut changed = false;
         for schedule in 0..self.best.program.schedules.len() {
@@ -162,7 +162,7 @@ fn params(program: &mut Program) -> &mut Vec<Node> {
     &mut program.params
 }
 
-/// Returns all pieces that may become smaller.
+/// Returns all pieces that can become smaller.
 fn pieces(program: &mut Program) -> Vec<&mut Node> {
     let lines = program.schedules.iter_mut().flat_map(|schedule| &mut schedule.body);
     let lines = lines.map(|line| &mut line.node);
@@ -204,7 +204,7 @@ fn candidates(node: &Node) -> Vec<Node> {
     // A constant is not replaced by another one of its size, so that shrinking terminates.
     simple.retain(|_| !node.kids.is_empty() || !node.form.contains(" as "));
     simple.retain(|other| other.form != node.form && !["true", "false"].contains(&&*node.form));
-    // A part of the same type, at any depth.
+    // Parts of the same type, at any depth.
     fn parts<'a>(node: &'a Node, ty: DType, found: &mut Vec<&'a Node>) {
         for kid in &node.kids {
             if kid.ty == Some(ty) {

@@ -1,4 +1,4 @@
-//! Derives from the statements of a random program what a schedule needs to know about its stages.
+//! Derives the properties of stages that schedules need from the statements of a random program.
 
 use crate::generate::{Ext, Tensor};
 use crate::pipeline::reads;
@@ -31,7 +31,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
                 aliases.insert(alias.to_string(), of.to_string());
                 continue;
             }
-            // Tensors that an operator or a branch reads are read by stages that have no name here.
+            // Tensors that an operator or a branch reads have readers that a schedule cannot name.
             for read in names().filter(|name| mentions(&text, name)) {
                 let read = aliases.get(read).map_or(read, |of| of);
                 stages.iter_mut().filter(|s| s.named(read)).for_each(|s| s.pinned = true);
@@ -108,7 +108,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
         (0..stages.len()).filter(|at| !needed.contains(at)).map(|at| stages[at].clone()).collect();
     stages.retain(|stage| dropped.iter().all(|other| other.name != stage.name));
     for stage in &mut stages {
-        // These stages may be needed in ways that are not known here.
+        // The dropped readers of a stage may be needed in unknown ways.
         stage.pinned |= dropped.iter().any(|other| other.reads.contains(&stage.name));
     }
     stages

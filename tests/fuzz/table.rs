@@ -1,4 +1,4 @@
-//! The operators, reducers and features that the generator can draw, and counts of each.
+//! The operators, reducers and features that the generator draws, and counts of each.
 
 use crate::tree::Node;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use tec::ir::DType;
 /// A function or operator with the type of its operands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Op {
-    /// `+`, `exp`, `as`, `if`.
+    /// Its name: `+`, `exp`, `as`, `if`.
     pub name: &'static str,
     /// Its text; `$` stands for an operand, `T` for the type.
     pub form: String,
@@ -18,7 +18,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// `+ float32`, `as int8 bool`.
+    /// Returns the entry of the table: `+ float32`, `as int8 bool`.
     pub fn tag(&self) -> String {
         match (self.name, self.operands.first()) {
             ("as", Some(from)) => format!("as {from} {}", self.result),
@@ -125,7 +125,7 @@ pub struct Reducer {
 }
 
 impl Reducer {
-    /// `sum float32`.
+    /// Returns the entry of the table: `reduce sum float32`.
     pub fn tag(&self) -> String {
         let types: Vec<String> = self.types.iter().map(DType::to_string).collect();
         match (self.name, &types[..]) {
@@ -205,7 +205,7 @@ pub fn all_reducers() -> Vec<Reducer> {
             add("welford", vec![ty, ty, ty], item);
         } else {
             add("xor", vec![ty], "reducer @(a, b) = a ^ b identity 0");
-            // The identity of `&` has every bit set, which is another constant in signed types.
+            // The identity of `&` has every bit set: -1 in signed types.
             add(
                 "mask",
                 vec![ty],

@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// Number of pieces.
+    /// Returns the number of pieces.
     pub fn size(&self) -> usize {
         1 + self.kids.iter().map(Node::size).sum::<usize>()
     }
@@ -68,7 +68,7 @@ impl Node {
 /// The properties of a stage that a schedule depends on.
 #[derive(Clone, Debug)]
 pub struct StageInfo {
-    /// Its name, of a tuple the first.
+    /// Its name; that of the first component for a tuple.
     pub name: String,
     /// Names of further components.
     pub others: Vec<String>,
@@ -130,21 +130,21 @@ pub struct ScheduleText {
 pub struct Program {
     /// The kernel's name.
     pub name: String,
-    /// `def`, `reducer`, other kernels.
+    /// The items before it: `def`, `reducer`, other kernels.
     pub items: Vec<Node>,
     /// Parameters, in order.
     pub params: Vec<Node>,
-    /// `reassociate` after the parameters.
+    /// Whether `reassociate` follows the parameters.
     pub reassociate: bool,
     /// The kernel's statements.
     pub body: Vec<Node>,
     /// Run-time integers and the values of the run.
     pub vars: Vec<(String, i64)>,
-    /// `-D`.
+    /// The values of `-D`.
     pub defines: Vec<(String, String)>,
     /// The seed of the random data.
     pub seed: u64,
-    /// What the program uses; see `table`.
+    /// The entries of the table that it uses; see `table`.
     pub tags: BTreeSet<String>,
     /// Stages that a schedule may name.
     pub stages: Vec<StageInfo>,
@@ -153,7 +153,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for item in &self.items {

@@ -1,5 +1,5 @@
-//! Runs refused schedules without the check that refuses them: their results must be wrong, or the
-//! check is unnecessary.
+//! Runs refused schedules without the check that refuses them. The check is necessary only if their
+//! results are wrong.
 
 use crate::data::{Data, make_args};
 use crate::judge::{Case, Judged, compare, has_race, load, run};
@@ -12,11 +12,11 @@ use tec::schedule::{self, Legality, infer_bounds};
 /// The outcome of a refused schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub enum UncheckedOutcome {
-    /// It is wrong, in this way.
+    /// Its results are wrong, in this way.
     Wrong(&'static str),
     /// Another check refuses it too.
     RefusedOtherwise(String),
-    /// It seems to be right.
+    /// No run shows a wrong result.
     Right,
 }
 
@@ -72,7 +72,7 @@ fn run_unchecked(
         for form in forms.iter().flatten() {
             let Ok(actual) = run(form, &judged.args, "unchecked") else {
                 return Err(UncheckedOutcome::Wrong(
-                    "reads or writes outside, or what was never written",
+                    "accesses out of bounds, or reads uninitialized memory",
                 ));
             };
             if compare(&judged, &actual, "unchecked").is_err() {
@@ -83,7 +83,7 @@ fn run_unchecked(
             return Err(UncheckedOutcome::Wrong("race"));
         }
     }
-    // A check that refuses what no pass can do is necessary.
+    // A check is also necessary if the passes cannot lower the schedule.
     let lowered = driver::lower(&bounded, &options, None, &mut trace).map_err(stop)?;
     match verify_kernel(&lowered) {
         Ok(()) => Ok(()),

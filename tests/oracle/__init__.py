@@ -1,19 +1,19 @@
-"""An outside judge of `tec`: random programs, and what docs/LANGUAGE.md says they compute.
+"""The NumPy oracle of `tec`: random programs, evaluated as docs/LANGUAGE.md specifies.
 
-Written from the documents alone (LANGUAGE, SCHEDULES, ABI, CLI, MATH), it shares no code and no
-assumption with the compiler, its interpreter or its other tests. `make oracle N=20000 SEED=0`.
+It is written from the documents alone (LANGUAGE, SCHEDULES, ABI, CLI, MATH) and shares no code with
+the compiler, its interpreter or its other tests. Run it by `make oracle N=20000 SEED=0`.
 
-    exact.py      arithmetic with the rounding that the language asks for, on NumPy arrays
+    exact.py      arithmetic on NumPy arrays with the rounding of the language
     program.py    programs as data, and their text
     generate.py   random programs, random arguments
-    templates.py  programs of the shapes that directives ask for: products, sums, transpositions
+    templates.py  programs that certain directives need: products, sums, transpositions
     schedules.py  random schedules
     functions.py  exp, sin, pow …: within their bounds, the same bits in every module
-    packed.py     inputs packed ahead
-    evaluate.py   what a program computes: every bit of every output
+    packed.py     prepacked inputs
+    evaluate.py   evaluates a program: every bit of every output
     call.py       calls of modules: buffers between guard pages, in a child with a time limit
-    build.py      batches of programs as one file; what is refused is dropped and counted
-    shrink.py     a smaller program with the same finding
+    build.py      builds batches of programs as one file; drops and counts refused parts
+    shrink.py     shrinks a program that has a finding
     __main__.py   the runner and its table
-    test_oracle.py   the judge judged: planted mistakes are found
+    test_oracle.py   tests of the oracle: it finds planted mistakes
 """

@@ -1,7 +1,7 @@
-"""The runner: `python -m tests.oracle N SEED`, and the table of what agreed.
+"""The runner: `python -m tests.oracle N SEED` prints a table of what agreed.
 
-A batch of programs is one file: built plainly and with its schedules for each target, called with
-guarded buffers, compared bit by bit. Exit status 1 if anything is found.
+A batch of programs is one file. It is built with the default and its own schedules for each target,
+called with guarded buffers, and compared bit by bit. The exit status is 1 if there are findings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CALLS = 2
 
 @dataclass
 class Finding:
-    """A call that did not do what the language says."""
+    """A call whose outcome differs from the specification."""
 
     kernel: Kernel
     options: tuple[str, ...]
@@ -47,7 +47,7 @@ class Finding:
     what: str
     seed: str
     call: tuple[str, str, object] | None = None
-    judge: bool | None = None  # whether `+` and products fuse, if not as the options say
+    judge: bool | None = None  # overrides `--fp-contract` of the options in the evaluation
 
     def shrunk(self) -> "Finding":
         """The same finding in a smaller program."""
@@ -74,7 +74,7 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What was tried, what agreed, what was found."""
+    """The counts and findings of a run."""
 
     programs: int = 0
     modules: int = 0
@@ -115,7 +115,7 @@ class Variant:
 
 
 def targets() -> list[str]:
-    """The targets that this machine runs, `x86-avx512` with what its CPU has."""
+    """The targets that this machine runs, `x86-avx512` with the CPU's features."""
     flags = set()
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
@@ -132,7 +132,7 @@ def targets() -> list[str]:
 
 def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules | None = None,
                fixed: tuple[dict[str, int], str, int] | None = None) -> Call:
-    """One call with random arguments, and what it must give."""
+    """Returns a call with random arguments and its expected outcome."""
     for _ in range(20):
         sizes, kind, seed = fixed or arguments(kernel, rng)
         evaluator = Evaluator(kernel, rules or Rules(contract))
@@ -164,7 +164,7 @@ def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules 
 
 
 def without_unneeded_reads(call: Call, contract: bool) -> set[bytes]:
-    """What the outputs are for several values of the reads outside, as `plain_digest`s: one if
+    """Returns the `plain_digest`s of the outputs for several values of out-of-bounds reads: one if
     no output depends on them, none if the call must be refused for another reason."""
     digests = set()
     for filler in (None, 0, 1, 77):
@@ -185,7 +185,7 @@ def without_unneeded_reads(call: Call, contract: bool) -> set[bytes]:
 
 
 def volume(kernel: Kernel, evaluator: Evaluator) -> int:
-    """The elements of the largest tensor, or the terms of the largest reduction."""
+    """Returns the size of the largest tensor or reduction."""
     bounds = {n: high for n, _, high in kernel.reduces}
     shapes = [i.shape for i in kernel.inputs if i.shape is not None]
     for s in kernel.stages:
@@ -195,7 +195,7 @@ def volume(kernel: Kernel, evaluator: Evaluator) -> int:
 
 
 def variants(rng: random.Random, have: list[str]) -> list[Variant]:
-    """Each target plainly or by its schedule, with and without contraction."""
+    """Returns random ways to build for each target: schedule, contraction, optimization."""
     out = []
     for target in have:
         contract = rng.random() < (0.3 if target == "x86-64" else 0.75)
@@ -207,7 +207,7 @@ def variants(rng: random.Random, have: list[str]) -> list[Variant]:
 
 
 def run_batch(first: int, count: int, seed: int, have: list[str], auto: bool = False) -> Tally:
-    """A batch of programs."""
+    """Builds, calls and compares a batch of programs."""
     tally = Tally(programs=count)
     kernels = []
     for number in range(first, first + count):
@@ -234,16 +234,16 @@ def run_batch(first: int, count: int, seed: int, have: list[str], auto: bool = F
                 tally.equal.update(used)
         tally.refused.update(batch.refused)
         tally.dropped.update(why.split(":")[0] for _, why in batch.dropped)
-        for trouble in batch.troubles:
-            tally.findings.append(Finding(trouble.kernel, trouble.options, "compiler",
-                                          trouble.detail, "", f"seed {seed}"))
+        for failure in batch.failures:
+            tally.findings.append(Finding(failure.kernel, failure.options, "compiler",
+                                          failure.detail, "", f"seed {seed}"))
     return tally
 
 
 def run_variant(batch: Batch, variant: Variant, number: int,
                 made: Made, agreed: dict[str, bool],
                 tally: Tally, rng: random.Random, seed: str) -> None:
-    """Builds the file in one way, and makes the calls."""
+    """Builds the file in one way and makes the calls."""
     out = batch.folder / f"v{number}.so"
     options = variant.options()
     if not batch.settle(["build"], (*options, "-o", str(out), "--module", "o", "--no-sidecars")):
@@ -258,7 +258,7 @@ def run_variant(batch: Batch, variant: Variant, number: int,
                 made[key] = (make_calls(kernel, source, variant.contract), set())
             call = made[key][0]
             call.kernel = kernel
-            # The raw entry checks nothing: only what the checked one accepts is for it.
+            # The raw entry checks nothing, so it gets only calls that the checked one accepts.
             call.entry = "dl" if checked_only(call) or rng.random() < 0.7 else "raw"
             call.place = rng.choice(("end", "end", "start", "odd"))
             calls.append((key, call))
@@ -298,7 +298,7 @@ def run_variant(batch: Batch, variant: Variant, number: int,
 
 def run_auto(batch: Batch, kernel: Kernel, made: Made, tally: Tally, rng: random.Random,
              seed: str, have: list[str]) -> None:
-    """One kernel by the schedule that the compiler makes, which takes it a moment."""
+    """Builds and calls one kernel with its automatic schedule; only one, since it is slow."""
     alone = Batch(batch.folder, [kernel])
     agreed: dict[str, bool] = {}
     variant = Variant(rng.choice(have), "auto", True, 3)
@@ -306,17 +306,17 @@ def run_auto(batch: Batch, kernel: Kernel, made: Made, tally: Tally, rng: random
     run_variant(alone, variant, 99, made, agreed, tally, rng, seed)
     tally.accepted["(auto)"] += len(alone.kernels)
     tally.equal["(auto)"] += sum(agreed.values())
-    batch.troubles += alone.troubles
+    batch.failures += alone.failures
 
 
 def checked_only(call: Call) -> bool:
-    """Whether only the checked entry may get this call: it may have to be refused."""
+    """Whether the call may have to be refused, so that only the checked entry may get it."""
     return call.expected is None or call.overflow or call.possible
 
 
 def run_prepacked(batch: Batch, variant: Variant, made: Made, agreed: dict[str, bool],
                   tally: Tally, rng: random.Random, seed: str) -> None:
-    """Builds the file with inputs packed ahead, and calls both functions of each."""
+    """Builds the file with prepacked inputs and calls both functions of each kernel."""
     out = batch.folder / "packed.so"
     variant = Variant(rng.choice(targets()), "s", variant.contract, 3)
     tally.tried["prepack"] += len(packed.candidates(batch.kernels))
@@ -343,27 +343,27 @@ def run_prepacked(batch: Batch, variant: Variant, made: Made, agreed: dict[str, 
 
 
 def work(job: tuple[int, int, int, list[str], bool]) -> Tally:
-    """A batch in a worker."""
+    """Runs a batch in a worker process."""
     return run_batch(*job)
 
 
 def table(tally: Tally) -> str:
-    """The table of directives, and the totals."""
+    """Formats the table of directives, and the totals."""
     lines = [f"{'directive':24}{'tried':>8}{'accepted':>10}{'bit-equal':>11}"]
     for name in sorted(tally.tried):
         lines.append(f"{name:24}{tally.tried[name]:8}{tally.accepted[name]:10}"
                      f"{tally.equal[name]:11}")
     lines.append(f"{tally.programs} programs, {tally.modules} modules, {tally.calls} calls; "
-                 f"{tally.refused_calls} rightly refused, "
-                 f"{tally.careful} with care (an index of more than 64 bits, behind a "
+                 f"{tally.refused_calls} correctly refused, "
+                 f"{tally.careful} with either outcome (an index of more than 64 bits, behind a "
                  "condition on data, or of a read that no output needs); "
                  f"{sum(tally.dropped.values())} programs refused {dict(tally.dropped)}; "
-                 f"{tally.nan_bits} with other bits of NaN; {len(tally.findings)} findings")
+                 f"{tally.nan_bits} with different NaN bits; {len(tally.findings)} findings")
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Runs, prints the table and the findings."""
+    """Runs all batches and prints the findings and the table."""
     parser = argparse.ArgumentParser(prog="tests.oracle", description=__doc__)
     parser.add_argument("programs", type=int, nargs="?", default=20_000)
     parser.add_argument("seed", type=int, nargs="?", default=0)
@@ -372,8 +372,8 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=20, help="findings to print")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--no-auto", dest="auto", action="store_false",
-                        help="no schedules of the compiler's own, which take a debug build long")
-    parser.add_argument("--refusals", action="store_true", help="what was refused with which code")
+                        help="no automatic schedules, which are slow in a debug build")
+    parser.add_argument("--refusals", action="store_true", help="print the refusals by error code")
     options = parser.parse_args()
     have = targets()
     for target in TARGETS:

@@ -1,4 +1,4 @@
-"""Many kernels as one file: checked, built, and what is refused dropped and counted."""
+"""Checks and builds many kernels as one file; drops and counts refused kernels and directives."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def tec() -> str:
 
 
 @dataclass
-class Trouble:
-    """The compiler stopped where it must not: a panic, a signal, no end."""
+class CompilerFailure:
+    """A failure of the compiler: a panic, a signal, a timeout."""
 
     kernel: Kernel
     options: tuple[str, ...]
@@ -38,7 +38,7 @@ class Batch:
     kernels: list[Kernel]
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     dropped: list[tuple[Kernel, str]] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    failures: list[CompilerFailure] = field(default_factory=list)
 
     @property
     def path(self) -> pathlib.Path:
@@ -46,7 +46,7 @@ class Batch:
         return self.folder / "oracle.te"
 
     def write(self) -> list[tuple[int, int]]:
-        """Writes the file; for each line the kernel, and the line of its schedule or -1."""
+        """Writes the file; returns for each line its kernel and line of the schedule, or -1."""
         lines: list[str] = []
         where: list[tuple[int, int]] = []
         for k, kernel in enumerate(self.kernels):
@@ -65,7 +65,7 @@ class Batch:
         return where
 
     def settle(self, command: list[str], options: tuple[str, ...]) -> bool:
-        """Runs a command of `tec` until nothing is refused: drops what is. False: nothing left."""
+        """Runs a command of `tec`, dropping refused parts, until it succeeds or nothing is left."""
         for _ in range(60):
             if not self.kernels:
                 return False
@@ -88,7 +88,7 @@ class Batch:
         for code, message, line in errors:
             k, i = where[int(line) - 1]
             if i < 0 and code.startswith("E03") and self.kernels[k].schedule:
-                # Something about the whole schedule: its last statement goes.
+                # The error is about the whole schedule, so its last statement is dropped.
                 lines.setdefault(k, {}).setdefault(len(self.kernels[k].schedule) - 1, code)
             elif i < 0:
                 gone.setdefault(k, f"{code} {message}")
@@ -103,7 +103,7 @@ class Batch:
             self.dropped.append((self.kernels.pop(k), gone[k]))
 
     def blame(self, command: list[str], options: tuple[str, ...], code: int, text: str) -> None:
-        """Finds the kernels on which the compiler stops, and takes them out."""
+        """Finds and removes the kernels on which the compiler fails."""
         everything, found = self.kernels, False
         keep = []
         for kernel in everything:
@@ -112,24 +112,24 @@ class Batch:
             alone, messages = run(command + [str(self.path), *options])
             if alone not in (0, 1) or alone == 1 and not ERROR.search(messages):
                 detail = f"exit {alone}: {messages.strip()[-600:]}"
-                self.troubles.append(Trouble(kernel, without_output(options), detail))
+                self.failures.append(CompilerFailure(kernel, without_output(options), detail))
                 found = True
             else:
                 keep.append(kernel)
         if not found:
             detail = f"exit {code} for the whole file only: {text.strip()[-600:]}"
-            self.troubles.append(Trouble(everything[0], without_output(options), detail))
+            self.failures.append(CompilerFailure(everything[0], without_output(options), detail))
             keep = keep[1:]
         self.kernels = keep
 
 
 def without_output(options: tuple[str, ...]) -> tuple[str, ...]:
-    """The options before `-o`."""
+    """Returns the options before `-o`."""
     return options[:options.index("-o")] if "-o" in options else options
 
 
 def without(lines: tuple[Line, ...], bad: set[int]) -> tuple[Line, ...]:
-    """A schedule without some lines and all that need what these make."""
+    """Returns a schedule without some lines and the lines that depend on them."""
     lost: set[str] = set()
     keep = []
     for i, line in enumerate(lines):
@@ -141,7 +141,7 @@ def without(lines: tuple[Line, ...], bad: set[int]) -> tuple[Line, ...]:
 
 
 def run(command: list[str], limit: float = LIMIT) -> tuple[int, str]:
-    """Runs `tec`: its exit status (negative: a signal, -999: no end) and messages."""
+    """Runs `tec`; returns its exit status (negative: a signal, -999: a timeout) and messages."""
     try:
         done = subprocess.run([tec(), *command], capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""Calls of modules as docs/ABI.md describes them, in a child process with a time limit.
+"""Calls modules as docs/ABI.md describes, in a child process with a time limit.
 
-Every tensor lies between two pages that cannot be touched, at one of their borders; the rest of its
-pages holds a pattern that must be there afterwards. A crash or a hang of a call is its outcome.
+Every tensor lies between two inaccessible pages, next to one of them. The rest of its own pages
+holds a pattern that the call must not change. A crash or a hang is an outcome of a call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .exact import FLOATS
 from .program import Kernel
 
 PAGE = 4096
-SLOW = 8.0  # seconds: a call of these programs takes milliseconds at most
+SLOW = 8.0  # seconds; calls of these programs should take milliseconds at most
 HUGE = 1 << 24  # an extent that only empty tensors have
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.restype = ctypes.c_void_p
@@ -51,7 +51,7 @@ class DLTensor(ctypes.Structure):
 
 @dataclass
 class Call:
-    """One call of a kernel: arguments in memory form, and what has to come out."""
+    """One call of a kernel: its arguments in memory form, and the expected outputs."""
 
     kernel: Kernel
     sizes: dict[str, int]
@@ -60,28 +60,28 @@ class Call:
     likes: list[np.ndarray]  # the outputs' shapes and types
     entry: str = "dl"
     place: str = "end"
-    overflow: bool = False  # an index leaves 64 bits: a refusal that says so is right
-    possible: bool = False  # an index would leave its tensor but for conditions on data
-    what: str = ""  # the arguments in words, for people
-    fixed: Any = None  # what the arguments were made of
+    overflow: bool = False  # an index exceeds 64 bits: the call may be refused for it
+    possible: bool = False  # only conditions on data keep an index in bounds
+    what: str = ""  # the arguments in words, for messages
+    fixed: Any = None  # run-time integers, kind and seed of the data
     how: Callable[[ctypes.CDLL, "Call"], "Outcome"] | None = None  # another way to call it
     # Judges the one output of a function, instead of comparing it with `expected`.
     judge: Callable[[Kernel, dict[str, np.ndarray], np.ndarray], str] | None = None
-    packed: Any = None  # the input that is packed ahead, and the manifest
+    packed: Any = None  # the prepacked input, and the manifest
 
 
 @dataclass
 class Outcome:
-    """What a call did: "equal", or a finding in words."""
+    """The outcome of a call: "equal", or a kind of finding with its details."""
 
     state: str
     detail: str = ""
     digest: bytes = b""
-    plain: bytes = b""  # the same, with every NaN the same one
+    plain: bytes = b""  # the digest with all NaNs replaced
 
 
 class Guarded:
-    """A copy of an array between pages that cannot be touched."""
+    """A copy of an array between inaccessible pages."""
 
     def __init__(self, data: np.ndarray, place: str) -> None:
         size = data.nbytes
@@ -102,24 +102,24 @@ class Guarded:
         LIBC.mprotect(self.end, PAGE, 0)
 
     def array(self) -> np.ndarray:
-        """What lies there now."""
+        """Returns the current content."""
         raw = ctypes.string_at(self.address, self.like.nbytes)
         return np.frombuffer(raw, self.like.dtype).reshape(self.like.shape)
 
     def touched_around(self) -> bool:
-        """Whether something was written in the pages beside the data."""
+        """Whether memory around the data was written."""
         before = ctypes.string_at(self.start, self.address - self.start)
         behind = self.address + self.like.nbytes
         after = ctypes.string_at(behind, self.end - behind)
         return before.strip(b"\xa5") != b"" or after.strip(b"\xa5") != b""
 
     def free(self) -> None:
-        """Gives the pages back."""
+        """Unmaps the pages."""
         LIBC.munmap(self.base, self.length)
 
 
 def differences(t: str, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """Where the bits differ; any two NaN are equal, since the language gives NaN no payload."""
+    """Marks elements whose bits differ; NaNs are equal, as the language specifies no payload."""
     kind = f"uint{8 * expected.itemsize}"
     different = expected.view(kind) != got.view(kind)
     if t in FLOATS:
@@ -128,14 +128,14 @@ def differences(t: str, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
 
 
 def is_nan(t: str, x: np.ndarray) -> np.ndarray:
-    """The NaN among elements in memory form."""
+    """Marks the NaNs among elements in memory form."""
     if t not in FLOATS:
         return np.zeros(x.shape, bool)
     return (x & 0x7FFF) > 0x7F80 if t == "bfloat16" else np.isnan(x)
 
 
 def compare(kernel: Kernel, expected: list[np.ndarray], got: list[np.ndarray]) -> str:
-    """The first difference in words, or nothing."""
+    """Describes the first difference; empty if there is none."""
     for (name, t, _), want, have in zip(kernel.outputs(), expected, got):
         different = differences(t, want, have)
         if different.any():
@@ -146,21 +146,21 @@ def compare(kernel: Kernel, expected: list[np.ndarray], got: list[np.ndarray]) -
 
 
 def verdict(call: Call, got: list[np.ndarray]) -> str:
-    """What is wrong with the outputs, in words."""
+    """Describes what is wrong with the outputs; empty if nothing is."""
     if call.judge:
         return call.judge(call.kernel, call.inputs, got[0])
     return compare(call.kernel, call.expected or [], got)
 
 
 def shown(t: str, x: Any) -> str:
-    """An element with its bits."""
+    """Formats an element with its bits."""
     bits = int(np.asarray(x).view(f"uint{8 * np.asarray(x).itemsize}"))
     value = (np.array([bits], np.uint32) << 16).view(np.float32)[0] if t == "bfloat16" else x
     return f"{value} ({bits:#x})"
 
 
 def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
-    """One call in this process."""
+    """Makes one call in this process."""
     kernel = call.kernel
     held: list[Any] = []
     guards: list[Guarded] = []
@@ -218,7 +218,7 @@ def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
         message = (last() or b"").decode()
         if call.overflow and "overflow" in message or call.possible and "index" in message:
             return Outcome("careful")
-        # Empty tensors may have other extents beyond any memory, and temporaries as large.
+        # Empty tensors may have huge other extents, and temporaries too large for memory.
         memory = status == 1 or "memory" in message
         if memory and max(call.sizes.values(), default=0) >= HUGE:
             return Outcome("careful")
@@ -230,24 +230,24 @@ def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
 
 
 def digest(arrays: list[np.ndarray]) -> bytes:
-    """A few bytes that say whether arrays are the same."""
+    """Returns a digest of arrays."""
     return hashlib.blake2b(b"".join(x.tobytes() for x in arrays), digest_size=8).digest()
 
 
 def plain_digest(kernel: Kernel, outputs: list[np.ndarray]) -> bytes:
-    """A digest of outputs in which every NaN is the same one."""
+    """Returns a digest of outputs with all NaNs replaced."""
     return digest([without_nan(t, x) for (_, t, _), x in zip(kernel.outputs(), outputs)])
 
 
 def without_nan(t: str, x: np.ndarray) -> np.ndarray:
-    """Every NaN the same one."""
+    """Replaces all NaNs by zero."""
     return np.where(is_nan(t, x), x.dtype.type(0), x)
 
 
 def run_calls(path: str, module: str, calls: list[Call], limit: float = 20.0,
               host: bool = False) -> list[Outcome]:
-    """Calls in a child process, which is started again behind a call that ended it. With `host`
-    parallel loops run by a function of ours, in pieces, the last one first."""
+    """Makes the calls in a child process, with a new one after a call that ended it. With `host`,
+    parallel loops run by `backwards`, in chunks from the last one to the first."""
     outcomes: list[Outcome] = []
     while len(outcomes) < len(calls):
         outcomes += _in_child(path, module, calls[len(outcomes):], limit, host)
@@ -260,7 +260,7 @@ RUN = ctypes.CFUNCTYPE(ctypes.c_int32, TASK, ctypes.c_void_p, ctypes.c_int64, ct
 
 @RUN
 def backwards(task: Callable[..., int], data: int, n: int, _: int) -> int:
-    """The host's `parallel_for`: ranges of growing length, from the end on."""
+    """The host's `parallel_for`: chunks of 1 to 3 iterations, from the last to the first."""
     end, step = n, 1
     while end > 0:
         begin = max(0, end - step)
@@ -312,7 +312,7 @@ def _in_child(path: str, module: str, calls: list[Call], limit: float,
 
 
 def _child(path: str, module: str, calls: list[Call], writer: int, host: bool) -> None:
-    """The child: never returns."""
+    """Runs the calls in the child; never returns."""
     try:
         faulthandler.disable()  # a crash is reported by the parent
         library = ctypes.CDLL(path)
@@ -327,7 +327,7 @@ def _child(path: str, module: str, calls: list[Call], writer: int, host: bool) -
             frame = pickle.dumps(outcome)
             os.write(writer, struct.pack("I", len(frame)) + frame)
         os._exit(0)
-    except BaseException as error:  # noqa: BLE001: whatever it was, the parent is told
+    except BaseException as error:  # noqa: BLE001: any failure is reported to the parent
         frame = pickle.dumps(Outcome("crash", f"{type(error).__name__}: {error}"))
         os.write(writer, struct.pack("I", len(frame)) + frame)
         os._exit(3)

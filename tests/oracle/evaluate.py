@@ -1,8 +1,8 @@
-"""What a program computes: every element of every output, from docs/LANGUAGE.md alone.
+"""Evaluates programs: every element of every output, from docs/LANGUAGE.md alone.
 
 Expressions are evaluated for all points of a stage at once, reductions term after term in the
-lexicographic order of their axes. An index in a branch that is not taken may lie outside of its
-tensor: it is clipped, and what was read there is dropped with the branch.
+lexicographic order of their axes. An index in a branch that is not taken may be out of bounds: it
+is clipped, and the value read is discarded with the branch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import exact
 from .exact import FLOATS, INTS, VALUE, dense
 from .program import COMPARISONS, E, Kernel, Reducer, Reduction, Stage
 
-SLACK = 4096  # more than any loop that indices are added to
+SLACK = 4096  # more than the extent of any loop whose index is added
 Env = dict[str, np.ndarray]
 
 
@@ -28,8 +28,7 @@ class Refused(Exception):
 
 @dataclass
 class Rules:
-    """What the language leaves to `--fp-contract`; and mistakes that the tests of the judge plant.
-    """
+    """The mode of `--fp-contract`, and the mistake that a test of the oracle plants."""
 
     contract: bool = True
     planted: str = ""
@@ -42,17 +41,17 @@ class Evaluator:
     kernel: Kernel
     rules: Rules
     values: dict[str, np.ndarray] = field(default_factory=dict)
-    # Whether an index left 64 bits somewhere: the checked entry may refuse such a call.
+    # Whether an index exceeded 64 bits: the checked entry may refuse such a call.
     overflow: bool = False
-    # Whether an index left its tensor, or 64 bits, where the conditions of `if`s and `where`s hold
-    # (not those of `select`): such a call must be refused.
+    # Whether an index left its tensor or 64 bits where all conditions of `if`s and `where`s hold
+    # (those of `select` do not count): such a call must be refused.
     outside: bool = False
     mask: np.ndarray = field(default_factory=lambda: np.array(True))
-    # The same without the conditions that depend on data: the check before the call may not know
-    # these, and may refuse.
+    # The same, ignoring conditions that depend on data: the check on entry may not know them and
+    # may refuse.
     possible: bool = False
     loose: np.ndarray = field(default_factory=lambda: np.array(True))
-    # What a read outside of its tensor gives; the nearest element if there is none.
+    # The value of an out-of-bounds read; None: the nearest element.
     filler: int | None = None
 
     def evaluate(self, e: E, env: Env) -> np.ndarray:
@@ -90,7 +89,7 @@ class Evaluator:
         return self._apply(op, t, e.args[0].type, a)
 
     def _choice(self, e: E, env: Env) -> np.ndarray:
-        """`if`: each branch is evaluated where it is taken."""
+        """Evaluates `if`: each branch where it is taken."""
         condition, outer, loose = self._value(e.args[0], env), self.mask, self.loose
         on_data = any(x.op in ("read", "scalar") for x in e.args[0].walk())
         either = np.array(True)
@@ -102,7 +101,7 @@ class Evaluator:
         return np.where(condition, yes, no)
 
     def _fused(self, e: E, env: Env) -> np.ndarray | None:
-        """`+` and `-` with a product on the left, or else on the right: one rounding."""
+        """Evaluates `+` or `-` of a product, the left one if there are two, with one rounding."""
         left, right = (without_identity(x) for x in e.args)
         product, other = (left, right) if left.op == "*" else (right, left)
         if product.op != "*":
@@ -115,7 +114,7 @@ class Evaluator:
 
     @staticmethod
     def _constant(e: E) -> np.ndarray:
-        """A constant: one that a cast makes a 16-bit float is rounded to it."""
+        """Evaluates a constant; one that is cast to a 16-bit float is rounded to it."""
         value = exact.constant(Fraction(str(e.value)), e.type)
         if str(e.value).startswith("-0"):
             value = -value if not value.any() and e.type in FLOATS else value
@@ -140,7 +139,7 @@ class Evaluator:
         return np.where(anywhere, np.asarray(self.filler).astype(tensor.dtype), read)
 
     def _apply(self, op: str, t: str, of: str, a: list[np.ndarray]) -> np.ndarray:
-        """An operation on values; `of` is the type of the operands, `t` of the result."""
+        """Applies an operation; `of` is the type of the operands, `t` that of the result."""
         if op in COMPARISONS:
             return COMPARE[op](*a)
         if op in ("and", "&") and t == "bool" or op == "all":
@@ -166,12 +165,12 @@ class Evaluator:
         if op == "neg" and self.planted("zero"):
             return (0 - a[0]).astype(VALUE[t])
         if t == "index" and op in ("+", "-", "*"):
-            # 64 bits of significand: exact wherever it is near the limits.
+            # The 64-bit significand is exact near the limits.
             left, right = (np.asarray(x, np.longdouble) for x in a)
             wide = PLAIN[op](left, right)
             beyond = (wide >= 2.0**63) | (wide < -(2.0**63))
             self.outside |= bool((beyond & self.mask).any())
-            # What could need more: the check may look at one iteration more than there is.
+            # The check on entry may consider one iteration more than there is.
             more = np.abs(left) + np.abs(right) if op == "*" else SLACK
             self.overflow |= bool((np.abs(wide) + more >= 2.0**63).any())
         return np.asarray(PLAIN[op](*a)).astype(VALUE[t], copy=False)
@@ -197,7 +196,7 @@ class Evaluator:
         return all(self.evaluate(promise, {}) for promise in self.kernel.assumes)
 
     def extents(self, shape: Any) -> tuple[int, ...]:
-        """Extents as numbers; a negative one refuses the call."""
+        """Returns extents as numbers; a negative one refuses the call."""
         sizes = tuple(int(self.evaluate(x, {})) for x in shape)
         if min(sizes, default=0) < 0:
             raise Refused
@@ -220,7 +219,7 @@ class Evaluator:
         state = [np.broadcast_to(x, shape) for x in self._start(r)]
         if not count:
             return state
-        # One more dimension in front: all terms, in lexicographic order.
+        # The new first dimension holds all terms in lexicographic order.
         grid = np.meshgrid(*(np.arange(low, high) for low, high in limits), indexing="ij")
         env = dict(env)
         for name, values in zip(r.axes, grid):
@@ -248,16 +247,16 @@ class Evaluator:
                 and self.rules.contract)
 
     def _operands(self, r: Reduction, env: Env) -> list[np.ndarray]:
-        """The terms; of a sum of products that accumulates fused, the factors.
+        """Returns the terms; for a fused sum of products, the factors.
 
-        A term has the type that it says: one of a 16-bit type is rounded before it is combined.
+        A term of a 16-bit type is rounded before it is combined.
         """
         if self._is_fused(r):
             return [self._value(x, env) for x in without_identity(r.terms[0]).args]
         return [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
 
     def _start(self, r: Reduction) -> list[np.ndarray]:
-        """The start values."""
+        """Returns the start values."""
         t = r.terms[0].type
         if r.init is not None:
             return [exact.store(t, np.asarray(self._value(r.init, {})))]
@@ -272,7 +271,7 @@ class Evaluator:
         return [np.array({"sum": 0, "prod": 1, "any": 0, "all": 1}[r.fn], VALUE[t])]
 
     def _folder(self, r: Reduction) -> Any:
-        """What joins the running values and the next terms."""
+        """Returns the function that combines the running values with the next terms."""
         own = {x.name: x for x in self.kernel.reducers}.get(r.fn)
         t = r.terms[0].type
         if own:
@@ -301,14 +300,14 @@ class Evaluator:
 
 
 def without_identity(e: E) -> E:
-    """`e` without casts to the type that it has already, which do nothing."""
+    """Returns `e` without casts to its own type, which do nothing."""
     while e.op == "cast" and e.args[0].type == e.type:
         e = e.args[0]
     return e
 
 
 def limit(word: str, t: str) -> np.ndarray:
-    """`min_value(T)`, `max_value(T)`, `inf(T)`."""
+    """Returns `min_value(T)`, `max_value(T)` or `inf(T)`."""
     if word == "inf":
         return np.array(np.inf, VALUE[t])
     if t in INTS:
@@ -317,7 +316,7 @@ def limit(word: str, t: str) -> np.ndarray:
 
 
 def worst(fn: str, t: str) -> np.ndarray:
-    """The start value of `max` and `min`."""
+    """Returns the start value of `max` or `min`."""
     if t in FLOATS:
         return np.array(-np.inf if fn == "max" else np.inf, VALUE[t])
     return np.array(exact.limits(t)[fn == "min"], VALUE[t])

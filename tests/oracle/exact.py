@@ -1,4 +1,4 @@
-"""Arithmetic on NumPy arrays, rounded as docs/LANGUAGE.md says, exact to the bit.
+"""Bit-exact arithmetic on NumPy arrays, rounded as docs/LANGUAGE.md specifies.
 
 Values of `float16` and `bfloat16` are arrays of float32: these are storage types, and arithmetic on
 them happens in float32. `store` rounds to the type once. `index` is int64.
@@ -17,11 +17,11 @@ UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTS = SIGNED + UNSIGNED
 TYPES = FLOATS + INTS + ("bool",)
 
-# How a value of each type is held while it is computed with.
+# The type of values of each type during computations.
 VALUE = {t: np.dtype(t) for t in ("float64", "float32", "bool") + INTS}
 VALUE |= {"float16": np.dtype("float32"), "bfloat16": np.dtype("float32")}
 VALUE["index"] = np.dtype("int64")
-# How it lies in memory; a bfloat16 as its bits.
+# Their type in memory; a bfloat16 as its bits.
 MEMORY = VALUE | {"float16": np.dtype("float16"), "bfloat16": np.dtype("uint16")}
 
 
@@ -50,7 +50,7 @@ def bfloat16_bits(x: np.ndarray) -> np.ndarray:
 
 
 def from_memory(t: str, array: np.ndarray) -> np.ndarray:
-    """Elements in memory as values."""
+    """Converts elements in memory to values."""
     if t == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32).reshape(array.shape)
     if t == "bool":  # any byte but 0 is true
@@ -59,7 +59,7 @@ def from_memory(t: str, array: np.ndarray) -> np.ndarray:
 
 
 def to_memory(t: str, value: np.ndarray) -> np.ndarray:
-    """Values as elements in memory, rounded to the type once."""
+    """Converts values to elements in memory, rounded once."""
     value = np.asarray(value, order="C")
     if t == "bfloat16":
         return bfloat16_bits(value).reshape(value.shape)
@@ -68,12 +68,12 @@ def to_memory(t: str, value: np.ndarray) -> np.ndarray:
 
 
 def store(t: str, value: np.ndarray) -> np.ndarray:
-    """Values rounded to the element type, as values again."""
+    """Rounds values to the element type; returns values."""
     return from_memory(t, to_memory(t, value)) if t in HALVES else value.astype(VALUE[t])
 
 
 def _towards(x: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Float64 sums `x` with the exact `error` left out, rounded to odd instead of to nearest.
+    """Turns float64 sums `x`, rounded to nearest with an exact `error`, into sums rounded to odd.
 
     An inexact sum lies between `x` and its neighbour on the side of the error; of these two the
     one with an odd significand is the result.
@@ -103,7 +103,7 @@ def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rounded product and its exact error (Dekker), away from the ends of the range."""
+    """The rounded product and its exact error (Dekker), for exponents far from the limits."""
     def split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         t = 134217729.0 * x
         high = t - (t - x)
@@ -115,7 +115,7 @@ def _two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounded(x: Fraction) -> float:
-    """A fraction other than 0 as float64, to nearest even, with overflow."""
+    """Rounds a fraction other than 0 to float64, to nearest even, with overflow."""
     try:
         return x.numerator / x.denominator
     except OverflowError:
@@ -138,8 +138,8 @@ def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     def plain(x: np.ndarray) -> np.ndarray:
         return (np.abs(x) > 2.0**-200) & (np.abs(x) < 2.0**200)
 
-    # A product that is 0, infinite or NaN is exact, and so is what is added to it. An infinity
-    # or NaN that is added to a finite product stays, also where the product would overflow.
+    # A product that is 0, infinite or NaN is exact, so one addition rounds once. An infinity or
+    # NaN added to a finite product is the result, even if the product overflows.
     special = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b)
     result = np.where(special, a * b + c, result)
     added = ~special & ~np.isfinite(c)
@@ -148,7 +148,7 @@ def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     for at in np.argwhere(hard):
         at = tuple(at)
         exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
-        # Only a sum of a zero product has a zero with the sign of -0, and that was special.
+        # A sum of -0 needs a zero product, which is special.
         result[at] = _rounded(exact) if exact else 0.0
     return result
 
@@ -159,14 +159,14 @@ def fma(t: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def tf32(x: np.ndarray) -> np.ndarray:
-    """Ten bits of significand, to nearest, ties away from zero; NaN and infinity stay."""
+    """Rounds to ten bits of significand, ties away from zero; NaN and infinity stay."""
     bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
     return np.where(np.isfinite(x), rounded, x).astype(np.float32)
 
 
 def floor_div(t: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """`//` towards minus infinity; by zero 0; the least integer by -1 is itself."""
+    """`//` towards minus infinity; x // 0 is 0; the least integer // -1 is itself."""
     a, b = np.broadcast_arrays(a, b)
     safe = np.where(b == 0, 1, b).astype(VALUE[t])
     if t in UNSIGNED:
@@ -177,7 +177,7 @@ def floor_div(t: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def floor_mod(t: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """`%` with the sign of the divisor; by zero 0."""
+    """`%` with the sign of the divisor; x % 0 is 0."""
     a, b = np.broadcast_arrays(a, b)
     none = (b == 0) if t in UNSIGNED else (b == 0) | (b == -1)
     safe = np.where(none, 1, b).astype(VALUE[t])
@@ -191,7 +191,7 @@ def shift(t: str, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def popcount(t: str, x: np.ndarray) -> np.ndarray:
-    """The ones among the bits, as a value of the same type."""
+    """The number of bits that are one, in the same type."""
     return np.bitwise_count(x.view(f"uint{width(t)}")).astype(VALUE[t])
 
 
@@ -206,7 +206,7 @@ def least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _odd_float64(x: np.ndarray) -> np.ndarray:
-    """Integers of 64 bits as float64, rounded to odd: the 53 bits on top and one that sticks."""
+    """Rounds 64-bit integers to odd float64: the 53 top bits and a sticky bit."""
     magnitude = x.astype(np.uint64) if x.dtype.kind == "u" else np.abs(x).astype(np.uint64)
     rest = magnitude & np.uint64(0x7FF)
     big = magnitude >= np.uint64(1 << 53)
@@ -216,15 +216,15 @@ def _odd_float64(x: np.ndarray) -> np.ndarray:
 
 
 def _odd_float32(x: np.ndarray) -> np.ndarray:
-    """Float64 values as float32, rounded to odd; what overflows is the largest number or inf."""
+    """Rounds float64 to odd float32; an overflow gives the largest number or infinity."""
     x = dense(x, np.float64)
     near = x.astype(np.float32)
-    # Towards zero first, then odd where something was cut off.
+    # Round towards zero, then set the last bit of inexact results.
     over = np.abs(near.astype(np.float64)) > np.abs(x)
     cut = np.where(over, np.nextafter(near, np.float32(0)), near).astype(np.float32)
     inexact = (cut.astype(np.float64) != x) & ~np.isnan(x)
     bits = dense(cut).view(np.uint32) | inexact.astype(np.uint32)
-    # The sign of what was cut off to zero is the number's.
+    # A result of zero has the sign of the number.
     sign = (x.view(np.uint64) >> np.uint64(63)).astype(np.uint32) << np.uint32(31)
     return np.where(np.isnan(x), near, (bits | sign).view(np.float32)).astype(np.float32)
 
@@ -247,11 +247,11 @@ def cast(x: np.ndarray, source: str, target: str) -> np.ndarray:
         if source == "float64" and target != "float64":
             return from_float64(x, target)
         return x.astype(np.float64) if target == "float64" else store(target, x)
-    # A float as an integer: truncated, saturated, NaN becomes 0.
+    # Float to integer: truncated, saturated, NaN becomes 0.
     target = "int64" if target == "index" else target
     low, high = limits(target)
     wide = x.astype(np.float64)
-    # `high + 1` is a power of two: numbers from there on saturate.
+    # Numbers from `high + 1` on, a power of two, saturate.
     inside = (wide > low - 1 if width(target) < 64 else wide >= low) & (wide < float(high + 1))
     whole = np.trunc(np.where(inside, wide, 0)).astype(VALUE[target])
     kind = VALUE[target].type
@@ -260,16 +260,16 @@ def cast(x: np.ndarray, source: str, target: str) -> np.ndarray:
 
 
 def from_float64(x: np.ndarray, target: str) -> np.ndarray:
-    """Float64 rounded once to `target`, to nearest even, as a value of it."""
+    """Rounds float64 once to `target`, to nearest even; returns a value of it."""
     x = dense(x, np.float64)
     if target == "float32":
         return x.astype(np.float32)
-    # Rounded to odd to 24 bits, then to 11 or 8: one rounding.
+    # After rounding to odd with 24 bits, rounding to 11 or 8 bits rounds only once.
     return store(target, _odd_float32(x))
 
 
 def constant(value: Fraction, t: str) -> np.ndarray:
-    """An exact constant in the arithmetic of `t`: float32 for the 16-bit floats."""
+    """Rounds a constant to the arithmetic type of `t`: float32 for the 16-bit floats."""
     if t not in FLOATS:
         return np.array(int(value), VALUE[t])
     if t == "float64":
@@ -278,7 +278,7 @@ def constant(value: Fraction, t: str) -> np.ndarray:
 
 
 def fraction_to_float32(value: Fraction) -> float:
-    """A fraction as float32, to nearest even (by rounding to odd in float64 first)."""
+    """Rounds a fraction to float32, to nearest even (by rounding to odd in float64 first)."""
     if not value:
         return 0.0
     near = np.array(_rounded(value))
@@ -290,8 +290,8 @@ def fraction_to_float32(value: Fraction) -> float:
 
 
 def reciprocal(value: np.ndarray, t: str) -> np.ndarray | None:
-    """What a division by a constant multiplies with under `--fp-contract fast`, where both are
-    normal numbers."""
+    """Returns the factor that replaces a division by a constant under `--fp-contract fast`; none
+    unless both are normal numbers."""
     with np.errstate(all="ignore"):
         by = VALUE[t].type(1) / value
     least = np.finfo(VALUE[t]).tiny

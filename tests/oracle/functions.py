@@ -1,7 +1,7 @@
-"""Mathematical functions: docs/MATH.md promises a bound in units in the last place, not bits.
+"""Math functions: docs/MATH.md promises a bound in units in the last place, not bits.
 
-What is called must lie within the bound of the exact result, and be the same bits in every module.
-Arguments of float32 are judged by float64, those of float64 by 80 bits (x86).
+Results must lie within the bound of the exact result, and have the same bits in every module. The
+reference of float32 is computed in float64, that of float64 with 80 bits (x86).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ def _rsqrt(x: np.ndarray) -> np.ndarray:
 
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    # The 80-bit function of some C libraries is wrong for infinite numbers; all results are exact
-    # in 64 bits there.
+    # The 80-bit function of some C libraries is wrong for infinite arguments, for which the 64-bit
+    # function is exact.
     special = np.isinf(x) | np.isinf(y)
     exact_results = np.power(x.astype(np.float64), y.astype(np.float64))
     return np.where(special, exact_results, np.power(x, y))
 
 
 FUNCTIONS = {"exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
-             "rsqrt": _rsqrt, "sigmoid": _sigmoid, "tanh": np.tanh, "erf": ERF, "sin": np.sin, "cos": np.cos,
-             "tan": np.tan, "atan": np.arctan, "pow": _pow}
+             "rsqrt": _rsqrt, "sigmoid": _sigmoid, "tanh": np.tanh, "erf": ERF, "sin": np.sin,
+             "cos": np.cos, "tan": np.tan, "atan": np.arctan, "pow": _pow}
 
 
 def program(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """One function of one or two inputs."""
+    """Returns a program that applies one function to one or two inputs."""
     fn = rng.choice(tuple(BOUNDS))
-    # There is no error function of 80 bits here.
+    # Python has no 80-bit error function.
     t = rng.choice(exact.FLOATS if fn != "erf" else ("float32", "float16", "bfloat16"))
     n = var("n") if rng.random() < 0.5 else index(rng.choice((1, 7, 33, 64, 200)))
     m = index(rng.choice((1, 5, 16, 33)))
@@ -62,21 +62,21 @@ def program(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 def judge(kernel: Kernel, inputs: dict[str, np.ndarray], got: np.ndarray) -> str:
-    """What is wrong with the results of a function, in words."""
+    """Describes what is wrong with the results of a function; empty if nothing is."""
     t = kernel.stages[0].types[0]
     wide = np.longdouble if t == "float64" else np.float64
     with np.errstate(all="ignore"):
         values = [exact.from_memory(t, inputs[i.name]).astype(wide) for i in kernel.inputs]
         have = exact.from_memory(t, got).astype(wide)
         want = FUNCTIONS[kernel.function](*values)
-        # The unit of the arithmetic: float32 for the 16-bit types.
+        # The unit is that of the arithmetic: float32 for the 16-bit types.
         narrow = want.astype(exact.VALUE[t])
         unit = np.spacing(np.where(np.isfinite(narrow), np.abs(narrow), exact.VALUE[t].type(1)))
         slack = unit.astype(wide) * BOUNDS[kernel.function]
         low, high = (exact.store(t, x.astype(exact.VALUE[t])).astype(wide)
                      if t in exact.HALVES else x for x in (want - slack, want + slack))
         near = (have >= low) & (have <= high)
-        # An exact zero or infinity is one; at the largest number the bound decides.
+        # Exact zeros and infinities must be equal; near the largest number the bound decides.
         near = np.where(np.isinf(want), have == want, near)
         top = np.finfo(exact.VALUE[t]).max
         near |= np.isinf(have) & (np.sign(have) == np.sign(want)) & (np.abs(want) >= top - slack)

@@ -1,7 +1,7 @@
 """Random programs and random arguments.
 
-A program has a few extents (constants and run-time integers), inputs over them, stages that read
-what was there before them. Types are chosen top down, so that every expression is well typed.
+A program has a few extents (constants and run-time integers), inputs over them, and stages that
+read earlier tensors. Types are chosen top down, so that every expression is well typed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def p(name: str, t: str) -> E:
 
 
 def reducers(t: str, name: str, rng: random.Random) -> Reducer | None:
-    """An own reducer over `t`: associative for every value, so for integers mostly."""
+    """Returns a custom reducer over `t`. It is associative, so most are for integers."""
     a, b, c, d = (p(x, t) for x in "abcd")
     zero, one = E("bare", t, (), 0), E("bare", t, (), 1)
     if t in FLOATS:
@@ -40,7 +40,7 @@ def reducers(t: str, name: str, rng: random.Random) -> Reducer | None:
         return Reducer(name, ("a", "b"), ("c", "d"), (binary("+", a, c), binary("+", b, d)),
                        (zero, zero))
     choice = rng.randrange(5)
-    if choice == 0:  # not commutative: x -> a*x + b, one after the other
+    if choice == 0:  # not commutative: composes x -> a*x + b
         return Reducer(name, ("a", "b"), ("c", "d"),
                        (binary("*", a, c), binary("+", binary("*", b, c), d)), (one, zero))
     if choice == 1:
@@ -55,7 +55,7 @@ def reducers(t: str, name: str, rng: random.Random) -> Reducer | None:
 
 @dataclass
 class Scope:
-    """What an expression may read."""
+    """The names that an expression may read."""
 
     axes: list[tuple[str, E]]
     tensors: dict[str, tuple[str, tuple[E, ...]]]
@@ -73,7 +73,7 @@ class Generator:
     dims: list[E] = field(default_factory=list)
 
     def kernel(self) -> Kernel:
-        """Inputs, one to four stages, perhaps a reduction in each."""
+        """Returns a kernel of one to four stages, each of which may be a reduction."""
         rng = self.rng
         self.types = rng.sample([t for t in TYPES if t != "bool"], rng.choice((1, 1, 2, 2, 3)))
         if rng.random() < 0.5:
@@ -121,7 +121,7 @@ class Generator:
                       operators=tuple(operators))
 
     def _promise(self, name: str) -> E:
-        """An `assume` about a run-time integer. A call that breaks it is refused."""
+        """Returns the condition of an `assume`; a call that violates it is refused."""
         choice = self.rng.randrange(3)
         if choice == 0:
             by = index(self.rng.choice((2, 4, 8)))
@@ -131,7 +131,7 @@ class Generator:
         return binary("<=", var(name), index(32))
 
     def _operator(self, name: str, scope: Scope, operators: list[str]) -> Stage:
-        """A kernel as an operator: a border of `p` elements around the first dimension."""
+        """Adds an operator that pads the first dimension by `p` elements on each side."""
         rng = self.rng
         source = rng.choice([n for n, (_, s) in scope.tensors.items() if s] or [""])
         t, shape = scope.tensors[source]
@@ -237,11 +237,11 @@ class Generator:
     # Expressions.
 
     def literal(self, t: str, bare: bool = False) -> E:
-        """A constant, which takes its type from beside it (`bare`) or from a cast."""
+        """Returns a constant; the other operand (`bare`) or a cast gives its type."""
         rng = self.rng
         if t in FLOATS:
             value = rng.choice(REAL)
-            # A constant that adapts must be exact in a 16-bit type.
+            # A bare constant must be exact in a 16-bit type.
             if bare and t in HALVES and value in ("0.1", "0.001", "0.3333"):
                 value = "0.5"
             return E("bare" if bare else "literal", t, (), value)
@@ -329,7 +329,7 @@ class Generator:
         return E(name, t, tuple(args))
 
     def condition(self, depth: int, scope: Scope) -> E:
-        """A condition: comparisons of data, of indices with run-time integers, and joins."""
+        """Returns a condition: comparisons of data or of indices, and combinations of them."""
         rng = self.rng
         choice = rng.random()
         if depth > 0 and choice < 0.2:
@@ -374,7 +374,7 @@ class Generator:
     # Reads.
 
     def read(self, name: str, scope: Scope) -> E:
-        """A read whose indices stay inside, by the axes, by a condition, by `clamp` or `%`."""
+        """Returns a read that axes, a condition, `clamp` or `%` keep in bounds."""
         t, shape = scope.tensors[name]
         at, conditions = [], []
         for extent in shape:
@@ -386,7 +386,7 @@ class Generator:
             both = conditions[0]
             for more in conditions[1:]:
                 both = binary_bool("and", both, more)
-            # A bare `false` does not exist: a comparison of constants is refused nowhere.
+            # There is no bare `false`, but a comparison of constants is always accepted.
             other = E("cast", "bool", (axis(scope.axes[0][0]),)) if t == "bool" and scope.axes \
                 else self.literal(t)
             if t == "bool" and not scope.axes:
@@ -396,7 +396,7 @@ class Generator:
         return e
 
     def _index(self, extent: E, scope: Scope) -> tuple[E, list[E]]:
-        """An index into a dimension, and the conditions under which it stands inside."""
+        """Returns an index into a dimension, and the conditions under which it is in bounds."""
         rng = self.rng
         base = extent.args[0] if extent.op == "+" else extent
         same = [n for n, x in scope.axes if str(x) in (str(extent), str(base))]
@@ -420,7 +420,7 @@ class Generator:
         if constant and choice < 0.5:
             return index(rng.randrange(extent.value)), []
         if choice > 0.985 and scope.vars and not constant:
-            # Checked when the function is called: by run-time integers, or by data.
+            # The entry checks such an index, by run-time integers or by data.
             other = var(rng.choice(scope.vars))
             return rng.choice((other, binary("-", other, index(1)),
                                binary("+", binary("-", other, index(2)), index(1)))), []
@@ -432,7 +432,7 @@ class Generator:
                 if over and of != "uint64":
                     return E("read", of, (axis(rng.choice(over)),), n), []
         guard = [] if constant else [binary(">", extent, index(0))]
-        # By data: any integer tensor of rank 1 over one of our axes.
+        # Indices from data: any integer tensor of rank 1 over one of the axes.
         data = [(n, of, s) for n, (of, s) in scope.tensors.items()
                 if of in INTS and of != "uint64" and len(s) == 1]
         last = index(extent.value - 1) if constant else binary("-", extent, index(1))
@@ -451,7 +451,7 @@ class Generator:
 
 
 def needed(stages: list[Stage]) -> list[Stage]:
-    """The stages that an output needs: the compiler drops others, and knows no such names."""
+    """Returns the stages that an output needs; the compiler drops the others."""
     kept: list[Stage] = []
     read: set[str] = set()
     for stage in reversed(stages):
@@ -462,14 +462,14 @@ def needed(stages: list[Stage]) -> list[Stage]:
 
 
 def binary_bool(op: str, a: E, b: E) -> E:
-    """`and`, `or` of two conditions."""
+    """Returns the `and` or `or` of two conditions."""
     return E(op, "bool", (a, b))
 
 
 # Arguments.
 
 def floats(rng: np.random.Generator, t: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
-    """Random floats in memory form: tame, whole, or with everything that there is."""
+    """Random floats in memory form: tame, whole, or wild with special values."""
     n = int(np.prod(shape))
     if kind == "whole":
         values = rng.integers(-4, 5, n).astype(np.float64)
@@ -511,7 +511,7 @@ def special_bits(t: str) -> np.ndarray:
 
 
 def integers(rng: np.random.Generator, t: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
-    """Random integers: small ones, or of every size with the extremes."""
+    """Random integers: small, or wild with the extremes."""
     n = int(np.prod(shape))
     low, high = limits(t)
     if kind == "wild":
@@ -535,7 +535,7 @@ def tensor(rng: np.random.Generator, t: str, shape: tuple[int, ...], kind: str) 
 
 
 def arguments(kernel: Kernel, rng: random.Random) -> tuple[dict[str, int], str, int]:
-    """Run-time integers, the kind of data, and the seed of the data of one call."""
+    """Returns run-time integers, the kind of data and its seed for one call."""
     extents = [x for s in kernel.stages for _, x in s.axes]
     extents += [x for r in kernel.reduces for x in r[1:]]
     extents += [x for i in kernel.inputs for x in i.shape or ()]

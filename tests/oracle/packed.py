@@ -1,7 +1,7 @@
-"""Inputs packed ahead: `tec build --prepack`, docs/CLI.md and docs/ABI.md, "Packed inputs".
+"""Prepacked inputs: `tec build --prepack`, docs/CLI.md and docs/ABI.md, "Packed inputs".
 
-The packing function and the kernel that takes what it made are called through their raw entries,
-as the manifest describes these. The results are the kernel's own, bit for bit.
+The packing function and the kernel that takes the packed input are called through their raw
+entries, as the manifest describes. The results must be those of the kernel, bit for bit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FUNCTIONS = {"min": min, "max": max, "abs": abs, "select": lambda c, a, b: a if 
 
 
 def candidates(kernels: list[Kernel]) -> dict[str, str]:
-    """Kernels whose schedule copies an input, and the input."""
+    """Returns the kernels whose schedule copies an input, each with the input."""
     found = {}
     for kernel in kernels:
         inputs = {i.name for i in kernel.inputs if i.shape}
@@ -37,7 +37,7 @@ def candidates(kernels: list[Kernel]) -> dict[str, str]:
 
 
 def prepack(batch: Batch, options: tuple[str, ...], out: pathlib.Path) -> dict[str, str]:
-    """Builds the file with all inputs packed for which the compiler takes it: kernel to input."""
+    """Builds the file with all inputs prepacked that the compiler accepts; maps kernel to input."""
     wanted = candidates(batch.kernels)
     for _ in range(8):
         if not wanted:
@@ -60,19 +60,19 @@ def prepack(batch: Batch, options: tuple[str, ...], out: pathlib.Path) -> dict[s
 
 
 def manifest(out: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """The functions of a module by name."""
+    """Returns the functions of a module by name."""
     return {k["name"]: k for k in json.loads(out.with_suffix(".json").read_text())["kernels"]}
 
 
 def size(extent: int | str, sizes: dict[str, int]) -> int:
-    """An extent of the manifest."""
+    """Evaluates an extent of the manifest."""
     if isinstance(extent, int):
         return extent
     return int(eval(extent, FUNCTIONS, sizes))  # noqa: S307: an expression of the language
 
 
 def run_packed(library: ctypes.CDLL, call: Call) -> Outcome:
-    """Packs an input, and calls the kernel that takes it packed."""
+    """Packs an input and calls the kernel that takes it packed."""
     name, functions = call.packed
     kernel = call.kernel
     pack = functions[f"{kernel.name}_pack_{name}"]

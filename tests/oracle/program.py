@@ -23,7 +23,7 @@ class E:
         return text(self)
 
     def walk(self) -> Iterator["E"]:
-        """This expression and all inside of it."""
+        """Yields this expression and all its subexpressions."""
         yield self
         for arg in self.args:
             yield from arg.walk()
@@ -41,7 +41,7 @@ def text(e: E) -> str:
     """The source text of an expression."""
     a = [text(x) for x in e.args]
     op = e.op
-    if op == "bare":  # a constant that takes the type of the operand beside it
+    if op == "bare":  # a constant that takes the type of the other operand
         return f"({e.value})" if str(e.value).startswith("-") else str(e.value)
     if op == "literal":
         shown = f"({e.value})" if str(e.value).startswith("-") else str(e.value)
@@ -83,7 +83,7 @@ def var(name: str) -> E:
 
 
 def binary(op: str, a: E, b: E) -> E:
-    """An infix operation on two of one type; a constant beside another operand takes its type."""
+    """Returns an infix operation; a bare constant takes the type of the other operand."""
     t = a.type
     return E(op, "bool" if op in COMPARISONS else t, (a, b))
 
@@ -118,7 +118,7 @@ class Stage:
     axes: tuple[tuple[str, E], ...]
     body: E | Reduction
     output: bool
-    let: str = ""  # it comes of an operator: `let NAME = …`
+    let: str = ""  # the call of an operator: `let NAME = …`
 
     @property
     def name(self) -> str:
@@ -149,7 +149,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor, or a scalar where `shape` is None."""
+    """A tensor, or a scalar if `shape` is None."""
 
     name: str
     type: str
@@ -165,7 +165,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Reducer:
-    """A reducer of one's own: parameters of two sides, results, identities."""
+    """A custom reducer: parameters of both sides, results, identities."""
 
     name: str
     left: tuple[str, ...]
@@ -193,11 +193,11 @@ class Kernel:
     stages: tuple[Stage, ...]
     reducers: tuple[Reducer, ...] = ()
     reassociate: bool = False
-    exact: bool = False  # data for which every order of sums is exact
+    exact: bool = False  # sums of its data are exact in every order
     assumes: tuple[E, ...] = ()
     operators: tuple[str, ...] = ()  # kernels that it uses as operators
     function: str = ""  # its one stage is this function, judged within its bound
-    # Lines of its schedule; each says what it does and which names it makes.
+    # The statements of its schedule.
     schedule: tuple["Line", ...] = field(default=())
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class Kernel:
                 for s in self.stages if s.output for name, t in zip(s.names, s.types)]
 
     def own_vars(self) -> list[str]:
-        """The run-time integers that no shape tells: arguments of the checked entries."""
+        """The run-time integers that are no extents: arguments of the checked entries."""
         told = set()
         for shape in [i.shape for i in self.inputs if i.shape] + [s for _, _, s in self.outputs()]:
             told |= {x.value for x in shape if x.op == "var"}
@@ -234,7 +234,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Line:
-    """A statement of a schedule."""
+    """A statement of a schedule, with the names that it declares and depends on."""
 
     directive: str
     text: str

@@ -1,7 +1,7 @@
-"""Random schedules: every directive of docs/SCHEDULES.md that a CPU has.
+"""Random schedules: every directive of docs/SCHEDULES.md for CPUs.
 
-A model of the stages and their loops says which names there are. It follows what the directives are
-documented to do, and no further: what the compiler refuses is dropped and counted (`build`).
+A model tracks the stages and their loops as the directives are documented. It does not check
+legality: statements that the compiler refuses are dropped and counted (`build`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TAILS = ("", "", "", ", tail=peel", ", tail=guard", ", tail=mask", ", tail=shift
 
 @dataclass
 class Loop:
-    """A loop: its name, whether it reduces, its extent where that is known."""
+    """A loop: its name, whether it reduces, its extent if known."""
 
     name: str
     reduces: bool
     size: int | None
-    made: bool = False  # by a directive: who uses the name needs that directive
-    free: bool = True  # neither annotated nor is a stage attached to it
+    made: bool = False  # by a directive, which users of the name depend on
+    free: bool = True  # not annotated, and no stage is attached to it
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Model:
     made: bool = False
     fresh: bool = True  # no directive yet
     attached: bool = False
-    volume: int = 1  # about how many steps it takes
+    volume: int = 1  # approximate number of iterations
 
     def needs(self, *loops: Loop) -> tuple[str, ...]:
         """The made names that a directive on these loops needs."""
@@ -54,13 +54,13 @@ class Model:
 
 
 def size_of(e: E) -> int | None:
-    """A constant extent."""
+    """Returns a constant extent, else None."""
     return e.value if e.op == "literal" else None
 
 
 @dataclass
 class Scheduler:
-    """A schedule in the making."""
+    """A schedule under construction."""
 
     kernel: Kernel
     rng: random.Random
@@ -87,18 +87,18 @@ class Scheduler:
                                         len(s.axes), volume=volume)
 
     def new(self) -> str:
-        """A name that nothing has."""
+        """Returns an unused name."""
         self.count += 1
         return f"{self.prefix}{self.count}"
 
     def add(self, directive: str, text: str, makes: tuple[str, ...] = (),
             needs: tuple[str, ...] = ()) -> None:
-        """One more statement."""
+        """Adds a statement."""
         self.lines.append(Line(directive, text, makes, needs))
 
     def reassociate(self, s: Model) -> str:
-        """The permission to reorder, where every order gives the same bits, or where none is
-        needed: without it the compiler must refuse."""
+        """Returns the permission to reorder, if every order gives the same bits. Without it, the
+        compiler must refuse to reorder floats."""
         free = self.kernel.exact and s.fn == "sum"
         return ", reassociate=true" if free and s.type in FLOATS else ""
 
@@ -106,7 +106,7 @@ class Scheduler:
 
     def split(self, s: Model, loop: Loop, how: str = "", factor: int = 0,
               tail: str | None = None) -> list[Loop]:
-        """`S.split`: gives the new loops, outer ones first."""
+        """`S.split`; returns the new loops, outer ones first."""
         rng = self.rng
         tail = rng.choice(TAILS) if tail is None else tail
         how = how or rng.choice(("factor", "factor", "factor", "nparts", "factors"))
@@ -155,7 +155,7 @@ class Scheduler:
         s.fresh = False
 
     def fuse(self, s: Model) -> None:
-        """`S.fuse` of neighbours, or of all data axes."""
+        """`S.fuse` of adjacent loops, or of all data axes."""
         pairs = [(a, b) for a, b in zip(s.loops, s.loops[1:])
                  if a.reduces == b.reduces and a.free and b.free]
         name = self.new()
@@ -175,7 +175,7 @@ class Scheduler:
         s.fresh = False
 
     def reorder(self, s: Model) -> None:
-        """`S.reorder` of some loops; terms of a sum stay in order, mostly."""
+        """`S.reorder` of some loops; reduction terms mostly stay in order."""
         if len(s.loops) < 2:
             return
         rng = self.rng
@@ -253,7 +253,7 @@ class Scheduler:
             return None
         loop = self.rng.choice(p.loops[: max(1, len(p.loops) - 1)]) \
             if self.rng.random() < 0.7 else self.rng.choice(p.loops)
-        # What is computed anew in each iteration of an inner loop may take for ever.
+        # A stage that is computed again in each iteration of an inner loop may take too long.
         if s.volume * p.volume > 20_000_000:
             loop = p.loops[0]
             if s.volume * (loop.size or 33) > 20_000_000:
@@ -266,7 +266,7 @@ class Scheduler:
         return loop
 
     def compute_with(self, s: Model) -> None:
-        """`S.compute_with` another stage, whose loops often get the same directives first."""
+        """`S.compute_with` another stage; both often get the same directives first."""
         others = [x for x in self.stages.values() if x is not s and x.attached == s.attached]
         def same(x: Model) -> int:
             pairs = zip(x.loops, s.loops)
@@ -313,7 +313,7 @@ class Scheduler:
     # Copies.
 
     def layout(self, prefix: list[str], sizes: list[int | None], exact: bool) -> tuple[str, int]:
-        """A `layout=` over some axes, and its rank; `exact` leaves no place without an element."""
+        """Returns a `layout=` over some axes, and its rank; `exact` allows no padding."""
         rng = self.rng
         if len(prefix) > 1 and rng.random() < 0.4:
             order = rng.sample(range(len(prefix)), len(prefix))
@@ -362,7 +362,7 @@ class Scheduler:
         return copy
 
     def cache_write(self, s: Model) -> Model | None:
-        """`S.cache_write`, before anything else on the loops of `s`."""
+        """`S.cache_write`, before other directives on the loops of `s`."""
         if not s.fresh and self.rng.random() < 0.95:
             return None
         rng = self.rng
@@ -431,7 +431,7 @@ class Scheduler:
             self.add("double_buffer", f"{s.name}.double_buffer()", (), s.needs())
 
     def prefetch(self, s: Model) -> None:
-        """`S.prefetch` of what a loop reads."""
+        """`S.prefetch` of a tensor that a loop reads."""
         if s.reads and s.loops:
             loop = self.rng.choice(s.loops)
             source = self.rng.choice(s.reads)
@@ -450,7 +450,7 @@ class Scheduler:
             self.add("set_scope", f"{s.name}.set_scope({scope})", (), s.needs())
 
     def statement(self, s: Model) -> None:
-        """Statements that are no directive: `for`, `if`, `let`, `assert`, `use`."""
+        """Statements other than directives: `for`, `if`, `let`, `assert`, `use`."""
         rng = self.rng
         data = [x for x in s.data() if x.free]
         choice = rng.randrange(5)
@@ -476,8 +476,7 @@ class Scheduler:
             self.add("let", f"let {name} = {s.name}", (name,), s.needs())
 
     def random(self) -> None:
-        """A few directives: copies first, then loops, places, annotations, storage; or at random.
-        """
+        """Adds a few random directives: those that add or inline stages come first."""
         rng = self.rng
         if not self.stages:
             return
@@ -499,7 +498,7 @@ class Scheduler:
                     self.vectorize(s)
 
     def step(self, what: object) -> None:
-        """One directive on a random stage."""
+        """Adds one directive for a random stage."""
         rng = self.rng
         s = rng.choice(list(self.stages.values()))
         if what == self.split:

@@ -1,5 +1,5 @@
-"""A smaller program with the same finding: fewer statements of the schedule, fewer stages, smaller
-expressions and extents, as long as the finding stays of its kind."""
+"""Shrinks a program with a finding: drops directives and stages, and replaces expressions and
+extents by smaller ones, as long as the finding is of the same kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fixed = tuple[dict[str, int], str, int]
 
 @dataclass
 class Shrinker:
-    """A finding, and how to see whether it is still there."""
+    """A finding, and the call that reproduces it."""
 
     options: tuple[str, ...]
     kind: str
@@ -30,7 +30,7 @@ class Shrinker:
     detail: str = ""
 
     def found(self, kernel: Kernel, fixed: Fixed) -> bool:
-        """Whether the program still does it."""
+        """Whether the program has the same kind of finding."""
         self.budget -= 1
         with tempfile.TemporaryDirectory() as folder:
             batch = Batch(pathlib.Path(folder), [kernel])
@@ -45,7 +45,7 @@ class Shrinker:
                 return False
             try:
                 call = self.make(kernel, fixed)
-            except Exception:  # noqa: BLE001: no such program
+            except Exception:  # noqa: BLE001: the program is invalid
                 return False
             call.entry, call.place = self.entry, self.place
             outcome = run_calls(str(out), "o", [call], 10)[0]
@@ -54,7 +54,7 @@ class Shrinker:
         return outcome.state == self.kind
 
     def shrink(self, kernel: Kernel, fixed: Fixed) -> tuple[Kernel, Fixed]:
-        """The smallest program that was found within the budget."""
+        """Returns the smallest program found within the budget."""
         better = True
         while better and self.budget > 0:
             better = False
@@ -67,7 +67,7 @@ class Shrinker:
         return kernel, fixed
 
     def candidates(self, kernel: Kernel, fixed: Fixed) -> Iterator[tuple[Kernel, Fixed]]:
-        """Programs that are a little smaller, the greatest steps first."""
+        """Yields smaller programs, the largest steps first."""
         lines = kernel.schedule
         if len(lines) > 1:
             yield kernel.with_schedule(()), fixed
@@ -90,7 +90,7 @@ class Shrinker:
 
 
 def trimmed(kernel: Kernel) -> Kernel:
-    """A kernel without inputs and reduction axes that nothing uses."""
+    """Returns a kernel without unused inputs, axes, integers and reducers."""
     used = {e.value for s in kernel.stages for x in s.expressions() for e in x.walk()}
     axes = {a for s in kernel.stages if isinstance(s.body, Reduction) for a in s.body.axes}
     fns = {s.body.fn for s in kernel.stages if isinstance(s.body, Reduction)}
@@ -105,7 +105,7 @@ def trimmed(kernel: Kernel) -> Kernel:
 
 
 def fewer(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
-    """One output only, or one stage made the output."""
+    """Yields kernels with one stage as the only output."""
     for stage in stages:
         alone = [replace(s, output=s is stage) for s in stages[: stages.index(stage) + 1]]
         kept = tuple(needed(alone))
@@ -114,7 +114,7 @@ def fewer(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
 
 
 def simpler_bodies(body: E | Reduction) -> Iterator[E | Reduction]:
-    """A body with one expression replaced by a part of it, or by a constant."""
+    """Yields bodies with one expression replaced by a part of it or a constant."""
     if isinstance(body, E):
         yield from simpler(body)
         return
@@ -128,7 +128,7 @@ def simpler_bodies(body: E | Reduction) -> Iterator[E | Reduction]:
 
 
 def simpler(e: E) -> Iterator[E]:
-    """Expressions of the same type with less in them."""
+    """Yields smaller expressions of the same type."""
     if not e.args:
         return
     for part in e.walk():

@@ -1,6 +1,6 @@
-"""Programs of the shapes that directives ask for, with schedules that use them: products for
-`tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, neighbours
-for `double_buffer` and `prefetch`, layouts for `prepack`. The rest is random (`generate`).
+"""Programs for directives that need a certain form, with schedules that use them: products for
+`tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, stencils for
+`double_buffer` and `prefetch`, layouts for `prepack`. The other programs are random (`generate`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from .generate import EXTENTS, Generator
 from .program import E, Input, Kernel, Line, Reduction, Stage, axis, binary, index, var
 from .schedules import Scheduler
 
-# Types that sum, floats with data for which every order is exact.
+# Element types of sums; the data of floats is exact in every order.
 SUMMED = ("float32", "float32", "float64", "int32", "int64", "uint8", "int16", "uint32")
 
 
 def program(rng: random.Random, name: str) -> tuple[Kernel, tuple[Line, ...]]:
-    """A program and its schedule."""
+    """Returns a program and its schedule."""
     choice = rng.random()
     for make, share in TEMPLATES:
         if choice < share:
@@ -52,14 +52,14 @@ def extent(rng: random.Random, name: str, names: list[str], runtime: float = 0.4
 
 
 def permission(kernel: Kernel) -> str:
-    """What a sum of floats needs to be done in another order."""
+    """Returns the argument that permits a sum of floats in another order."""
     t = kernel.stages[0].types[0]
     return "reassociate=true" if t in FLOATS and not kernel.reassociate else ""
 
 
 def matmul(rng: random.Random, name: str, t: str, factors: tuple[str, str], shape: list[E],
            names: list[str], output: bool = True) -> Kernel:
-    """`C[x, y] = sum(A[x, k] * B[k, y])`, all in `t`, perhaps with a stage behind it."""
+    """`C[x, y] = sum(A[x, k] * B[k, y])` in `t`, sometimes followed by another stage."""
     n, m, l = shape
     a, b = (Input(x, f, s) for x, f, s in
             zip("AB", factors, ((n, l), (l, m))))
@@ -87,7 +87,7 @@ def product(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     recipe = rng.randrange(4)
     if recipe == 0:
         f = rng.choice((4, 8, 16))
-        # An input packed at the root: what `--prepack` takes.
+        # `--prepack` needs an input that is packed at the root.
         s.add("cache_read layout",
               f"let R = B.cache_read(global, [C], layout=[ax1 // {f}, ax0, ax1 % {f}])", ("R",))
         if rng.random() < 0.5:
@@ -122,7 +122,7 @@ DOTS = {"dot4_u8_i8": ("uint8", "int8", "int32", 4), "dot4_i8_u8": ("int8", "uin
 
 
 def tensorized(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """A product with a dot product in place of its innermost loops."""
+    """A product whose innermost loops become a dot product instruction."""
     names: list[str] = []
     what = rng.choice(tuple(DOTS) + ("dot4_i32",))
     n = extent(rng, "n", names)
@@ -130,7 +130,7 @@ def tensorized(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
         m = extent(rng, "m", names)
         l = index(rng.choice((4, 8, 16, 36)))
         kernel = matmul(rng, name, "int32", ("int32", "int32"), [n, m, l], names)
-        # The terms of both factors consecutive.
+        # The terms of both factors are consecutive.
         a, b = kernel.inputs
         term = binary("*", read("A", "int32", axis("x"), axis("k")),
                       read("B", "int32", axis("y"), axis("k")))
@@ -170,7 +170,7 @@ def tensorized(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 def chain(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """`A*B*C` summed over two axes: `contract` sums the factors of one first."""
+    """`A*B*C` summed over two axes; `contract` sums over one of them first."""
     names: list[str] = []
     t = rng.choice(SUMMED)
     i, l, k, j = (index(rng.choice((2, 3, 4, 7, 8, 16))) if rng.random() < 0.7 else
@@ -189,12 +189,12 @@ def chain(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     more = ", reassociate=true" if permission(kernel) else ""
     s.add("contract" + (" reassociate" if t in FLOATS else ""),
           f"let T = D.contract({over}{more})", ("T",))
-    s.stages.clear()  # what follows is about other names: nothing is known of the loops
+    s.stages.clear()  # the model does not know the new loops
     return kernel, s
 
 
 def merged(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """A sum of a sum, or a transpose of one: `merge` makes one reduction of two."""
+    """A sum of a sum, or a transposed sum; `merge` combines the two stages."""
     names: list[str] = []
     t = rng.choice(SUMMED)
     n, m, r = (extent(rng, v, names) for v in "nml")
@@ -222,7 +222,7 @@ def merged(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 def neighbours(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """A stage that reads neighbours of another: attached, buffered twice, prefetched."""
+    """A stencil over another stage: attached, double-buffered, prefetched."""
     names: list[str] = []
     n, m = extent(rng, "n", names), extent(rng, "m", names)
     t = rng.choice(("float32", "float64", "float16", "bfloat16", "int32", "uint8", "int64"))
@@ -264,7 +264,7 @@ def neighbours(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """Transpositions of every element size, by tiles in registers."""
+    """Transpositions of every element size by register tiles."""
     names: list[str] = []
     n, m = extent(rng, "n", names), extent(rng, "m", names)
     t = rng.choice(("float32", "float64", "float16", "bfloat16", "int8", "uint16", "int64", "bool"))

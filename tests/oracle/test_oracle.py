@@ -1,4 +1,4 @@
-"""The judge judged: exact arithmetic against fractions, planted mistakes that must be found."""
+"""Tests the oracle: exact arithmetic against fractions, planted mistakes that must be found."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .program import E, Input, Kernel, Reduction, Stage, axis, binary, index, va
 
 
 def wild(t: str, seed: int, n: int = 4000) -> np.ndarray:
-    """Values with everything that there is in a type."""
+    """Random values of a type, including special ones."""
     return exact.from_memory(t, floats(np.random.default_rng(seed), t, (n,), "wild"))
 
 
 def rounded(value: Fraction, t: str) -> float:
-    """The nearest number of a type, ties to even, by search in exact arithmetic."""
+    """The nearest number of a type, ties to even, in exact arithmetic."""
     digits, least = {"float64": (53, -1074), "float32": (24, -149), "float16": (11, -24),
                      "bfloat16": (8, -133)}[t]
     if value == 0:
@@ -45,7 +45,7 @@ def rounded(value: Fraction, t: str) -> float:
 @pytest.mark.parametrize("t", ["float32", "float64"])
 def test_fma_rounds_once(t: str) -> None:
     a, b, c = (wild(t, seed) for seed in range(3))
-    # Sums that nearly cancel, and halfway cases, are rare in random numbers.
+    # Sums that nearly cancel and halfway cases are rare among random numbers.
     with np.errstate(all="ignore"):
         c[::3] = -(a * b)[::3]
         c[1::5] = np.nextafter(-(a * b)[1::5], np.array(np.inf, c.dtype))
@@ -60,7 +60,7 @@ def test_fma_rounds_once(t: str) -> None:
 @pytest.mark.parametrize("t", ["float32", "float16", "bfloat16"])
 def test_casts_round_once(t: str) -> None:
     values = wild("float64", 3)
-    # And what lies beside the middle between two numbers.
+    # Values next to the midpoint of two numbers are added.
     with np.errstate(all="ignore"):
         near = wild(t, 4).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -79,7 +79,7 @@ def test_casts_round_once(t: str) -> None:
             assert have == rounded(Fraction(int(x)), t), x
 
 
-def test_halves_are_those_of_ml_dtypes() -> None:
+def test_bfloat16_rounds_as_ml_dtypes_does() -> None:
     values = wild("float32", 6)
     with np.errstate(all="ignore"):
         want = values.astype(ml_dtypes.bfloat16).view(np.uint16)
@@ -87,7 +87,7 @@ def test_halves_are_those_of_ml_dtypes() -> None:
     assert (exact.bfloat16_bits(values)[some] == want[some]).all()
 
 
-def test_integers() -> None:
+def test_integer_arithmetic_is_that_of_the_language() -> None:
     a = np.array([-128, -128, 7, -7, 7, -7, 5, 0], np.int8)
     b = np.array([-1, 0, 2, 2, -2, -2, 0, 3], np.int8)
     assert exact.floor_div("int8", a, b).tolist() == [-128, 0, 3, -4, -4, 3, 0, 0]
@@ -100,7 +100,7 @@ def test_integers() -> None:
 
 
 def fused_sum() -> Kernel:
-    """`sum(a[i, k] * b[k]) ` in float32, which accumulates fused or not."""
+    """`sum(a[i, k] * b[k])` in float32, whose bits depend on contraction."""
     n = var("n")
     term = binary("*", E("read", "float32", (axis("i"), axis("k")), "a"),
                   E("read", "float32", (axis("k"),), "b"))
@@ -121,7 +121,7 @@ def elementwise(op: str) -> Kernel:
 
 def outcome(folder: pathlib.Path, kernel: Kernel, rules: Rules, kind: str,
             contract: str = "fast") -> str:
-    """What a call of a kernel is judged under these rules."""
+    """Returns the outcome of a call under these rules."""
     batch = Batch(folder, [kernel])
     out = folder / "o.so"
     assert batch.settle(["build"], ("--target", "x86-64", "--fp-contract", contract, "-o",
@@ -141,7 +141,7 @@ def test_planted_mistakes_are_found(tmp_path: pathlib.Path, kernel: Kernel, plan
     assert outcome(tmp_path, kernel, rules, kind) == "differs"
 
 
-def test_a_module_of_another_contraction_is_found(tmp_path: pathlib.Path) -> None:
+def test_a_module_with_the_wrong_contraction_is_found(tmp_path: pathlib.Path) -> None:
     assert outcome(tmp_path, fused_sum(), Rules(True), "tame", "off") == "differs"
 
 
@@ -160,7 +160,7 @@ int32_t planted(float *a, float *b, float *c) { %s return 0; }
     ("for (int i = 0; i < 1000; i++) c[i] = a[i] - b[i];", "crash"),
     ("for (volatile int i = 0;; i = i + 1) {}", "crash"),
 ])
-def test_harm_is_found(tmp_path: pathlib.Path, body: str, state: str) -> None:
+def test_stray_writes_and_crashes_are_found(tmp_path: pathlib.Path, body: str, state: str) -> None:
     source, out = tmp_path / "k.c", tmp_path / "k.so"
     source.write_text(C_SOURCE % body)
     done = build.subprocess.run(["cc", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o",
@@ -170,7 +170,7 @@ def test_harm_is_found(tmp_path: pathlib.Path, body: str, state: str) -> None:
     call.entry = "raw"
     after = dataclasses.replace(call)
     got = run_calls(str(out), "o", [call, after], 2.0)
-    assert [x.state for x in got] == [state, state]  # the next call is made all the same
+    assert [x.state for x in got] == [state, state]  # the next call is still made
 
 
 def test_findings_are_shrunk() -> None:
@@ -178,7 +178,7 @@ def test_findings_are_shrunk() -> None:
     extra = Stage(("d",), ("float32",), (("i", var("n")),),
                   E("read", "float32", (axis("i"),), "c"), True)
     kernel = dataclasses.replace(kernel, stages=kernel.stages + (extra,))
-    # Judged as if the module fused, which it does not.
+    # The evaluation fuses, but the module does not.
     options = ("--target", "x86-64", "--schedule", "s", "--fp-contract", "off")
     found = Finding(kernel, options, "differs", "", "", "", ("dl", "end", ({"n": 65}, "tame", 9)))
     found.judge = True
@@ -209,13 +209,13 @@ def test_programs_are_the_same_for_a_seed() -> None:
         str(Generator(random.Random(4), "k").kernel())
 
 
-def test_a_batch_agrees() -> None:
+def test_a_batch_of_programs_agrees() -> None:
     tally = run_batch(0, 20, 1, targets())
     assert not tally.findings, "\n".join(map(str, tally.findings))
     assert tally.calls > 100 and sum(tally.equal.values()) > 50
 
 
-def test_a_call_that_must_be_refused(tmp_path: pathlib.Path) -> None:
+def test_a_call_that_must_be_refused_is_refused(tmp_path: pathlib.Path) -> None:
     n = binary("-", var("n"), index(9))
     body = E("read", "float32", (index(0),), "a")
     kernel = Kernel("planted", ("n",), (Input("a", "float32", (var("n"),)),), (),

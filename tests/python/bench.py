@@ -1,9 +1,9 @@
-"""Numbers that a change may make worse: time to compile, size of a module, cost of a call.
+"""Measures what a change may slow down or enlarge: compiles, modules, calls, kernels.
 
     python tests/python/bench.py target/release/tec
 
-With the virtual environment's Python the cost of a call from Python is measured too. A machine with
-other work gives larger numbers: the least is then nearer to the truth than the median.
+The cost of a call from Python needs `tvm_ffi`, which the virtual environment has. On a busy machine
+the minimum is more accurate than the median.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MATMUL = ROOT / "samples/matmul.te"
 
-# Of `tec bench`: a sample and what it needs to be run.
+# The samples that `tec bench` measures, with their options.
 SAMPLES = [
     ("matmul.te", ["-D", "n=256"]),
     ("vector_add.te", []),
@@ -41,7 +41,7 @@ def line(name, value, unit, more=""):
 
 
 def process_times(command, runs):
-    """Milliseconds of a command as a whole process, by the clock."""
+    """Returns the wall times of a command in milliseconds, one for each run."""
     times = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -54,7 +54,7 @@ def compiling(tec, folder):
     module = folder / "matmul.so"
     times = process_times([tec, "build", MATMUL, "-o", module], 41)
     print("tec build samples/matmul.te")
-    least = f"   (least {min(times):.1f}; goal: under 30)"
+    least = f"   (min {min(times):.1f}; goal: under 30)"
     line("whole process, median of 41", f"{statistics.median(times):.1f}", "ms", least)
     line("size of matmul.so", module.stat().st_size, "bytes", "   (goal: under 32768)")
 
@@ -87,7 +87,7 @@ def calls_from_c(tec, folder):
 
 
 def calls_from_python(module):
-    """A call with tensor objects made before, and one with NumPy arrays."""
+    """Measures a call with existing tensor objects, and one with NumPy arrays."""
     if not importlib.util.find_spec("tvm_ffi"):
         print("one call from Python: skipped, tvm_ffi is not installed")
         return
@@ -105,7 +105,7 @@ def calls_from_python(module):
             for _ in range(10000):
                 function(a, b, c)
             each.append((time.perf_counter_ns() - start) / 10000)
-        line(name, f"{statistics.median(each):.0f}", "ns", f"   (least {min(each):.0f})")
+        line(name, f"{statistics.median(each):.0f}", "ns", f"   (min {min(each):.0f})")
 
 
 def kernels(tec):

@@ -1,4 +1,4 @@
-/* Nanoseconds of one call of vector_add_var.te's entries, three tensors of one element.
+/* Measures one call of each entry of vector_add_var.te with three tensors of one element.
  *   call_cost MODULE.so */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median of the batches, and the least. */
+/* Prints the median and the minimum of all batches, per call. */
 #define MEASURE(name, call)                                                     \
     do {                                                                        \
         double each[BATCHES];                                                   \
@@ -45,12 +45,12 @@ static int ascending(const void *a, const void *b) {
             each[batch] = (now() - start) / CALLS;                              \
         }                                                                       \
         qsort(each, BATCHES, sizeof *each, ascending);                          \
-        printf("  %-34s %6.1f ns   (least %.1f)\n", name, each[BATCHES / 2], each[0]); \
+        printf("  %-34s %6.1f ns   (min %.1f)\n", name, each[BATCHES / 2], each[0]); \
     } while (0)
 
 int main(int count, char **arguments) {
     void *module = count == 2 ? dlopen(arguments[1], RTLD_NOW) : 0;
-    if (!module) return fprintf(stderr, "%s\n", count == 2 ? dlerror() : "which module?"), 2;
+    if (!module) return fprintf(stderr, "%s\n", count == 2 ? dlerror() : "usage: call_cost MODULE.so"), 2;
     int32_t (*raw)(float *, float *, float *, int64_t) = dlsym(module, "vector_add_var");
     int32_t (*checked)(struct tensor *, struct tensor *, struct tensor *) =
         dlsym(module, "vector_add_var_dl");

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-# The helper extension for torch is not wanted here, and a module must never depend on it.
+# No helper extension for torch: a module must never depend on it.
 os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ class Builder:
         self.paths = {}
 
     def path(self, file, schedule=None, target=None, **defines):
-        """The path of the `.so` that `file` becomes with this schedule and these definitions."""
+        """Returns the path of the `.so` of `file`, built with these options."""
         key = (str(file), schedule, target, tuple(sorted(defines.items())))
         if key not in self.paths:
             source = ROOT / file

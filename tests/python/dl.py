@@ -27,7 +27,7 @@ CODES = {"i": 0, "u": 1, "f": 2, "V": 4, "c": 5, "b": 6}
 
 
 def tensor(array, *, with_strides=True, **changes):
-    """A DLTensor over the memory of a NumPy array (kept alive by it), fields changed on request."""
+    """Returns a DLTensor that borrows and keeps a NumPy array; `changes` overrides its fields."""
     result = DLTensor()
     result.keep = array
     result.data = array.ctypes.data
@@ -50,24 +50,24 @@ def tensor(array, *, with_strides=True, **changes):
 
 
 class Module:
-    """A module opened by ctypes: its `_dl` and raw entries, and its own error text."""
+    """A module opened by ctypes: its `_dl` and raw entries, and its last error."""
 
     def __init__(self, path, mode=ctypes.DEFAULT_MODE):
         self.library = ctypes.CDLL(path, mode=mode)
         self.library.tec_last_error.restype = ctypes.c_char_p
 
     def last_error(self):
-        """The last message of this thread."""
+        """Returns the last error message of this thread."""
         text = self.library.tec_last_error()
         return "" if text is None else text.decode()
 
     def dl(self, name, *args):
-        """Calls `NAME_dl`; arrays become DLTensors, other arguments go by value as they are."""
+        """Calls `NAME_dl`; arrays become DLTensors, other arguments are passed unchanged."""
         tensors = [tensor(a) if isinstance(a, np.ndarray) else a for a in args]
         passed = [ctypes.byref(t) if isinstance(t, DLTensor) else t for t in tensors]
         return getattr(self.library, name + "_dl")(*passed)
 
     def raw(self, name, *args):
-        """Calls the unchecked entry: arrays as addresses."""
+        """Calls the raw entry; arrays become addresses."""
         passed = [ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else a for a in args]
         return getattr(self.library, name)(*passed)

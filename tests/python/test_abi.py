@@ -1,4 +1,4 @@
-"""The checks of a module's entries, seen from Python: ABI of tvm-ffi and the C entries `_dl`."""
+"""Tests the checked entries of modules from Python: those of tvm-ffi and the C entries `_dl`."""
 
 import concurrent.futures
 import ctypes
@@ -36,7 +36,7 @@ def f32(*shape):
 
 
 def out(*shape, dtype=np.float32):
-    """An output with a known content, to see whether it was written."""
+    """An output full of sevens, so that a write is detected."""
     return np.full(shape, 7, dtype)
 
 
@@ -48,7 +48,7 @@ def odd(n, dtype=np.float32):
 
 SIGNATURE = r"\(in `add\(a: float32\[n\], b: float32\[n\], c: float32\[n\]\)`\)$"
 
-# Each line of ABI section 3.1: arguments of `add`, the exception, its text.
+# Each check of docs/ABI.md: arguments of `add`, the exception, its text.
 REFUSED = {
     "too few": (lambda: (f32(3), f32(3)), TypeError, "^expected 3 arguments, got 2 "),
     "too many": (lambda: (f32(3),) * 4, TypeError, "^expected 3 arguments, got 4 "),
@@ -174,12 +174,12 @@ REFUSED = {
 
 
 def dlpack(array):
-    """A tensor over an array that NumPy does not export as it is (read-only ones)."""
+    """A tensor over a read-only array, which NumPy itself refuses to export."""
     return tvm_ffi.from_dlpack(array.__dlpack__(max_version=(1, 0)))
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(module, name):
+def test_wrong_arguments_are_refused(module, name):
     arguments, exception, text = REFUSED[name]
     arguments = arguments()
     with pytest.raises(exception, match=text) as info:
@@ -191,12 +191,12 @@ def test_refused(module, name):
         assert (arguments[2] == 1).all(), "the output was written"
 
 
-def test_keywords_are_refused_by_python(module):
+def test_keyword_arguments_are_refused(module):
     with pytest.raises(TypeError):
         module.add(a=f32(3), b=f32(3), c=f32(3))
 
 
-def test_result_is_none(module):
+def test_a_call_returns_none(module):
     c = out(3)
     assert module.add(f32(3), f32(3), c) is None
     assert (c == 2).all()
@@ -211,13 +211,13 @@ def test_after_an_error_the_next_call_works(module):
         assert (c == 2).all()
 
 
-def test_tensor_objects(module):
+def test_tensor_objects_are_accepted(module):
     c = out(5)
     module.add(tvm_ffi.from_dlpack(f32(5)), tvm_ffi.from_dlpack(f32(5)), tvm_ffi.from_dlpack(c))
     assert (c == 2).all()
 
 
-def test_shapes_in_one_signature(module):
+def test_repeated_extents_must_agree(module):
     a, b = np.arange(24, dtype=np.float32).reshape(3, 4, 2), f32(4)
     c = out(3, 4)
     module.rows(a, b, c)
@@ -238,7 +238,7 @@ def test_shapes_in_one_signature(module):
         module.rows(a, b, out(4, 4))
 
 
-def test_constant_extent(module):
+def test_a_constant_extent_is_checked(module):
     b = out(100)
     module.fixed(f32(100), b)
     assert (b == 2).all()
@@ -248,7 +248,7 @@ def test_constant_extent(module):
         module.fixed(f32(200), b)
 
 
-def test_rank_0(module):
+def test_rank_0_is_accepted_and_checked(module):
     b = np.zeros(())
     module.rank0(np.array(41.0), b)
     assert b == 42
@@ -257,7 +257,7 @@ def test_rank_0(module):
 
 
 @pytest.mark.parametrize("n, m", [(3, 4), (0, 4), (3, 0), (0, 0)])
-def test_extent_that_is_an_expression(module, n, m):
+def test_an_extent_that_is_an_expression_is_checked(module, n, m):
     a, b, c = np.arange(n, dtype=np.int32), -np.arange(m, dtype=np.int32), np.zeros(n + m, np.int32)
     module.concat(a, b, c)
     np.testing.assert_array_equal(c, np.concatenate([a, b]))
@@ -267,8 +267,8 @@ def test_extent_that_is_an_expression(module, n, m):
     assert (wrong == 7).all()
 
 
-def test_empty_tensors(module):
-    # NumPy gives an empty array strides of 0; they say nothing.
+def test_empty_tensors_are_accepted(module):
+    # NumPy gives an empty array strides of 0, which are ignored.
     module.add(f32(0), f32(0), f32(0))
     module.rows(f32(0, 4, 2), f32(4), f32(0, 4))
     module.rows(f32(3, 0, 2), f32(0), f32(3, 0))
@@ -277,7 +277,7 @@ def test_empty_tensors(module):
         module.add(f32(0), f32(1), f32(0))
 
 
-def test_strides_of_extent_1_say_nothing(module):
+def test_strides_of_extent_1_are_ignored(module):
     a = np.arange(24, dtype=np.float32).reshape(2, 6, 2)[0:1, :3]  # strides 12, 2, 1
     c = out(1, 3)
     module.rows(a, f32(3), c)
@@ -288,12 +288,12 @@ def test_strides_of_extent_1_say_nothing(module):
     assert (c == 2).all()
 
 
-def test_transposed_is_refused(module):
+def test_a_transposed_tensor_is_refused(module):
     with pytest.raises(ValueError, match="expected a contiguous row-major tensor"):
         module.rows(f32(2, 4, 3).transpose(2, 1, 0), f32(4), out(3, 4))
 
 
-def test_views_with_an_offset(module, native):
+def test_views_with_an_offset_are_accepted(module, native):
     base = np.arange(10, dtype=np.float32)
     c = out(4)
     module.add(base[3:7], base[5:9], c)
@@ -306,17 +306,17 @@ def test_views_with_an_offset(module, native):
     np.testing.assert_array_equal(c, base[3:7] + base[5:9])
 
 
-def test_read_only_input(module):
+def test_a_read_only_input_is_accepted(module):
     a = f32(3)
     a.flags.writeable = False
-    with pytest.raises(BufferError):  # NumPy's own refusal.
+    with pytest.raises(BufferError):  # NumPy refuses the export.
         module.add(a, f32(3), out(3))
     c = out(3)
     module.add(dlpack(a), f32(3), c)
     assert (c == 2).all()
 
 
-def test_overlap(module):
+def test_an_output_that_overlaps_an_argument_is_refused(module):
     x = np.arange(8, dtype=np.float32)
     before = x.copy()
     for a, b, c, text in [
@@ -328,13 +328,13 @@ def test_overlap(module):
         with pytest.raises(ValueError, match=text):
             module.add(a, b, c)
         np.testing.assert_array_equal(x, before)
-    # Inputs may share memory, neighbours may touch, empty ones share nothing.
+    # Inputs may share memory, tensors may be adjacent, empty ones share nothing.
     module.add(x[:4], x[:4], x[4:])
     np.testing.assert_array_equal(x[4:], 2 * before[:4])
     module.add(x[:0], x[:0], x[:0])
 
 
-def test_assume(module):
+def test_an_assumption_is_checked(module):
     b = out(32)
     module.blocks(f32(32), b)
     assert (b == 2).all()
@@ -344,7 +344,7 @@ def test_assume(module):
     assert (b == 7).all()
 
 
-def test_bounds_at_run_time(module):
+def test_bounds_are_checked_at_run_time(module):
     a = np.arange(5, dtype=np.float32)
     b = out(3)
     module.prefix(a, b)
@@ -355,7 +355,7 @@ def test_bounds_at_run_time(module):
     assert (b == 7).all()
 
 
-def test_run_time_integer_as_argument(module):
+def test_a_run_time_integer_that_is_an_argument_is_checked(module):
     a, b = np.arange(9, dtype=np.float32), out(3)
     module.shifted(a, b, 4)
     np.testing.assert_array_equal(b, a[4:7])
@@ -374,7 +374,7 @@ def test_run_time_integer_as_argument(module):
         module.shifted(a, b, 2**70)
 
 
-def test_data_dependent_index(module):
+def test_indices_from_data_are_checked_before_anything_is_written(module):
     table, index = np.arange(5, dtype=np.float32), np.array([4, 0, 3], np.int32)
     c = out(3)
     module.gather(table, index, c)
@@ -384,10 +384,10 @@ def test_data_dependent_index(module):
         c = out(3)
         with pytest.raises(ValueError, match="`table`"):
             module.gather(table, index, c)
-        assert (c == 7).all(), "written before all of the index was looked at"
+        assert (c == 7).all(), "written before all indices were checked"
 
 
-def test_scalar(module):
+def test_a_float_scalar_takes_any_number(module):
     b = out(3)
     for alpha, expected in [
         (2.5, 2.5),
@@ -426,7 +426,7 @@ def expected_scalars():
     return values
 
 
-def test_every_type_of_scalar(module):
+def test_every_type_of_scalar_is_passed_and_checked(module):
     outputs = [np.zeros((), dtype) for _, dtype, _ in SCALARS]
     module.scalars(*[value for _, _, value in SCALARS], *outputs)
     for (name, _, _), got, expected in zip(SCALARS, outputs, expected_scalars()):
@@ -450,7 +450,7 @@ def test_every_type_of_scalar(module):
             module.scalars(*values, *outputs)
 
 
-def test_every_type_of_scalar_by_value(native):
+def test_c_entries_take_every_type_of_scalar_by_value(native):
     types = [
         ctypes.c_double,
         ctypes.c_float,
@@ -478,14 +478,14 @@ def test_every_type_of_scalar_by_value(native):
             assert got == expected, name
 
 
-def test_halves(module, rng):
+def test_float16_tensors_are_accepted(module, rng):
     a = rng.standard_normal(100).astype(np.float16)
     b = np.zeros(100, np.float16)
     module.halves(a, b)
     np.testing.assert_array_equal(b, a + a)
 
 
-def test_bools(module):
+def test_bool_tensors_are_accepted(module):
     b = np.zeros(2, bool)
     module.flip(np.array([True, False]), b)
     assert list(b) == [False, True]
@@ -496,8 +496,8 @@ def smooth(a):
     return p[:-2] + p[1:-1] + p[2:]
 
 
-def test_threads(module, rng):
-    """Calls at the same time, each with its own temporaries and its own errors."""
+def test_concurrent_calls_are_independent(module, rng):
+    """Concurrent calls have their own temporaries and their own errors."""
     sizes = [1, 10, 1000, 50000]
 
     def work(seed):
@@ -517,7 +517,7 @@ def test_threads(module, rng):
         assert all(pool.map(work, range(8)))
 
 
-def test_keeping_the_gil(module):
+def test_a_call_works_with_the_gil_held(module):
     add = module.add
     add.release_gil = False
     c = out(3)
@@ -570,7 +570,7 @@ DL_REFUSED = {
 
 
 @pytest.mark.parametrize("name", DL_REFUSED)
-def test_dl_refused(native, name):
+def test_dl_refuses_wrong_tensors(native, name):
     make, text = DL_REFUSED[name]
     arguments = dict(a=tensor(f32(3)), b=tensor(f32(3)), c=tensor(out(3)))
     arguments.update(make())
@@ -581,7 +581,7 @@ def test_dl_refused(native, name):
     np.testing.assert_array_equal(arguments["c"].keep, kept)
 
 
-def test_dl_accepts(native):
+def test_dl_accepts_null_strides_shape_and_data_where_unused(native):
     c = out(3)
     assert native.dl("add", tensor(f32(3), with_strides=False), f32(3), c) == 0
     assert (c == 2).all()
@@ -609,7 +609,7 @@ def test_raw_takes_every_run_time_integer(native):
     np.testing.assert_array_equal(b, a[5:8])
 
 
-def test_last_error_is_of_this_thread(native):
+def test_each_thread_has_its_last_error(native):
     assert native.dl("add", None, f32(1), f32(1)) != 0
     mine = native.last_error()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -619,7 +619,7 @@ def test_last_error_is_of_this_thread(native):
     assert "expected extent 1" in theirs
 
 
-def test_the_module_describes_itself(build, native):
+def test_a_module_contains_its_manifest(build, native):
     native.library.tec_manifest.restype = ctypes.c_char_p
     own = json.loads(native.library.tec_manifest())
     done = run_tec("inspect", build.path(ABI), "--json")
@@ -636,7 +636,7 @@ def test_the_prefixed_names_exist(build, native):
         assert hasattr(native.library, f"tec_{name}")
 
 
-def test_two_modules_with_the_same_kernels(build):
+def test_two_modules_with_the_same_kernels_are_independent(build):
     small, large = build(ABI, **{"fixed.n": 5}), build(ABI, **{"fixed.n": 6})
     for n, own, other in ((5, small, large), (6, large, small)):
         b = out(n)
@@ -646,7 +646,7 @@ def test_two_modules_with_the_same_kernels(build):
             other.fixed(f32(n), b)
 
 
-# ---- other hosts, each in a process of its own ----
+# ---- other hosts, each in its own process ----
 
 PRELUDE = """
 import ctypes, os, sys
@@ -670,7 +670,7 @@ def packed(library, name, *args):
     entry = getattr(library, "__tvm_ffi_" + name)
     entry.argtypes = [ctypes.c_void_p, ctypes.POINTER(Any), ctypes.c_int32, ctypes.POINTER(Any)]
     code = entry(None, cells, len(args), ctypes.byref(ret))
-    assert (ret.type, ret.zero, ret.value) == (0, 0, 0), "the result was touched"
+    assert (ret.type, ret.zero, ret.value) == (0, 0, 0), "the result was written"
     return code
 
 f32 = lambda n: np.ones(n, np.float32)
@@ -679,14 +679,14 @@ path = {path!r}
 
 
 def in_a_process(build, body):
-    """Runs Python code in a fresh process; it prints `ok` as its last line."""
+    """Runs Python code in a new process and asserts that it reaches its end."""
     prelude = PRELUDE.format(tests=str(ROOT / "tests/python"), path=build.path(ABI))
     code = prelude + textwrap.dedent(body) + "\nprint('ok')\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.endswith("ok\n"), done.stdout + done.stderr
 
 
-def test_host_without_tvm_ffi(build):
+def test_packed_entries_work_without_tvm_ffi(build):
     in_a_process(
         build,
         """
@@ -694,7 +694,7 @@ def test_host_without_tvm_ffi(build):
         a, b, c = (tensor(f32(3)) for _ in range(3))
         assert packed(module.library, "add", a, b, c) == 0
         assert (c.keep == 2).all()
-        # There is no one to raise the error to; the code alone says that the call failed.
+        # Without tvm-ffi, no error is raised: only the return code reports the failure.
         assert packed(module.library, "add", a, b) == -1
         assert packed(module.library, "add", a, b, None) == -1
         assert packed(module.library, "add", a, b, 3) == -1
@@ -706,7 +706,7 @@ def test_host_without_tvm_ffi(build):
     )
 
 
-def test_module_opened_before_tvm_ffi(build):
+def test_a_module_opened_before_tvm_ffi_raises_its_errors(build):
     in_a_process(
         build,
         """
@@ -728,7 +728,7 @@ def test_module_opened_before_tvm_ffi(build):
     )
 
 
-def test_host_with_local_tvm_ffi(build):
+def test_a_module_finds_tvm_ffi_loaded_with_local_symbols(build):
     in_a_process(
         build,
         """
@@ -753,13 +753,13 @@ def test_host_with_local_tvm_ffi(build):
     )
 
 
-def test_metadata(module):
+def test_the_metadata_has_the_types_of_the_arguments(module):
     try:
         metadata = module.get_function_metadata("scale")
     except AttributeError:
         pytest.skip("this tvm-ffi has no get_function_metadata")
     if metadata is None:
-        return  # Optional by ABI section 1.
+        return  # The metadata is optional.
     schema = metadata["type_schema"]
     schema = json.loads(schema) if isinstance(schema, str) else schema
     kinds = [arg["type"] for arg in schema["args"]]
@@ -783,11 +783,11 @@ def segments_and_dynamic(data):
     return headers, tags
 
 
-def test_elf(build):
+def test_a_module_needs_no_library_and_has_no_writable_code(build):
     data = open(build.path(ABI), "rb").read()
     headers, tags = segments_and_dynamic(data)
     stack = [flags for kind, flags in headers if kind == 0x6474E551]
-    assert stack == [6], "PT_GNU_STACK must be there, and RW"
+    assert stack == [6], "PT_GNU_STACK must exist, with flags RW"
     names = {tag for tag, _ in tags}
     assert 1 not in names, "DT_NEEDED"
     assert 22 not in names, "DT_TEXTREL"

@@ -18,7 +18,7 @@ def names(pattern, text):
 
 
 def parameters(kernel, text):
-    """The parameters of a kernel, and those that only a call knows."""
+    """The compile-time parameters of a kernel, and its run-time integers."""
     header = re.search(rf"^kernel {kernel}\s*\(([^)]*)\)", text, re.MULTILINE)
     parts = [part.strip() for part in header.group(1).split(",")] if header else []
     run_time = {part.split(":")[0].strip() for part in parts if part.endswith("var")}
@@ -68,7 +68,7 @@ def test_every_file_passes_check(path):
     assert done.returncode == 0, done.stderr
 
 
-def test_rows_are_judged_by_the_bars(runner):
+def test_a_row_lists_the_goals_that_it_misses(runner):
     row = {"status": "ok", "var": {}, "ns": {"plain": 900.0, "default": 900.0, "auto": 1000.0}}
     row |= {"speed": 0.9, "compile_s": 0.5}
     assert runner.misses_of(row) == ["slower than plain", "slower than default", "compile time"]
@@ -89,7 +89,7 @@ def test_results_are_compared_by_their_bits(runner):
     assert runner.difference(one, other, exact=False) == "1 of 4 elements differ"
 
 
-def test_a_row_says_what_failed(runner, tmp_path, monkeypatch):
+def test_a_row_names_the_step_that_failed(runner, tmp_path, monkeypatch):
     out = tmp_path / "rows.jsonl"
     command = ["run.py", "--only", "^tiny_add$", "--sizes", "small", "--threads", "1"]
     command += ["--tec", "/bin/false", "--json", str(out)]
@@ -99,7 +99,7 @@ def test_a_row_says_what_failed(runner, tmp_path, monkeypatch):
     assert row["status"].startswith("build auto: exit status 1")
 
 
-def test_speeds_are_middle_ratios_of_processes(runner):
+def test_speeds_are_medians_of_the_ratios_of_processes(runner):
     def one(plain, auto):
         return {"plain": {"median_ns": plain}, "auto": {"median_ns": auto}}
 

@@ -1,6 +1,6 @@
-"""Modules for GPUs through tvm-ffi, without a GPU: tensors say that they are on one, and
-`tests/c/fake_cuda.c` is the driver. It computes nothing; what is launched, where and with what is
-in its log."""
+"""Tests modules for GPUs through tvm-ffi, without a GPU: tensors claim to be on one, and
+`tests/c/fake_cuda.c` is the driver. It computes nothing, but logs each launch with its device,
+stream and arguments."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ class Managed(ctypes.Structure):
 
 
 class OnGpu:
-    """A float32 tensor that says it is on a GPU: its memory is that of this process."""
+    """A float32 tensor that claims to be on a GPU; its memory is that of the host."""
 
     def __init__(self, *shape, device=0):
         count = 1
@@ -52,7 +52,7 @@ class OnGpu:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory):
-    """The driver's library."""
+    """The fake driver."""
     path = tmp_path_factory.mktemp("driver") / "libfake_cuda.so"
     command = ["cc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", path]
     subprocess.run([*command, ROOT / "tests/c/fake_cuda.c"], check=True)
@@ -66,7 +66,7 @@ def driver(tmp_path_factory):
 
 @pytest.fixture
 def log(driver):
-    """What the driver was asked since the test began."""
+    """Returns the calls of the driver since the test began."""
     driver.fake_clear()
     return lambda: driver.fake_log().decode()
 
@@ -82,12 +82,12 @@ def test_tensors_on_a_gpu_are_launched(module, log):
     module.vector_add(a, b, c)
     (line,) = [line for line in log().splitlines() if line.startswith("launch")]
     assert re.match(r"launch \w+ on 0 stream \(nil\) grid 16 1 1 block 64 1 1 ", line), line
-    # The entry of the PTX takes them in an order of its own.
+    # The PTX entry may take its parameters in another order.
     addresses = {f"{ctypes.addressof(one.memory):x}" for one in (a, b, c)}
     assert set(line.split(" params ")[1].split()) == addresses, line
 
 
-def test_the_stream_is_that_of_tvm_ffi(module, driver, log):
+def test_a_launch_uses_the_stream_of_tvm_ffi(module, driver, log):
     driver.fake_stream(0xABC0, driver.fake_primary(1))
     tensors = [OnGpu(1000, device=1) for _ in range(3)]
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 1), 0xABC0):
@@ -141,7 +141,7 @@ def test_failures_of_the_driver_are_exceptions(module, driver, log):
     module.vector_add(*tensors)
 
 
-def test_without_a_driver_a_call_says_so(build):
+def test_a_call_without_a_driver_is_an_error(build):
     path = build.path("samples/vector_add.te", "parallel", TARGET, n=1000)
     program = f"""
         import numpy as np, tvm_ffi

@@ -1,4 +1,4 @@
-"""`tools/gpu_check.py` where there is no GPU, and what it would check."""
+"""Tests `tools/gpu_check.py` without a GPU."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ def script():
         ("class cuda:\n    is_available = staticmethod(lambda: False)", "PyTorch finds no GPU"),
     ],
 )
-def test_skipped_without_a_gpu(tmp_path, torch, reason):
+def test_without_a_gpu_the_check_is_skipped(tmp_path, torch, reason):
     (tmp_path / "torch.py").write_text(torch + "\n")
     out = tmp_path / "result.json"
     done = subprocess.run(
@@ -68,7 +68,7 @@ def test_a_gpu_gets_the_best_target_that_it_runs(script):
 
 
 class Tensor(np.ndarray):
-    """As much of PyTorch's tensor as the comparison uses."""
+    """The methods of PyTorch's tensor that the comparison uses."""
 
     def double(self):
         return self.astype(np.float64)
@@ -78,7 +78,7 @@ class Tensor(np.ndarray):
 
 
 @pytest.mark.parametrize("name", ["vector_add", "broadcast_add", "matmul", "batch_norm"])
-def test_wrong_results_are_seen(script, rng, name):
+def test_wrong_results_are_detected(script, rng, name):
     torch = types.SimpleNamespace(isfinite=np.isfinite, sqrt=np.sqrt)
     (case, *_) = [case for case in script.cases(quick=True) if case.kernel == name]
     inputs = [rng.random(shape, np.float32).view(Tensor) for shape in case.shapes]

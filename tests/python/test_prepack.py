@@ -1,4 +1,4 @@
-"""Inputs packed ahead (`tec build --prepack`), through tvm-ffi."""
+"""Tests prepacked inputs (`tec build --prepack`) through tvm-ffi."""
 
 import json
 
@@ -34,7 +34,7 @@ def build(folder, file, *options):
     return tvm_ffi.load_module(str(out)), {k["name"]: k for k in manifest["kernels"]}
 
 
-def test_weights_are_packed_once(tmp_path, rng):
+def test_weights_packed_once_give_the_same_bits(tmp_path, rng):
     module, kernels = build(tmp_path, "samples/matmul_add.te", "-D", "N=70")
     pack = kernels["matmul_add_pack_B"]
     shape, size = pack["args"][1]["shape"], pack["prepack"]["bytes"]
@@ -60,7 +60,7 @@ def test_weights_are_packed_once(tmp_path, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
-def test_extents_at_run_time(tmp_path, rng, dtype):
+def test_prepacking_takes_extents_known_at_run_time(tmp_path, rng, dtype):
     source = tmp_path / "rt.te"
     source.write_text(RUN_TIME)
     module, kernels = build(tmp_path, source, "-D", f"rt.T={dtype}")

@@ -1,4 +1,4 @@
-"""Every kernel of `samples/` against a NumPy reference, through tvm-ffi."""
+"""Compares every kernel of `samples/` with a NumPy reference, through tvm-ffi."""
 
 import re
 
@@ -18,7 +18,7 @@ def normal(rng, *shape):
 
 
 def empty(*shape, dtype=np.float32):
-    """An output filled with rubbish, so that an element never written shows."""
+    """An output filled with garbage, so that a missing write is detected."""
     return (
         np.frombuffer(b"\xa5" * (int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype)
         .reshape(shape)
@@ -27,7 +27,7 @@ def empty(*shape, dtype=np.float32):
 
 
 def assert_sum_close(actual, exact, magnitude, terms):
-    """`actual` within the bound of a float32 sum of that many terms, each rounded once."""
+    """Asserts the error bound of a float32 sum of `terms` terms, each rounded once."""
     bound = (terms + 2) * np.finfo(np.float32).eps * magnitude + 1e-30
     assert actual.shape == exact.shape
     np.testing.assert_array_less(np.abs(actual - exact), bound + 1e-12)
@@ -39,12 +39,12 @@ def test_every_kernel_is_covered():
         for kernel in re.findall(r"^kernel (\w+)", file.read_text(), re.M):
             prefix = re.sub("_[a-z]+[0-9]*$", "_", kernel)
             pattern = rf"\b{kernel}\b|\b{prefix}{{"
-            assert re.search(pattern, tests), f"{file.name}: kernel {kernel} is tested nowhere"
+            assert re.search(pattern, tests), f"{file.name}: kernel {kernel} has no test"
 
 
 @pytest.mark.parametrize("schedule", ["default", "parallel", "vectorized", "fast"])
 def test_vector_add(build, rng, schedule):
-    # What is as large as the last one is stored past the caches by `fast`.
+    # `fast` uses nontemporal stores for the last size.
     for n in (1, 100, 1000) + ((4194309,) if schedule == "fast" else ()):
         module = build("samples/vector_add.te", schedule, n=n)
         a, b, c = normal(rng, n), normal(rng, n), empty(n)
@@ -96,7 +96,7 @@ def test_vector_or_bool(build, rng):
 
 
 def saturated(x, dtype):
-    """Truncation that saturates, 0 for NaN: what a cast from float means."""
+    """Truncates and saturates, NaN to 0, as a cast from float does."""
     info = np.iinfo(dtype)
     whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=1e30, neginf=-1e30))
     return np.array([min(max(int(v), info.min), info.max) for v in whole], dtype)
@@ -184,7 +184,7 @@ def test_reshape_checks_the_shapes(build, rng):
     assert (b == 0).all()
     module.reshape_prefix(a, b)
     np.testing.assert_array_equal(b.reshape(-1), a.reshape(-1)[:10])
-    # The book fills the rest of a larger result with rubbish; here nothing is written.
+    # A larger result is refused, and nothing is written.
     b = np.zeros((5, 4), np.float32)
     with pytest.raises(ValueError):
         module.reshape_prefix(a, b)
@@ -209,13 +209,13 @@ def test_slice_checks_its_arguments(build, rng):
         module.slice(a, b, -1, 2, 1, 1)
     with pytest.raises(ValueError, match="si >= 1"):
         module.slice(a, b, 1, 0, 1, 1)
-    with pytest.raises(ValueError):  # The shape of `b` is that of other arguments.
+    with pytest.raises(ValueError):  # `b` has the shape for other arguments.
         module.slice(a, b, 0, 1, 1, 1)
     assert (b == 0).all()
 
 
 def fold(step, start, a):
-    """A reduction of the last axis, one term after the other."""
+    """Reduces the last axis, one term after the other."""
     acc = np.full(a.shape[:-1], start, a.dtype)
     for k in range(a.shape[-1]):
         acc = step(acc, a[..., k])
@@ -230,7 +230,7 @@ def test_sum_rows(build, rng, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES + [(9, 1000)])
-def test_sum_rows_in_another_order(build, rng, shape):
+def test_sum_rows_reassociated(build, rng, shape):
     a, b = normal(rng, *shape), empty(shape[0])
     build("samples/sum_rows.te", "fast").sum_rows(a, b)
     exact = a.astype(np.float64).sum(axis=1)
@@ -368,7 +368,7 @@ def test_conv(build, rng, schedule, window):
     assert_sum_close(y, exact, np.einsum("ockl,cklij->oij", np.abs(k), np.abs(w)), 6 * 25)
 
 
-def test_conv_of_the_book(build, rng):
+def test_conv_with_default_sizes(build, rng):
     x, k, y = normal(rng, 6, 12, 12), normal(rng, 4, 6, 3, 3), empty(4, 12, 12)
     build("samples/conv.te").conv(x, k, y)
     w = windows(x, 3, 3, 1, 1, 1, 1)
@@ -487,7 +487,7 @@ def has_feature(flag):
 
 
 def ways(flag, feature):
-    """Schedules and targets of a dot product; that with the instruction is skipped without it."""
+    """Schedules and targets of a dot product; without its instruction, one is skipped."""
     lacks = pytest.mark.skipif(not has_feature(flag), reason=f"this processor has no {flag}")
     fast = pytest.param("fast", f"x86-avx512+{feature}", marks=lacks)
     return [("default", None), ("fast", None), fast]
@@ -591,7 +591,7 @@ def test_layer_norm(build, rng, schedule, m, n):
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[1] > 0])
 def test_argmax_rows(build, rng, shape):
     module = build("samples/argmax.te")
-    a = np.round(normal(rng, *shape) * 3)  # Many equals: the first one wins.
+    a = np.round(normal(rng, *shape) * 3)  # Many ties: the first one wins.
     for function in (module.argmax_rows, module.argbest_rows):
         index, value = empty(shape[0], dtype=np.int32), empty(shape[0])
         function(a, index, value)
@@ -599,7 +599,7 @@ def test_argmax_rows(build, rng, shape):
         np.testing.assert_array_equal(value, a.max(axis=1, initial=-np.inf))
 
 
-def test_argmax_of_the_least_and_of_nothing(build):
+def test_argmax_of_infinities_nan_and_empty_rows(build):
     function = build("samples/argmax.te").argmax_rows
     a = np.array([[-np.inf] * 3, [np.nan] * 3, [np.nan, -np.inf, 1]], np.float32)
     index, value = empty(3, dtype=np.int32), empty(3)

@@ -1,5 +1,5 @@
-"""Parallel loops in a process that has threads of its own and makes children by fork. Run as a
-program, with the path of a module, it is that process."""
+"""Tests parallel loops in a process that has its own threads and forks children. The test runs
+this file as that process, with the path of a module."""
 
 import ctypes
 import multiprocessing
@@ -14,7 +14,7 @@ import tvm_ffi
 
 
 def has_workers(expected):
-    for _ in range(1000):  # A new thread names itself.
+    for _ in range(1000):  # A new thread sets its name only when it runs.
         names = []
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/comm") as file:
@@ -26,7 +26,7 @@ def has_workers(expected):
 
 
 class Product:
-    """A product of matrices whose elements are exact."""
+    """A matrix product without rounding errors."""
 
     def __init__(self, path):
         rng = np.random.default_rng(1)
@@ -44,7 +44,7 @@ class Product:
         return True
 
     def run_for_ever(self):
-        """In C all the time: Python ends a daemon thread in its own way."""
+        """Calls the raw entry until Python ends the daemon thread at exit."""
         C = np.zeros((64, 64), np.float32)
         pointers = [ctypes.c_void_p(x.ctypes.data) for x in (self.A, self.B, C)]
         while True:
@@ -84,7 +84,7 @@ def main(path):
     threading.Thread(target=product.run_for_ever, daemon=True).start()
 
 
-def test_host_with_threads_and_children(build):
+def test_parallel_loops_work_in_a_host_with_threads_and_forks(build):
     path = build.path("samples/matmul.te", schedule="parallel", n=64)
     command = [sys.executable, __file__, path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -14,7 +14,7 @@ use tec::module::read::read_manifest;
 use tec::tune::records::{Context, Filter, Machine, Record, best, merge, parse, prune};
 use tec::tune::{Outcome, TrialFailure, Verdict};
 
-/// `tec build` of a sample, into the target folder.
+/// Builds a sample with `tec` into the target folder; returns the path of the module.
 pub fn build(sample: &str, options: &[&str], output: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sample = root.join("samples").join(sample);
@@ -109,7 +109,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Records of schedules of a sample.
+    /// Returns records of schedules of a sample.
     pub fn new() -> Records {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program = std::fs::read_to_string(root.join("samples/matmul.te")).expect("the sample");
@@ -155,7 +155,7 @@ impl Kind for Records {
         "jsonl"
     }
 
-    /// Returns the time limit: a schedule is compiled.
+    /// Returns a higher limit, because a schedule is compiled.
     fn limit(&self) -> std::time::Duration {
         std::time::Duration::from_secs(10)
     }
@@ -181,7 +181,7 @@ impl Kind for Records {
 pub struct Arrays(Vec<(DType, Vec<u8>)>);
 
 impl Arrays {
-    /// Arrays of several types and ranks.
+    /// Returns arrays of several types and ranks.
     pub fn new() -> Arrays {
         let shapes =
             [(DType::Float32, vec![3, 5]), (DType::BFloat16, vec![8]), (DType::Bool, vec![])];
@@ -205,7 +205,7 @@ impl Kind for Arrays {
 
     fn make(&self, rng: &mut ChaCha8Rng, number: u64) -> Vec<u8> {
         let (_, base) = &self.0[number as usize % self.0.len()];
-        // The header: magic, version, length, a Python dictionary.
+        // The header is magic, version, length and a Python dictionary.
         let (head, text) = base.split_at(10);
         match rng.random_bool(0.5) {
             true => damage_bytes(base, rng),

@@ -28,7 +28,7 @@ const PROGRESS_INTERVAL: u64 = 50_000;
 const MAX_FINDINGS: usize = 5;
 
 thread_local! {
-    /// Panics of this thread are findings, shown with their input.
+    /// Whether panics of this thread are findings, which are printed with their input.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -70,8 +70,8 @@ pub trait Kind: Sync {
 }
 
 /// Feeds `n` damaged inputs from a seed on, or as many as fit `time`; panics with the findings.
-/// Some inputs must be accepted and some refused: otherwise the code after the first check is
-/// hardly tested, or nothing is damaged.
+/// Some inputs must be accepted and some refused: otherwise either the code after the first check
+/// is not tested, or nothing is damaged.
 pub fn feed(kind: &dyn Kind, n: u64, seed: u64, time: Option<Duration>) {
     let start = Instant::now();
     let next = AtomicU64::new(0);
@@ -164,7 +164,7 @@ impl Tally {
     }
 }
 
-/// Kills the process if it is not dropped in time, because a thread that hangs cannot be stopped.
+/// Aborts the process if it is not dropped in time, because a thread that hangs cannot be stopped.
 struct Watch(#[expect(dead_code, reason = "dropped with the watch")] std::sync::mpsc::Sender<()>);
 
 impl Watch {
@@ -181,7 +181,7 @@ impl Watch {
     }
 }
 
-/// Numbers at or next to limits.
+/// Numbers at or near limits.
 const NUMBERS: [&str; 19] = [
     "0",
     "1",
@@ -204,7 +204,7 @@ const NUMBERS: [&str; 19] = [
     "-0.0",
 ];
 
-/// Splits a text into words, numbers, signs and the blanks between them.
+/// Splits a text into words, numbers, signs and white space.
 pub fn tokens(text: &str) -> Vec<String> {
     let kind = |c: char| match c {
         _ if c.is_alphanumeric() || c == '_' => 0,
@@ -265,7 +265,7 @@ pub fn damage_text(text: &str, rng: &mut ChaCha8Rng) -> Vec<u8> {
     tokens.concat().into_bytes()
 }
 
-/// Damages bytes: changes, inserts, drops, copies and cuts off, one to four times.
+/// Damages bytes by one to four changes, insertions, deletions, copies and truncations.
 pub fn damage_bytes(base: &[u8], rng: &mut ChaCha8Rng) -> Vec<u8> {
     let mut bytes = base.to_vec();
     for _ in 0..rng.random_range(1..5) {

@@ -23,7 +23,7 @@ const BYTES: usize = 1 << 14;
 pub struct Texts(Vec<(String, Manifest)>);
 
 impl Texts {
-    /// Returns the PTX of samples: guards, shared memory, barriers, copies of both kinds, tensor
+    /// Returns the PTX of samples: guards, shared memory, barriers, both kinds of copies, tensor
     /// cores, vectors, math functions.
     pub fn new() -> Texts {
         let bases = [
@@ -85,8 +85,8 @@ impl Kind for Texts {
     }
 }
 
-/// Damages a text so that much of it still parses: lines dropped, doubled and moved, registers and
-/// numbers replaced by others of the text.
+/// Damages a text so that much of it still parses: drops, copies and swaps lines, and replaces
+/// registers and numbers by others of the text.
 fn damage_lines(text: &str, rng: &mut ChaCha8Rng) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     for _ in 0..rng.random_range(1..4) {
@@ -125,7 +125,7 @@ fn damage_lines(text: &str, rng: &mut ChaCha8Rng) -> String {
     lines.join("\n")
 }
 
-/// Runs a launch with small buffers and integers; whether it began.
+/// Runs a launch with small buffers and integers. Returns whether it ran to its end.
 fn launch(module: &Module, kernel: &KernelManifest, launched: &LaunchManifest) -> bool {
     let mut memory = Memory::new();
     let grid = launched.grid.each_ref().map(|extent| match extent {

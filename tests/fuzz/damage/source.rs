@@ -1,5 +1,5 @@
 //! Damaged programs: samples, library files and random programs with words, numbers and bytes
-//! changed, and random words. The compiler answers each with errors or code.
+//! changed, and random words. The compiler must return errors or code for each.
 
 use super::{Kind, damage_text, tokens};
 use crate::generate::generate;
@@ -34,7 +34,7 @@ impl Sources {
         Sources { samples, seed }
     }
 
-    /// Random words of two texts; half of the results are expressions of a kernel.
+    /// Returns random words of two texts; half of the results are expressions of a kernel.
     fn soup(&self, base: &str, rng: &mut ChaCha8Rng) -> String {
         let other = &self.samples[rng.random_range(0..self.samples.len())];
         let pool: Vec<String> = tokens(base).into_iter().chain(tokens(other)).collect();
@@ -54,8 +54,7 @@ impl Kind for Sources {
         "source"
     }
 
-    /// Returns the time limit of a program of a page, with extents of any size and every schedule
-    /// that it has.
+    /// Returns the time limit of one program, with extents of any size and all its schedules.
     fn limit(&self) -> Duration {
         Duration::from_secs(10)
     }

@@ -51,7 +51,7 @@ impl Pipeline {
         self.map(&axes, Node::new(tensor.dtype, form, vec![load, zero]));
     }
 
-    /// Reversed, repeated, enlarged, thinned, clamped along one dimension.
+    /// Adds a stage that reverses, repeats, enlarges, thins or clamps one dimension.
     pub(super) fn reindex(&mut self, tensor: &Tensor) {
         let mut shape = tensor.shape.clone();
         let at = self.int(0, shape.len() as i64 - 1) as usize;
@@ -126,7 +126,7 @@ impl Pipeline {
         self.map(&axes, value);
     }
 
-    /// Two dimensions as one.
+    /// Adds a stage that merges two dimensions into one.
     pub(super) fn reshape(&mut self, tensor: &Tensor) {
         let [a, b] = &tensor.shape[..] else { return };
         if b.value < 1 || !b.constant {

@@ -68,14 +68,14 @@ impl Pipeline {
             form.push_str(", reassociate");
         }
         form.push(')');
-        // The first of several equal values counts.
+        // Of equal values, the first one is the result.
         let commutes = !["first", "affine", "argmin", "argmax"].contains(&reducer.name);
         let exact = commutes && reducer.types.iter().all(|ty| !ty.is_float());
         self.stage(axes, reduce, &form, kids, &reducer.types, (exact, commutes));
     }
 
-    /// Comparisons of a reduction axis with an axis, with data or with the other reduction axis, as
-    /// `where=` has them.
+    /// Returns a condition for `where=`: comparisons of a reduction axis with an axis, with data or
+    /// with the other reduction axis.
     fn condition(&mut self, axes: &[(String, Ext)], reduce: &[(String, Ext)]) -> Option<String> {
         let k = self.pick(reduce).0;
         let (axis, ext) = if axes.is_empty() { return None } else { self.pick(axes) };
@@ -104,7 +104,7 @@ impl Pipeline {
         Some(terms.join(" and "))
     }
 
-    /// A convolution along one or two dimensions.
+    /// Adds a convolution along one or two dimensions.
     pub(super) fn window(&mut self, tensor: &Tensor) {
         if tensor.dtype.is_half() {
             return;
@@ -208,8 +208,8 @@ impl Pipeline {
         self.push_reduction(&axes, &reduce, &sum, term, condition);
     }
 
-    /// A product of signed and unsigned bytes, as the intrinsics of a CPU compute it: often in
-    /// whole vectors and whole instructions.
+    /// Adds a product of signed and unsigned bytes for the intrinsics of a CPU, often of whole
+    /// vectors and whole instructions.
     pub(super) fn byte_product(&mut self) {
         self.tag("byte product");
         let literal = |this: &mut Self, values: &[i64]| Ext::literal(this.pick(values));
@@ -238,7 +238,7 @@ impl Pipeline {
         self.push_reduction(&axes, &[(k, l)], &sum, term, None);
     }
 
-    /// The computation of the intrinsic for tests.
+    /// Adds a stage that the intrinsic `dot4_i32` can compute.
     pub(super) fn dot(&mut self) {
         let terms = Ext::literal(4 * self.int(1, 3));
         let dims = self.dims.clone();

@@ -1,4 +1,4 @@
-//! Places of computation, and the stages that read a stage.
+//! Directives that place stages, and the readers of a stage.
 
 use super::{Mark, Model, Place};
 
@@ -17,14 +17,14 @@ impl Model {
         readers
     }
 
-    /// Returns the loop that a stage attached to `at` is computed in.
+    /// Returns the loop in which a stage attached to `at` is computed, outside of vector lanes.
     pub(super) fn depth(&self, stage: usize, at: usize) -> Option<usize> {
         let loops = &self.stages[stage].loops;
         let lanes = loops[..=at].iter().position(|l| l.mark == Some(Mark::Vectorize));
         lanes.map_or(Some(at), |lanes| lanes.checked_sub(1))
     }
 
-    /// Whether the loop at `at` of `target` is around the code of `reader`.
+    /// Whether the loop at `at` of `target` encloses the code of `reader`.
     pub(super) fn encloses(&self, target: usize, at: usize, reader: usize) -> bool {
         if target == reader {
             return true;
@@ -69,7 +69,7 @@ impl Model {
         self.attach(stage);
     }
 
-    /// Computes a stage in a loop around all its readers; false if there is none.
+    /// Attaches a stage to a loop around all its readers; false if there is none.
     pub(super) fn attach(&mut self, stage: usize) -> bool {
         let readers = self.readers(&self.stages[stage].name.clone());
         let wild = self.breaks();
@@ -131,7 +131,7 @@ impl Model {
         self.inline(stage);
     }
 
-    /// After an inlining, attached stages may no longer enclose all their readers.
+    /// Inlines a stage, after which loops may no longer enclose all readers of attached stages.
     pub(super) fn inline(&mut self, stage: usize) {
         self.stages[stage].place = Place::Inline;
         self.stages[stage].touched = true;
@@ -140,7 +140,7 @@ impl Model {
         }
     }
 
-    /// Moves stages to the root whose attachment no longer encloses their readers.
+    /// Moves a stage to the root if its loop no longer encloses all its readers.
     pub(super) fn recheck(&mut self, stage: usize) {
         let Place::At(target, id) = self.stages[stage].place else { return };
         let readers = self.readers(&self.stages[stage].name.clone());

@@ -1,4 +1,4 @@
-//! Directives of one stage's loops: `split`, `tile`, `fuse`, `reorder`, annotations.
+//! Directives for the loops of one stage: `split`, `tile`, `fuse`, `reorder`, annotations.
 
 use super::{Loop, Mark, Model, Place, Stage};
 use crate::tree::Node;
@@ -102,7 +102,7 @@ impl Model {
             factor = factor.min(extent);
         }
         let inner_lanes = tail == Some("mask");
-        // More parts, or larger ones, than there are iterations.
+        // More parts than iterations, or parts larger than the extent.
         if tail.is_none() && self.chance(8) {
             factor = self.pick(&[61, 64, 130, 1 << 16, 1 << 31, 1 << 40]);
         }
@@ -161,7 +161,7 @@ impl Model {
         self.permute(stage, &order);
     }
 
-    /// Puts the loops at `order` into the same places in that order.
+    /// Puts the loops at `order` into their sorted places, in that order.
     pub(super) fn permute(&mut self, stage: usize, order: &[usize]) {
         let loops = self.stages[stage].loops.clone();
         let mut places = order.to_vec();
@@ -290,7 +290,7 @@ impl Model {
         }
     }
 
-    /// Whether lanes or threads lie inside of lanes.
+    /// Whether a vectorized loop contains vectorized, parallel or bound loops.
     pub(super) fn lanes_are_around(&self, stage: usize) -> bool {
         let loops = &self.stages[stage].loops;
         let lanes = loops.iter().position(|l| l.mark == Some(Mark::Vectorize));
@@ -341,7 +341,7 @@ impl Model {
             return;
         }
         let at = match mark {
-            // The innermost loop is the usual one.
+            // Users mostly vectorize the innermost loop.
             Mark::Vectorize if self.chance(60) => fitting[fitting.len() - 1],
             Mark::Parallel if self.chance(60) => fitting[0],
             _ => self.pick(&fitting),

@@ -1,5 +1,5 @@
-//! Random schedules for a program: a model of stages and their loops follows each directive, so
-//! that most schedules are legal; some break a rule on purpose.
+//! Random schedules for a program: a model tracks stages and their loops, so that most schedules
+//! are legal; some break a rule on purpose.
 
 mod attach;
 mod loops;
@@ -82,7 +82,7 @@ enum Mark {
     Unroll,
     Vectorize,
     Parallel,
-    /// To this index of a GPU.
+    /// Bound to this index of a GPU.
     Bound(&'static str),
 }
 
@@ -91,7 +91,7 @@ struct Loop {
     id: usize,
     name: String,
     reduce: bool,
-    /// The extent if it is a compile-time constant; none for boxes of attached stages.
+    /// The extent if it is a compile-time constant; none for regions of attached stages.
     extent: Option<i64>,
     mark: Option<Mark>,
     /// Whether a stage is attached to it or a directive depends on its iterations.
@@ -136,9 +136,9 @@ struct Stage {
     fresh: bool,
     /// Directives that need memory or loops.
     kept: bool,
-    /// Where a GPU stores it, if a directive said so.
+    /// The storage scope on a GPU, if a directive set it.
     scope: Option<&'static str>,
-    /// The stage whose loops it shares.
+    /// The stage whose loops it shares (`compute_with`).
     host: Option<usize>,
 }
 
@@ -152,11 +152,11 @@ struct Model {
     numbers: Vec<(String, i64)>,
     names: usize,
     ids: usize,
-    /// Results get names; not in a schedule that another one uses.
+    /// Whether results get names; not in a schedule that another one uses.
     named: bool,
     /// The probability in percent of breaking a rule on purpose.
     wild: u32,
-    /// Whether an alias of the kernel names something.
+    /// Whether the schedule uses an alias of the kernel.
     called: bool,
     /// Whether the target is a GPU.
     gpu: bool,
@@ -197,7 +197,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
         let body = std::mem::take(&mut model.lines);
         if !body.is_empty() {
             let name = "base".to_string();
-            // One for another target is checked and not used.
+            // The one for another target is checked but not used.
             let other = Some("nvptx".to_string());
             let other = ScheduleText { name: name.clone(), target: other, ..Default::default() };
             program.schedules.push(other);
@@ -376,7 +376,7 @@ impl Model {
         self.pick(&[1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 8, 12, 16, 16, 20, 32, 64])
     }
 
-    /// A directive with results that get names, or none.
+    /// Adds a directive, with `let` if its results get names.
     fn directive(&mut self, kind: &'static str, call: String, kids: Vec<Node>, names: &[String]) {
         let form = match self.named && !names.is_empty() {
             true => format!("let {} = {call}", names.join(", ")),
@@ -499,7 +499,7 @@ impl Model {
         }
     }
 
-    /// A directive under a condition: the names that it declares stay visible after the braces.
+    /// Adds a directive under a condition; the names that it declares are visible after the braces.
     fn conditional(&mut self) {
         let kinds = ["reorder", "unroll", "vectorize", "parallel", "compute_at"];
         let with_names = ["split factor", "fuse", "tile", "cache_read", "cache_write"];
@@ -519,7 +519,7 @@ impl Model {
         self.lines.push(Line { node, kinds, results });
     }
 
-    /// A constant that each branch declares: the one of the taken branch is visible after the
+    /// Adds a constant that both branches declare; that of the taken one is visible after the
     /// braces.
     fn number_in_an_if(&mut self) {
         if !self.named {
@@ -533,7 +533,7 @@ impl Model {
         self.numbers.push((name, value));
     }
 
-    /// Another name for a stage, perhaps given in a branch, by which it is called from here on.
+    /// Adds an alias of a stage, sometimes declared in a branch, and uses it from then on.
     fn alias(&mut self) {
         if !self.named {
             return;
@@ -549,7 +549,7 @@ impl Model {
         self.call(&name, &alias);
     }
 
-    /// Calls a stage or an input by another name from here on.
+    /// Uses another name for a stage or an input from then on.
     fn call(&mut self, name: &str, alias: &str) {
         let stages = self.stages.iter_mut();
         let names = stages.flat_map(|stage| [&mut stage.name].into_iter().chain(&mut stage.reads));
@@ -557,7 +557,7 @@ impl Model {
         names.filter(|known| *known == name).for_each(|known| *known = alias.to_string());
     }
 
-    /// Calls stages and inputs by the further names that the kernel has for them.
+    /// Uses the aliases that the kernel declares for stages and inputs.
     fn call_by_aliases(&mut self, program: &Program) {
         for text in program.body.iter().map(Node::render) {
             let Some(text) = text.strip_prefix("let ") else { continue };
@@ -570,7 +570,7 @@ impl Model {
         }
     }
 
-    /// Directives for several stages or numbers.
+    /// Adds a `for` over stages.
     fn repeated(&mut self) {
         if self.chance(40) {
             let roots: Vec<String> = self
@@ -607,7 +607,7 @@ impl Model {
     }
 }
 
-/// Counts of kinds.
+/// Counts the kinds of directives in the schedules of a program.
 pub fn kinds_of(program: &Program) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for schedule in &program.schedules {

@@ -43,7 +43,7 @@ impl Model {
         self.shift_places(stage);
     }
 
-    /// A stage was inserted at `stage`: those from there on have new numbers.
+    /// Renumbers the stages after an insertion at `stage`.
     pub(super) fn shift_places(&mut self, stage: usize) {
         for other in &mut self.stages {
             if let Place::At(at, _) = &mut other.place
@@ -279,7 +279,7 @@ impl Model {
         (stage.touched, stage.kept, stage.pinned) = (true, true, true);
     }
 
-    /// A pipeline of the loop that a shared stage is computed in.
+    /// Adds a pipeline to the loop in which a stage in shared memory is computed.
     pub(super) fn pipeline(&mut self) {
         let fits = |stage: &Stage| match stage.place {
             Place::At(target, id) if stage.scope == Some("shared") => {

@@ -1,12 +1,12 @@
-//! Random schedules for GPUs: every root stage is bound to blocks and threads; others are attached,
-//! in shared memory, which the threads fill together, or in local memory.
+//! Random schedules for GPUs: root stages are bound to blocks and threads. Other stages are
+//! attached, in shared memory, which the threads fill together, or in local memory.
 
 use super::{Loop, Mark, Model, Place};
 use crate::tree::{Program, ScheduleText};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// All kinds of directives that some legal schedules must contain.
+/// All kinds of directives and scopes that some legal schedules must contain.
 pub const KINDS: &[&str] =
     &["blockIdx", "threadIdx", "vthread", "shared", "local", "fetch", "double_buffer", "vectorize"];
 
@@ -66,7 +66,7 @@ pub fn add_threads(program: &mut Program, seed: u64, number: u64) {
 }
 
 impl Model {
-    /// Decides where a stage is computed, and by whom.
+    /// Attaches a stage or binds its loops.
     fn place_stage(&mut self, at: usize) {
         let stage = &self.stages[at];
         if stage.place == Place::Inline {
@@ -85,7 +85,7 @@ impl Model {
         self.bind_root(at);
     }
 
-    /// A stage that is computed inside another one: its memory, and the threads that compute it.
+    /// Chooses the memory of an attached stage and the threads that compute it.
     fn place_inside(&mut self, at: usize) {
         let mut scope = self.stages[at].scope;
         let around = self.indices_around(at);
@@ -159,7 +159,7 @@ impl Model {
         }
     }
 
-    /// Returns a data loop without any directive yet.
+    /// Returns a data loop without directives.
     fn free_data_loop(&mut self, at: usize) -> Option<usize> {
         let free = |l: &Loop| !l.reduce && l.mark.is_none() && !l.used && !l.overlaps;
         let loops = &self.stages[at].loops;
@@ -189,7 +189,8 @@ impl Model {
         }
     }
 
-    /// Returns a part of a data loop with that extent; the outer one with a chance in percent.
+    /// Splits a data loop and returns the part of extent `count`: with a chance of `outer` percent,
+    /// the outer one.
     fn split_for(&mut self, at: usize, count: i64, outer: u32) -> Option<usize> {
         let place = self.free_data_loop(at)?;
         let old = self.stages[at].loops[place].clone();

@@ -1,4 +1,4 @@
-//! Stages that are computed together.
+//! `compute_with`: stages that share loops.
 
 use super::{Mark, Model, Place};
 
@@ -20,8 +20,8 @@ impl Model {
         false
     }
 
-    /// Returns the number of outer loops that two stages have in common; the loops of boxes are
-    /// unknown.
+    /// Returns the number of outer loops that two stages have in common. Loops of unknown extent
+    /// count only if `gamble`.
     fn common_loops(&self, a: usize, b: usize, gamble: bool) -> usize {
         let pairs = self.stages[a].loops.iter().zip(&self.stages[b].loops);
         let fits = pairs.take_while(|(a, b)| {
@@ -42,7 +42,7 @@ impl Model {
         (0..self.stages.len()).filter(|at| root(*at) == root(stage)).collect()
     }
 
-    /// Computes two stages in one nest, which often get the same new loops first.
+    /// Computes two stages in one nest; both often get the same new loops first.
     pub(super) fn compute_with(&mut self) {
         if self.gpu {
             return;
