@@ -510,7 +510,8 @@ def arguments():
     parser.add_argument("--family", action="append", help="kernels of a family (repeatable)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one kernel in N")
     parser.add_argument("--sizes", choices=["small", "large", "both"], default="both")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], choices=range(1, 65))
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], choices=range(1, 65),
+                        metavar="N", help="numbers of threads; 1 2 by default")
     parser.add_argument("--rounds", type=int, default=9, help="minimum rounds; 9 by default")
     parser.add_argument("--min-time", type=float, default=0.3, help="seconds for each schedule")
     parser.add_argument("--target", help="the target of all builds; native by default")

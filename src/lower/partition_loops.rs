@@ -156,7 +156,7 @@ impl Partitioner {
                     return self.inside(head, body);
                 }
                 let body = without(body, &found);
-                self.again(Head { min: first, extent, ..head }, body)
+                self.within(Head { min: first, extent, ..head }, body)
             }
             _ if lanes => self.inside(head, body),
             Some((first, end)) if head.kind != ForKind::Parallel => {
@@ -166,8 +166,9 @@ impl Partitioner {
         }
     }
 
-    /// Partitions a loop with a new head, which may have no iteration or one.
-    fn again(&mut self, head: Head, body: Stmt) -> Stmt {
+    /// Partitions the body of a loop whose conditions are not moved out of it again. A loop of one
+    /// iteration is partitioned as before.
+    fn within(&mut self, head: Head, body: Stmt) -> Stmt {
         match head.extent.as_int() {
             Some(..=1) => self.for_loop(head, body),
             _ => self.inside(head, body),
@@ -214,7 +215,7 @@ impl Partitioner {
             let part = fresh_copy(part, &free);
             self.copies += 1;
             let head = Head { var, min: from, extent, kind: head.kind.clone() };
-            stmts.push(if holds { self.for_loop(head, part) } else { self.tail(head, part) });
+            stmts.push(if holds { self.for_loop(head, part) } else { self.within(head, part) });
         }
         Stmt::Block(stmts)
     }
@@ -230,14 +231,6 @@ impl Partitioner {
         let agrees = |reach: &Expr| self.varying.as_ref().is_none_or(|all| all.agrees(reach));
         let guards = found.iter().filter(|one| is_nothing_without(body, &one.cond));
         guards.filter_map(|one| one.reach.as_ref()).filter(|reach| agrees(reach)).collect()
-    }
-
-    /// Partitions a part where conditions may fail; they are not moved out of it again.
-    fn tail(&mut self, head: Head, body: Stmt) -> Stmt {
-        match head.extent.as_int() {
-            Some(..=1) => self.for_loop(head, body),
-            _ => self.inside(head, body),
-        }
     }
 
     /// Makes one loop with a choice in its body between a copy without conditions and the original.

@@ -199,13 +199,13 @@ impl Generator {
                     }
                 }
             }
+            24..26 if ty == DType::Bool && !self.scope.bools.is_empty() => {
+                Node::leaf(ty, self.scope.bools[0].clone())
+            }
             24..28 if ty == DType::Bool => {
                 let (a, b) = (self.index_leaf(place), self.index_leaf(place));
                 // Two literals are fine: the comparison is a constant condition.
                 Node::new(ty, "($ < $)", vec![a, b])
-            }
-            24..28 if ty == DType::Bool && !self.scope.bools.is_empty() => {
-                Node::leaf(ty, self.scope.bools[0].clone())
             }
             _ => self.load(ty, place),
         }

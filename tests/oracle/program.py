@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, Iterator
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
@@ -27,14 +26,6 @@ class E:
         yield self
         for arg in self.args:
             yield from arg.walk()
-
-
-def number(value: Fraction | int | float) -> str:
-    """A constant as the language writes it, digits on both sides of the point."""
-    if isinstance(value, int):
-        return str(value)
-    shown = repr(float(value)).replace("e+", "e")
-    return shown
 
 
 def text(e: E) -> str:
