@@ -7,12 +7,21 @@
 //! (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that provably do not overlap. A
 //! mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed
 //! only in the final store.
+//!
+//! On CPUs, elements that no store before the loop initializes are loaded first. An outer loop over
+//! the reduction axis then passes them from one inner loop to the next through memory:
+//! Before: `for ko { for i { for ki { C[i] = C[i] + A[4*ko + ki] } } }`
+//! After:  `for ko { for i { allocate C.acc: register; C.acc[0] = C[i]; for ki { C.acc[0] = … };
+//!          C[i] = C.acc[0] } }`
+//!
 //! Needs: flattened, simplified indices, which it compares; vectors (`vectorize_loops`), which are
 //! promoted whole. Stands before `insert_barriers` and `outline_simd`: accumulators in registers
 //! need no barriers, and a nest contains its registers.
 //! Ensures: no access to a promoted element between the initial and the final store.
 //! Declines: more elements, bytes or lanes than `ir::limits` allows; elements that may overlap or
-//! have an index that the loop changes; buffers that the nest accesses elsewhere.
+//! have an index that the loop changes; buffers that the nest accesses elsewhere. Elements that are
+//! loaded first, too: loops that may have no iteration or only one, and stores under a condition,
+//! because the element may then be out of bounds or belong to another thread.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
@@ -23,26 +32,97 @@ use crate::ir::visit::{
     Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_memory,
     rewrite_exprs, walk_stmt,
 };
-use crate::ir::{Buffer, Expr, ExprKind, Kernel, Scope, Stmt, Var, visit};
+use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit};
 use crate::target::Target;
 use rustc_hash::FxHashSet;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    let body = Promoter { vectors: target.vector_bytes > 0 }.promote(kernel.body);
-    Ok(Kernel { body, ..kernel })
+    let promoter = Promoter { vectors: target.vector_bytes > 0, loads: !target.is_gpu() };
+    Ok(Kernel { body: promoter.promote(kernel.body), ..kernel })
 }
 
 struct Promoter {
+    /// Whether the target has vectors.
     vectors: bool,
+    /// Whether elements without initial stores are loaded. The threads of a GPU may share them.
+    loads: bool,
 }
 
 impl Promoter {
     fn promote(&self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::Block(stmts) => self.promote_block(stmts),
+            Stmt::For { .. } => self.promote_loop(stmt),
+            // The loops of an intrinsic keep their form.
+            Stmt::Tensorize { .. } => {
+                let promoter = Promoter { loads: false, ..*self };
+                map_stmts(stmt, &mut |inner| promoter.promote(inner))
+            }
             other => map_stmts(other, &mut |inner| self.promote(inner)),
         }
+    }
+
+    /// Promotes elements that the loop updates and that no store before it initializes: they are
+    /// loaded before the loop.
+    fn promote_loop(&self, mut nest: Stmt) -> Stmt {
+        let mut promoted = Vec::new();
+        for buffer in self.updated_buffers(&nest) {
+            let mut elements = Elements { buffer, list: Vec::new() };
+            certain_stores(&nest, &mut |buffer, index, mask| {
+                let room = elements.list.len() <= MAX_PROMOTED_ELEMENTS;
+                if *buffer == elements.buffer && room && elements.find(index, mask).is_none() {
+                    elements.add(index, mask);
+                }
+            });
+            if self.suit(&elements, &nest) {
+                nest = elements.redirect(nest);
+                promoted.push(elements);
+            }
+        }
+        let nest = map_stmts(nest, &mut |inner| self.promote(inner));
+        let all = || promoted.iter().flat_map(|elements| &elements.list);
+        let mut stmts: Vec<Stmt> = all().map(Element::read).collect();
+        stmts.push(nest);
+        in_registers(stmts, &promoted)
+    }
+
+    /// Returns the buffers from outside a loop that it loads from and stores to, in the order of the
+    /// stores. None if the loop may have fewer than two iterations.
+    fn updated_buffers(&self, nest: &Stmt) -> Vec<Buffer> {
+        let Stmt::For { extent, kind: ForKind::Serial | ForKind::UnrollHint, .. } = nest else {
+            return Vec::new();
+        };
+        if !self.loads || extent.as_int().is_none_or(|extent| extent < 2) || !runs_alone(nest) {
+            return Vec::new();
+        }
+        let (mut loaded, mut seen) = (FxHashSet::default(), NodeSet::default());
+        let mut inner = FxHashSet::default();
+        walk_stmt(
+            nest,
+            &mut |stmt| {
+                if let Stmt::Allocate { buffer, .. } = stmt {
+                    inner.insert(buffer.clone());
+                }
+                for_each_expr(stmt, &mut |expr| {
+                    for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+                        loaded.insert(buffer.clone());
+                    });
+                });
+            },
+            &mut |_| {},
+        );
+        let mut updated: Vec<Buffer> = Vec::new();
+        certain_stores(nest, &mut |buffer, _, _| {
+            if buffer.scope != Scope::Register
+                && loaded.contains(buffer)
+                && !inner.contains(buffer)
+                && !updated.contains(buffer)
+            {
+                updated.push(buffer.clone());
+            }
+        });
+        updated
     }
 
     fn promote_block(&self, stmts: Vec<Stmt>) -> Stmt {
@@ -112,14 +192,11 @@ impl Promoter {
             nest = elements.redirect(nest);
             promoted.push(elements);
         }
-        stores.push(map_stmts(nest, &mut |inner| self.promote(inner)));
-        let all = || promoted.iter().flat_map(|elements| &elements.list);
-        stores.extend(all().map(Element::write_back));
-        let registers: Vec<Buffer> = all().map(|element| element.register.clone()).collect();
-        registers.into_iter().rev().fold(Stmt::Block(stores), |body, buffer| Stmt::Allocate {
-            buffer,
-            body: Box::new(body),
-        })
+        stores.push(match nest {
+            Stmt::For { .. } => self.promote_loop(nest),
+            other => map_stmts(other, &mut |inner| self.promote(inner)),
+        });
+        in_registers(stores, &promoted)
     }
 
     /// Returns the elements to promote of the buffer that the first of `stores` writes; `None` if
@@ -144,10 +221,15 @@ impl Promoter {
                 elements.add(&indices[0], mask);
             }
         }
+        self.suit(&elements, nest).then_some(elements)
+    }
+
+    /// Whether the elements can be in registers while `nest` runs, and it stores to one of them.
+    fn suit(&self, elements: &Elements, nest: &Stmt) -> bool {
         let bound = bound_vars(nest);
         let list = &elements.list;
         let lanes: i128 = list.iter().map(|element| i128::from(element.index.ty.lanes)).sum();
-        let suit = list.len() <= MAX_PROMOTED_ELEMENTS
+        list.len() <= MAX_PROMOTED_ELEMENTS
             && lanes * i128::from(elements.buffer.dtype.bytes()) <= MAX_PROMOTED_BYTES
             && list.iter().all(|element| {
                 self.has_room(&element.register)
@@ -155,14 +237,60 @@ impl Promoter {
                     && element.mask.as_ref().is_none_or(|mask| !mentions_or_reads(mask, &bound))
             })
             && elements.are_all_accesses(nest)
-            && elements.are_apart();
-        suit.then_some(elements)
+            && elements.are_apart()
     }
 
     /// Whether the lanes of an element are few enough for registers.
     fn has_room(&self, register: &Buffer) -> bool {
         let lanes = register.shape[0].as_int().expect("made so");
         lanes <= i128::from(max_promoted_lanes(self.vectors, register.dtype.bytes()))
+    }
+}
+
+/// Allocates the registers of `promoted` around statements and writes them back after these.
+fn in_registers(mut stmts: Vec<Stmt>, promoted: &[Elements]) -> Stmt {
+    let all = || promoted.iter().flat_map(|elements| &elements.list);
+    stmts.extend(all().map(Element::write_back));
+    let registers: Vec<Buffer> = all().map(|element| element.register.clone()).collect();
+    let body = match stmts.len() {
+        1 => stmts.remove(0),
+        _ => Stmt::Block(stmts),
+    };
+    registers
+        .into_iter()
+        .rev()
+        .fold(body, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })
+}
+
+/// Whether one thread runs a nest from its first iteration to its last.
+fn runs_alone(nest: &Stmt) -> bool {
+    let mut alone = true;
+    walk_stmt(
+        nest,
+        &mut |stmt| {
+            alone &= match stmt {
+                Stmt::For { kind, .. } => matches!(kind, ForKind::Serial | ForKind::UnrollHint),
+                Stmt::Assert { .. } | Stmt::Barrier | Stmt::Tensorize { .. } => false,
+                _ => true,
+            };
+        },
+        &mut |_| {},
+    );
+    alone
+}
+
+/// Calls `f` with buffer, index and mask of the stores that run whenever the statement runs.
+fn certain_stores(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr, Option<&Expr>)) {
+    match stmt {
+        Stmt::Store { buffer, indices, mask, .. } => f(buffer, &indices[0], mask.as_ref()),
+        Stmt::For { extent, body, .. } if extent.as_int().is_some_and(|extent| extent > 0) => {
+            certain_stores(body, f);
+        }
+        Stmt::Block(stmts) => stmts.iter().for_each(|stmt| certain_stores(stmt, f)),
+        Stmt::Produce { body, .. } | Stmt::Let { body, .. } | Stmt::Allocate { body, .. } => {
+            certain_stores(body, f);
+        }
+        _ => {}
     }
 }
 
@@ -349,6 +477,16 @@ impl Element {
         Expr::load(&self.register, vec![self.all_lanes()])
     }
 
+    /// Loads the element into its register.
+    fn read(&self) -> Stmt {
+        let (buffer, index) = (self.buffer.clone(), self.index.clone());
+        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+        let mask = self.mask.clone();
+        let value = Expr::new(ty, ExprKind::Load { buffer, indices: vec![index], mask });
+        Stmt::store(&self.register, vec![self.all_lanes()], value)
+    }
+
+    /// Stores the register to the element.
     fn write_back(&self) -> Stmt {
         let (buffer, mask) = (self.buffer.clone(), self.mask.clone());
         let (indices, value) = (vec![self.index.clone()], self.value());
@@ -379,7 +517,7 @@ fn mentions_or_reads(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
 mod tests {
     use super::*;
     use crate::ir::print::print_stmt;
-    use crate::ir::{BinOp, DType, Type};
+    use crate::ir::{BinOp, DType};
 
     /// Returns `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start
     /// value, the read and the update; each gets the loop's variable.
@@ -406,7 +544,7 @@ mod tests {
         };
         let body = store(Expr::add(old, wide(1.0)), update.map(|mask| mask(&Expr::var(&k))));
         let nest = Stmt::serial(k, Expr::index(4), body);
-        Promoter { vectors: true }.promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
+        Promoter { vectors: true, loads: true }.promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
     }
 
     fn eight(dtype: DType, kind: ExprKind) -> Expr {
@@ -448,7 +586,7 @@ mod tests {
         let one = || Expr::float(DType::Float32, 1.0);
         let add = |index: i64| store(index, Expr::add(Expr::load(&c, at(index)), one()));
         let run =
-            |stmts: Vec<Stmt>| print_stmt(&Promoter { vectors: true }.promote(Stmt::Block(stmts)));
+            |stmts: Vec<Stmt>| print_stmt(&Promoter { vectors: true, loads: true }.promote(Stmt::Block(stmts)));
         let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
         assert_eq!(text.matches("C[").count(), 2, "{text}");
         assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
