@@ -1,5 +1,5 @@
 //! Hoist invariants: moves invariant computations in front of the loop, and computes repeated
-//! expressions of a statement once.
+//! expressions of consecutive stores once.
 //!
 //! Before: `for j { Y[i, j] = exp(X[i, j])/sqrt(V[i]) + exp(X[i, j]) }`
 //! After:  `let a = sqrt(V[i]); for j { let b = exp(X[i, j]); Y[i, j] = b/a + b }`
@@ -15,7 +15,8 @@ use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
 use crate::ir::launch::has_barrier;
 use crate::ir::visit::{
-    Memo, for_each_child, map_children, map_exprs, map_stmts, mentions_any, reads_memory, walk_stmt,
+    Memo, NodeSet, for_each_child, for_each_load, map_children, map_exprs, map_stmts, mentions_any,
+    reads_memory, walk_stmt,
 };
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
@@ -51,12 +52,34 @@ fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
     if is_warp_product(&stmt) {
         return stmt;
     }
+    if let Stmt::Block(stmts) = stmt {
+        return hoist_block(stmts, names);
+    }
     let stmt = map_stmts(stmt, &mut |inner| hoist(inner, names));
     match stmt {
         Stmt::For { ref kind, .. } if kind.gpu_index().is_none() => hoist_loop(stmt, names),
-        Stmt::Store { .. } => share_in_store(stmt, names),
+        Stmt::Store { .. } => share_in_stores(vec![stmt], names),
         other => other,
     }
+}
+
+/// Shares within each run of consecutive stores, such as the copies of an unrolled loop's body.
+fn hoist_block(stmts: Vec<Stmt>, names: &mut Names) -> Stmt {
+    let (mut done, mut run) = (Vec::new(), Vec::new());
+    for stmt in stmts {
+        if matches!(stmt, Stmt::Store { .. }) {
+            run.push(stmt);
+            continue;
+        }
+        if !run.is_empty() {
+            done.push(share_in_stores(std::mem::take(&mut run), names));
+        }
+        done.push(hoist(stmt, names));
+    }
+    if !run.is_empty() {
+        done.push(share_in_stores(run, names));
+    }
+    Stmt::Block(done)
 }
 
 fn wrap_lets(lets: Vec<(Var, Expr)>, body: Stmt) -> Stmt {
@@ -244,30 +267,63 @@ fn is_worth_sharing(expr: &Expr) -> bool {
     is_costly(expr) && lane_offsets(expr).is_none()
 }
 
-/// Binds each costly expression that the statement evaluates more than once to a variable.
-fn share_in_store(stmt: Stmt, names: &mut Names) -> Stmt {
-    let Stmt::Store { buffer, indices, value, mask, nontemporal } = stmt else {
-        crate::bug!("share_in_store of another statement");
-    };
+/// Binds each costly expression that consecutive stores evaluate more than once to a variable.
+fn share_in_stores(mut stores: Vec<Stmt>, names: &mut Names) -> Stmt {
     let mut lets = Vec::new();
-    let value = share_in_expr(&value, names, &mut lets);
-    wrap_lets(lets, Stmt::Store { buffer, indices, value, mask, nontemporal })
+    if stores.len() > 1 {
+        let written = stores.iter().filter_map(|store| match store {
+            Stmt::Store { buffer, .. } => Some(buffer.clone()),
+            _ => None,
+        });
+        let written = written.collect();
+        let mut values: Vec<&mut Expr> = stores.iter_mut().map(value_of).collect();
+        share_in_values(&mut values, written, names, &mut lets);
+    }
+    // An expression that reads what the stores write is shared within its own store only.
+    let mut shared = stores.into_iter().map(|mut store| {
+        let mut lets = Vec::new();
+        share_in_values(&mut [value_of(&mut store)], FxHashSet::default(), names, &mut lets);
+        wrap_lets(lets, store)
+    });
+    let body = match (shared.next().expect("a store"), shared.next()) {
+        (first, None) => first,
+        (first, Some(second)) => Stmt::Block([first, second].into_iter().chain(shared).collect()),
+    };
+    wrap_lets(lets, body)
 }
 
-fn share_in_expr(expr: &Expr, names: &mut Names, lets: &mut Vec<(Var, Expr)>) -> Expr {
-    let mut sharer = Sharer::default();
-    sharer.count(expr, false, &FxHashSet::default());
-    if sharer.seen.iter().all(|seen| !seen.is_shared()) {
-        return expr.clone();
+fn value_of(store: &mut Stmt) -> &mut Expr {
+    let Stmt::Store { value, .. } = store else {
+        crate::bug!("value_of another statement");
+    };
+    value
+}
+
+/// Replaces what the values share by variables, whose definitions it adds to `lets`; `written` are
+/// the buffers that change between the values.
+fn share_in_values(
+    values: &mut [&mut Expr],
+    written: FxHashSet<Buffer>,
+    names: &mut Names,
+    lets: &mut Vec<(Var, Expr)>,
+) {
+    let mut sharer = Sharer { written, ..Sharer::default() };
+    for value in values.iter() {
+        sharer.count(value, false, &FxHashSet::default());
     }
-    let shared = sharer.replace(expr, names);
-    for seen in sharer.seen {
-        if let Some(var) = seen.var {
-            let value = share_in_expr(&seen.expr, names, lets);
-            lets.push((var, value));
+    if sharer.seen.iter().all(|seen| !seen.is_shared()) {
+        return;
+    }
+    for value in values {
+        **value = sharer.replace(value, names);
+    }
+    let Sharer { seen, written, .. } = sharer;
+    for Seen { mut expr, var, .. } in seen {
+        if let Some(var) = var {
+            share_in_values(&mut [&mut expr], written.clone(), names, lets);
+            lets.push((var, expr));
         }
     }
-    shared
 }
 
 /// A costly expression with its number of uses.
@@ -287,6 +343,8 @@ impl Seen {
 
 #[derive(Default)]
 struct Sharer {
+    /// Buffers whose elements have no fixed value.
+    written: FxHashSet<Buffer>,
     hasher: ExprHasher,
     by_hash: FxHashMap<u64, Vec<usize>>,
     seen: Vec<Seen>,
@@ -299,9 +357,23 @@ impl Sharer {
         candidates.iter().copied().find(|index| equal(&self.seen[*index].expr, expr))
     }
 
-    /// Counts the costly expressions, except those that use a variable of an inner `let`.
+    fn reads_written(&self, expr: &Expr) -> bool {
+        let mut found = false;
+        if !self.written.is_empty() {
+            for_each_load(expr, &mut NodeSet::default(), &mut |buffer, _, _| {
+                found |= self.written.contains(buffer);
+            });
+        }
+        found
+    }
+
+    /// Counts the costly expressions, except those that use a variable of an inner `let` or read a
+    /// buffer in `written`.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
-        if is_worth_sharing(expr) && (inner.is_empty() || !mentions_any(expr, inner)) {
+        if is_worth_sharing(expr)
+            && (inner.is_empty() || !mentions_any(expr, inner))
+            && !self.reads_written(expr)
+        {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);
                 self.by_hash.entry(hash).or_default().push(self.seen.len());

@@ -13,10 +13,12 @@
 //! a constant extent.
 
 use crate::diag::Result;
-use crate::ir::visit::{any_expr, map_children, map_stmts, reads_memory, substitute, walk_stmt};
+use crate::ir::visit::{
+    NodeSet, any_expr, for_each_load, map_children, map_stmts, reads_memory, substitute, walk_stmt,
+};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::target::Target;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Vectorizes every vectorized loop.
 pub fn vectorize_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -161,8 +163,12 @@ impl Lanes {
             };
             return Some(Stmt::If { cond: lanes, then, otherwise });
         }
-        // A condition on memory is kept in a variable, because the branches may write there.
-        let held = reads_memory(&lanes).then(|| Var::new("mask", lanes.ty));
+        // A condition on memory that a branch writes is kept in a variable.
+        let changes = [Some(then), otherwise]
+            .into_iter()
+            .flatten()
+            .any(|stmt| stores_to_loaded(stmt, &lanes));
+        let held = changes.then(|| Var::new("mask", lanes.ty));
         let taken = held.as_ref().map_or(lanes.clone(), Expr::var);
         let mut stmts = Vec::new();
         let branches = [(Some(then), true), (otherwise, false)];
@@ -364,4 +370,23 @@ fn both(mask: Option<&Expr>, own: Expr) -> Expr {
         Some(mask) => Expr::and(mask.clone(), own),
         None => own,
     }
+}
+
+/// Whether a statement stores to a buffer that an expression loads from.
+fn stores_to_loaded(stmt: &Stmt, expr: &Expr) -> bool {
+    let mut loaded = FxHashSet::default();
+    for_each_load(expr, &mut NodeSet::default(), &mut |buffer, _, _| {
+        loaded.insert(buffer.clone());
+    });
+    let mut stores = false;
+    walk_stmt(
+        stmt,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, .. } = stmt {
+                stores |= loaded.contains(buffer);
+            }
+        },
+        &mut |_| {},
+    );
+    stores
 }

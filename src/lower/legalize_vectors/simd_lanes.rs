@@ -94,9 +94,11 @@ impl LaneSearch {
                 self.bytes = self.bytes.max(expr.ty.dtype.bytes());
                 return;
             }
-            // A vector evaluates both sides, but lanes that the left one decides must not read the
-            // right one.
-            ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads(b) => self.lanewise = true,
+            // A vector evaluates both sides, but lanes that the left one decides must not read
+            // memory for the right one. The mask of a load turns such lanes off.
+            ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads_all_lanes(b) => {
+                self.lanewise = true;
+            }
             _ => {}
         }
         self.bytes = self.bytes.max(element_bytes(expr, self.isa));
@@ -126,8 +128,9 @@ impl LaneSearch {
     }
 }
 
-fn reads(expr: &Expr) -> bool {
-    let mut found = matches!(expr.kind, ExprKind::Load { .. });
-    for_each_child(expr, &mut |child| found = found || reads(child));
+/// Whether an expression has a load without a mask.
+fn reads_all_lanes(expr: &Expr) -> bool {
+    let mut found = matches!(expr.kind, ExprKind::Load { mask: None, .. });
+    for_each_child(expr, &mut |child| found = found || reads_all_lanes(child));
     found
 }

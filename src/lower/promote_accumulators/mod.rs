@@ -6,7 +6,8 @@
 //! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors
 //! (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that provably do not overlap. A
 //! mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed
-//! only in the final store.
+//! only in the final store. With SIMD instructions, an update of some lanes becomes a `select`:
+//! the lanes of a masked update, or the first lanes of the vector in the tail after the loop.
 //!
 //! On CPUs, elements that no store before the loop initializes are loaded first. An outer loop over
 //! the reduction axis then passes them from one inner loop to the next through memory:
@@ -23,13 +24,15 @@
 //! loaded first, too: loops that may have no iteration or only one, and stores under a condition,
 //! because the element may then be out of bounds or belong to another thread.
 
+mod widen;
+
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
 use crate::ir::limits::{MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, max_promoted_lanes};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_memory,
+    Memo, NodeSet, any_expr, for_each_expr, for_each_load, map_stmts, mentions_any, reads_memory,
     rewrite_exprs, walk_stmt,
 };
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit};
@@ -38,7 +41,11 @@ use rustc_hash::FxHashSet;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    let promoter = Promoter { vectors: target.vector_bytes > 0, loads: !target.is_gpu() };
+    let promoter = Promoter {
+        vectors: target.vector_bytes > 0,
+        loads: !target.is_gpu(),
+        selects: target.simd().is_some(),
+    };
     Ok(Kernel { body: promoter.promote(kernel.body), ..kernel })
 }
 
@@ -47,6 +54,8 @@ struct Promoter {
     vectors: bool,
     /// Whether elements without initial stores are loaded. The threads of a GPU may share them.
     loads: bool,
+    /// Whether updates of some lanes become selections.
+    selects: bool,
 }
 
 impl Promoter {
@@ -68,14 +77,14 @@ impl Promoter {
     fn promote_loop(&self, mut nest: Stmt) -> Stmt {
         let mut promoted = Vec::new();
         for buffer in self.updated_buffers(&nest) {
-            let mut elements = Elements { buffer, list: Vec::new() };
+            let mut elements = Elements { buffer, list: Vec::new(), selects: self.selects };
             certain_stores(&nest, &mut |buffer, index, mask| {
                 let room = elements.list.len() <= MAX_PROMOTED_ELEMENTS;
                 if *buffer == elements.buffer && room && elements.find(index, mask).is_none() {
                     elements.add(index, mask);
                 }
             });
-            if self.suit(&elements, &nest) {
+            if self.suit(&elements, &[&nest]) {
                 nest = elements.redirect(nest);
                 promoted.push(elements);
             }
@@ -131,10 +140,18 @@ impl Promoter {
         let mut done: Vec<Stmt> = Vec::new();
         // The stores directly before the current statement.
         let mut group: Vec<Stmt> = Vec::new();
-        for stmt in flat {
+        let mut flat = flat.into_iter().peekable();
+        while let Some(stmt) = flat.next() {
             match stmt {
                 Stmt::Store { .. } => group.push(stmt),
-                Stmt::For { .. } => done.push(self.promote_group(std::mem::take(&mut group), stmt)),
+                Stmt::For { .. } => {
+                    let stores = std::mem::take(&mut group);
+                    let mut after = Vec::new();
+                    while let Some(update) = flat.next_if(|next| updates_one_of(next, &stores)) {
+                        after.push(update);
+                    }
+                    done.push(self.promote_group(stores, stmt, after));
+                }
                 other => {
                     done.extend(self.promote_run(std::mem::take(&mut group)));
                     done.push(self.promote(other));
@@ -165,20 +182,21 @@ impl Promoter {
             }
             if !updates.is_empty() {
                 let nest = Stmt::Block(std::mem::take(&mut updates));
-                done.push(self.promote_group(std::mem::take(&mut stores), nest));
+                done.push(self.promote_group(std::mem::take(&mut stores), nest, Vec::new()));
             }
             stores.push(stmt);
         }
         match updates.is_empty() {
             true => done.extend(stores),
-            false => done.push(self.promote_group(stores, Stmt::Block(updates))),
+            false => done.push(self.promote_group(stores, Stmt::Block(updates), Vec::new())),
         }
         done
     }
 
-    /// Promotes the elements that `stores`, which stand directly before `nest`, initialize.
-    fn promote_group(&self, mut stores: Vec<Stmt>, mut nest: Stmt) -> Stmt {
-        let mut promoted = Vec::new();
+    /// Promotes the elements that `stores`, which stand directly before `nest`, initialize. The
+    /// stores in `after` stand directly after it and may update them, too.
+    fn promote_group(&self, mut stores: Vec<Stmt>, mut nest: Stmt, mut after: Vec<Stmt>) -> Stmt {
+        let (mut in_nest, mut to_end) = (Vec::new(), Vec::new());
         let mut tried = FxHashSet::default();
         for position in 0..stores.len() {
             let Stmt::Store { buffer, .. } = &stores[position] else { continue };
@@ -186,26 +204,49 @@ impl Promoter {
             if buffer.scope == Scope::Register || !tried.insert(buffer.clone()) {
                 continue;
             }
-            let Some(elements) = self.elements(&stores[position..], &nest) else { continue };
+            let Some(elements) = self.initialized(&stores[position..]) else { continue };
+            let tail: Vec<Stmt> = after
+                .iter()
+                .map(|store| match self.selects {
+                    true => widen::widen(store, &elements.list).unwrap_or_else(|| store.clone()),
+                    false => store.clone(),
+                })
+                .collect();
+            let whole: Vec<&Stmt> = std::iter::once(&nest).chain(&tail).collect();
+            let with_tail = !tail.is_empty() && self.suit(&elements, &whole);
+            if !with_tail && !self.suit(&elements, &[&nest]) {
+                continue;
+            }
             let rest = stores.split_off(position);
             stores.extend(rest.into_iter().map(|stmt| elements.redirect(stmt)));
             nest = elements.redirect(nest);
-            promoted.push(elements);
+            if with_tail {
+                after = tail.into_iter().map(|stmt| elements.redirect(stmt)).collect();
+                to_end.push(elements);
+            } else {
+                in_nest.push(elements);
+            }
         }
         stores.push(match nest {
             Stmt::For { .. } => self.promote_loop(nest),
             other => map_stmts(other, &mut |inner| self.promote(inner)),
         });
-        in_registers(stores, &promoted)
+        if !after.is_empty() {
+            stores = vec![in_registers(stores, &in_nest)];
+            in_nest.clear();
+            stores.extend(after);
+        }
+        in_nest.extend(to_end);
+        in_registers(stores, &in_nest)
     }
 
-    /// Returns the elements to promote of the buffer that the first of `stores` writes; `None` if
-    /// the stores or `nest` access other elements of it, or `nest` updates none.
-    fn elements(&self, stores: &[Stmt], nest: &Stmt) -> Option<Elements> {
+    /// Returns the elements that stores initialize of the buffer that the first one writes; `None`
+    /// if one of them reads an element before it is written.
+    fn initialized(&self, stores: &[Stmt]) -> Option<Elements> {
         let Some(Stmt::Store { buffer, .. }) = stores.first() else { return None };
-        let mut elements = Elements { buffer: buffer.clone(), list: Vec::new() };
+        let mut elements =
+            Elements { buffer: buffer.clone(), list: Vec::new(), selects: self.selects };
         for store in stores {
-            // An element must be written before it is read.
             let mut fine = true;
             for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
             let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
@@ -221,12 +262,14 @@ impl Promoter {
                 elements.add(&indices[0], mask);
             }
         }
-        self.suit(&elements, nest).then_some(elements)
+        Some(elements)
     }
 
-    /// Whether the elements can be in registers while `nest` runs, and it stores to one of them.
-    fn suit(&self, elements: &Elements, nest: &Stmt) -> bool {
-        let bound = bound_vars(nest);
+    /// Whether the elements can be in registers while statements run, and the first of these stores
+    /// to one of them.
+    fn suit(&self, elements: &Elements, stmts: &[&Stmt]) -> bool {
+        let mut bound = FxHashSet::default();
+        stmts.iter().for_each(|stmt| bind_vars(stmt, &mut bound));
         let list = &elements.list;
         let lanes: i128 = list.iter().map(|element| i128::from(element.index.ty.lanes)).sum();
         list.len() <= MAX_PROMOTED_ELEMENTS
@@ -236,7 +279,8 @@ impl Promoter {
                     && !mentions_or_reads(&element.index, &bound)
                     && element.mask.as_ref().is_none_or(|mask| !mentions_or_reads(mask, &bound))
             })
-            && elements.are_all_accesses(nest)
+            && stmts.iter().all(|stmt| elements.are_all_accesses(stmt))
+            && stores_to(stmts[0], &elements.buffer)
             && elements.are_apart()
     }
 
@@ -304,6 +348,26 @@ fn stores_same(a: &Stmt, b: &Stmt) -> bool {
     buffer == other && buffer.scope != Scope::Register && equal(&indices[0], &i[0])
 }
 
+fn stores_to(nest: &Stmt, buffer: &Buffer) -> bool {
+    let mut found = false;
+    walk_stmt(
+        nest,
+        &mut |stmt| found |= matches!(stmt, Stmt::Store { buffer: of, .. } if of == buffer),
+        &mut |_| {},
+    );
+    found
+}
+
+/// Whether a statement is a store that updates a buffer that one of `stores` writes.
+fn updates_one_of(stmt: &Stmt, stores: &[Stmt]) -> bool {
+    let Stmt::Store { buffer, value, .. } = stmt else { return false };
+    let reads = any_expr(
+        value,
+        &mut |expr| matches!(&expr.kind, ExprKind::Load { buffer: read, .. } if read == buffer),
+    );
+    reads && stores.iter().any(|store| stores_to(store, buffer))
+}
+
 /// Adds the statements of nested blocks to one list.
 fn flatten(stmts: Vec<Stmt>, flat: &mut Vec<Stmt>) {
     for stmt in stmts {
@@ -318,6 +382,8 @@ fn flatten(stmts: Vec<Stmt>, flat: &mut Vec<Stmt>) {
 struct Elements {
     buffer: Buffer,
     list: Vec<Element>,
+    /// Whether masks may select lanes of an element without a mask.
+    selects: bool,
 }
 
 struct Element {
@@ -340,6 +406,7 @@ impl Elements {
     fn find(&self, index: &Expr, mask: Option<&Expr>) -> Option<&Element> {
         let same_mask = |element: &Element| match (&element.mask, mask) {
             (Some(a), Some(b)) => equal(a, b),
+            (None, Some(_)) => self.selects,
             (a, b) => a.is_none() && b.is_none(),
         };
         self.list.iter().find(|element| equal(&element.index, index) && same_mask(element))
@@ -352,7 +419,7 @@ impl Elements {
 
     /// Like `cover_loads`, for a value that is stored under `mask`. A load under the same mask may
     /// have any value in the other lanes, because operations work lane by lane and those lanes are
-    /// not stored.
+    /// not stored. Other masks are refused.
     fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
         let mut covered = true;
         for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, its| {
@@ -367,18 +434,15 @@ impl Elements {
         covered
     }
 
-    /// Whether `nest` accesses the buffer at these elements only, and writes one of them.
+    /// Whether `nest` accesses the buffer at these elements only.
     fn are_all_accesses(&self, nest: &Stmt) -> bool {
-        let (mut covered, mut updated) = (true, false);
+        let mut covered = true;
         walk_stmt(
             nest,
             &mut |stmt| {
                 if let Stmt::Store { buffer, indices, value, mask, .. } = stmt {
                     let mask = mask.as_ref();
-                    if *buffer == self.buffer {
-                        updated = true;
-                        covered &= self.find(&indices[0], mask).is_some();
-                    }
+                    covered &= *buffer != self.buffer || self.find(&indices[0], mask).is_some();
                     covered &= self.cover_loads_under(value, mask);
                     covered &= indices.iter().chain(mask).all(|expr| self.cover_loads(expr));
                 } else {
@@ -387,7 +451,7 @@ impl Elements {
             },
             &mut |_| {},
         );
-        covered && updated
+        covered
     }
 
     /// Whether no two of the elements overlap, in every execution.
@@ -436,6 +500,10 @@ impl Elements {
             Stmt::Store { buffer, indices, value, mask, .. } if buffer == self.buffer => {
                 let element =
                     self.find(&indices[0], mask.as_ref()).expect("all accesses are covered");
+                let value = match mask.filter(|_| element.mask.is_none()) {
+                    Some(mask) => Expr::select(mask, value, element.value()),
+                    None => value,
+                };
                 Stmt::store(&element.register, vec![element.all_lanes()], value)
             }
             other => map_stmts(other, &mut |inner| self.redirect_stores(inner)),
@@ -494,8 +562,8 @@ impl Element {
     }
 }
 
-fn bound_vars(stmt: &Stmt) -> FxHashSet<Var> {
-    let mut bound = FxHashSet::default();
+/// Adds the variables that a statement binds.
+fn bind_vars(stmt: &Stmt, bound: &mut FxHashSet<Var>) {
     walk_stmt(
         stmt,
         &mut |s| {
@@ -505,7 +573,6 @@ fn bound_vars(stmt: &Stmt) -> FxHashSet<Var> {
         },
         &mut |_| {},
     );
-    bound
 }
 
 /// Whether an index depends on one of the variables, or on memory, which the loop might change.
@@ -544,7 +611,8 @@ mod tests {
         };
         let body = store(Expr::add(old, wide(1.0)), update.map(|mask| mask(&Expr::var(&k))));
         let nest = Stmt::serial(k, Expr::index(4), body);
-        Promoter { vectors: true, loads: true }.promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
+        Promoter { vectors: true, loads: true, selects: true }
+            .promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
     }
 
     fn eight(dtype: DType, kind: ExprKind) -> Expr {
@@ -573,6 +641,16 @@ mod tests {
     }
 
     #[test]
+    fn masked_updates_select_lanes() {
+        let moving = |k: &Expr| below(k.clone());
+        for mask in [five as fn(&Expr) -> Expr, moving] {
+            let text = print_stmt(&sum(None, Some(mask), Some(mask)));
+            assert_eq!(text.matches("C[").count(), 1, "{text}");
+            assert!(text.contains("C.acc[ramp(0, 1, 8)] = select("), "{text}");
+        }
+    }
+
+    #[test]
     fn promotes_sums_of_unrolled_loops() {
         let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
         let at = |index: i64| vec![Expr::index(index)];
@@ -585,8 +663,11 @@ mod tests {
         };
         let one = || Expr::float(DType::Float32, 1.0);
         let add = |index: i64| store(index, Expr::add(Expr::load(&c, at(index)), one()));
-        let run =
-            |stmts: Vec<Stmt>| print_stmt(&Promoter { vectors: true, loads: true }.promote(Stmt::Block(stmts)));
+        let run = |stmts: Vec<Stmt>| {
+            print_stmt(
+                &Promoter { vectors: true, loads: true, selects: true }.promote(Stmt::Block(stmts)),
+            )
+        };
         let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
         assert_eq!(text.matches("C[").count(), 2, "{text}");
         assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
@@ -607,7 +688,6 @@ mod tests {
             sum(start(), Some(four), Some(five)),
             sum(start(), None, Some(five)),
             sum(start(), Some(five), None),
-            sum(None, Some(five), Some(five)),
             sum(start(), Some(moving), Some(moving)),
         ] {
             let text = print_stmt(&stmt);
