@@ -50,7 +50,10 @@ static int ascending(const void *a, const void *b) {
 
 int main(int count, char **arguments) {
     void *module = count == 2 ? dlopen(arguments[1], RTLD_NOW) : 0;
-    if (!module) return fprintf(stderr, "%s\n", count == 2 ? dlerror() : "usage: call_cost MODULE.so"), 2;
+    if (!module) {
+        fprintf(stderr, "%s\n", count == 2 ? dlerror() : "usage: call_cost MODULE.so");
+        return 2;
+    }
     int32_t (*raw)(float *, float *, float *, int64_t) = dlsym(module, "vector_add_var");
     int32_t (*checked)(struct tensor *, struct tensor *, struct tensor *) =
         dlsym(module, "vector_add_var_dl");

@@ -1,7 +1,8 @@
 //! The number of lanes of the vectors of a `simd_kernel`, so that all values of a store fit into
 //! registers.
 
-use crate::ir::visit::for_each_child;
+use crate::ir::equal::equal;
+use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
     VectorAccess, access_form, constant_lanes, element_bytes, has_short_offsets, lane_count,
@@ -96,7 +97,7 @@ impl LaneSearch {
             }
             // A vector evaluates both sides, but lanes that the left one decides must not read
             // memory for the right one. The mask of a load turns such lanes off.
-            ExprKind::Binary(BinOp::And | BinOp::Or, _, b) if reads_all_lanes(b) => {
+            ExprKind::Binary(BinOp::And | BinOp::Or, a, b) if reads_all_lanes(b, a) => {
                 self.lanewise = true;
             }
             _ => {}
@@ -128,9 +129,10 @@ impl LaneSearch {
     }
 }
 
-/// Whether an expression has a load without a mask.
-fn reads_all_lanes(expr: &Expr) -> bool {
-    let mut found = matches!(expr.kind, ExprKind::Load { mask: None, .. });
-    for_each_child(expr, &mut |child| found = found || reads_all_lanes(child));
+/// Whether an expression has a load without a mask that `before` does not evaluate.
+fn reads_all_lanes(expr: &Expr, before: &Expr) -> bool {
+    let mut found = matches!(expr.kind, ExprKind::Load { mask: None, .. })
+        && !any_expr(before, &mut |e| equal(e, expr));
+    for_each_child(expr, &mut |child| found = found || reads_all_lanes(child, before));
     found
 }

@@ -96,7 +96,7 @@ impl Promoter {
         in_registers(stmts, &promoted)
     }
 
-    /// Returns the buffers from outside a loop that it loads from and stores to, in the order of the
+    /// Returns the buffers from outside a loop that it loads from and stores to, in order of the
     /// stores. None if the loop may have fewer than two iterations.
     fn updated_buffers(&self, nest: &Stmt) -> Vec<Buffer> {
         let Stmt::For { extent, kind: ForKind::Serial | ForKind::UnrollHint, .. } = nest else {

@@ -6,6 +6,7 @@
 use super::Fit;
 use super::facts::row_axis;
 use super::plan::{Annotation, Planner};
+use crate::ir::limits::max_promoted_lanes;
 
 /// Rows that are reduced side by side, to overlap the latency of their additions.
 const ROWS: i64 = 8;
@@ -44,8 +45,11 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     let row = row_axis(view).expect("the rule fits");
     let extent = view.reduce[row].extent;
     let stage = planner.plans[at].name.clone();
-    let fits =
-        |vectors: &i64| extent.is_none_or(|extent| *vectors == 1 || extent >= 2 * vectors * lanes);
+    let most = i64::from(max_promoted_lanes(true, view.dtype.bytes()));
+    let fits = |vectors: &i64| {
+        let count = vectors * lanes;
+        *vectors == 1 || count <= most && extent.is_none_or(|extent| extent >= 2 * count)
+    };
     let counts: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
     let usual = if fits(&VECTORS) { VECTORS } else { 1 };
     let vectors = planner.chooser.pick(&stage, "vectors", &counts, &usual);
@@ -127,7 +131,12 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
 }
 
-/// Reduces the terms of a row to several vectors, these to one vector, and its lanes one by one.
+/// Lanes from which a vector is reduced to a quarter of its length before its lanes are added one by
+/// one: a chain of 4 + 4 additions instead of 16.
+const LONG_VECTOR: i64 = 16;
+
+/// Reduces the terms of a row to several vectors, these to one vector, a long vector to a shorter
+/// one, and its lanes one by one.
 fn in_lanes(
     planner: &mut Planner,
     terms: &Terms,
@@ -143,6 +152,9 @@ fn in_lanes(
     if vectors > 1 {
         counts.insert(0, vectors * lanes);
     }
+    if lanes >= LONG_VECTOR {
+        counts.push(lanes / 4);
+    }
     for count in counts {
         let outer = planner.text.fresh(&from, "_o");
         let inner = planner.text.fresh(&from, "_i");
@@ -150,20 +162,27 @@ fn in_lanes(
         planner.text.push(format!("let {outer}, {inner} = {name}.split({from}, factor={count})"));
         planner.text.push(format!("let {stage} = {name}.rfactor({inner}{permission})"));
         let place = others.iter().position(|other| *other == from).expect("the row is a loop");
-        others[place] = outer;
+        others[place] = outer.clone();
         // The lanes are the first axis of the stage of partial results.
         let loops: Vec<&str> = data.iter().chain(&others).map(|name| &name[..]).collect();
-        stages.push((stage, loops.join(", "), inner.clone()));
+        let short = (!stages.is_empty()).then_some(outer);
+        stages.push((stage, loops.join(", "), inner.clone(), short));
         others = vec![inner.clone()];
         from = inner;
     }
-    for (stage, loops, inner) in stages.iter().rev() {
+    for (stage, loops, inner, short) in stages.iter().rev() {
         if let Some(place) = place {
             planner.text.push(format!("{stage}.compute_at({name}, {place})"));
         }
         planner.text.push(format!("{stage}.set_scope(local)"));
         planner.text.push(format!("{stage}.reorder({loops}, {inner})"));
         planner.text.push(format!("{stage}.vectorize({inner})"));
+        if let Some(outer) = short {
+            planner.text.push(format!("{stage}.unroll({outer})"));
+        }
+    }
+    if lanes >= LONG_VECTOR {
+        planner.text.push(format!("{name}.unroll({from})"));
     }
 }
 
