@@ -42,8 +42,9 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let axis = axes[planner.chooser.index(&stage, "lanes", names, usual)].0;
     let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
     let name = planner.plans[at].leaves[leaf].name.clone();
-    let near =
-        |load: &Access| matches!(load.stride(&view.data[axis].var), Stride::Zero | Stride::By(1));
+    let near = |load: &Access| {
+        matches!(load.stride_inside(&view.data[axis].var), Stride::Zero | Stride::By(1))
+    };
     let place = match view.loads.iter().all(near) {
         true => "in memory",
         false => "in the result, if not in all that is read",
@@ -55,7 +56,11 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let (leaf, data) = (leaf + 1 - joined, data + 1 - joined);
     planner.fuse(at, leaf, joined);
     let extent = planner.plans[at].leaves[leaf].extent;
-    let factor = choose_vectors(planner, at, lanes, extent);
+    let clamped = |load: &Access| {
+        load.stride(&view.data[axis].var) != load.stride_inside(&view.data[axis].var)
+    };
+    let borders = view.loads.iter().any(clamped);
+    let factor = choose_vectors(planner, at, lanes, extent, borders);
     let leaf = pieces(planner, at, leaf, factor);
     let data = data + usize::from(planner.plans[at].leaves[leaf].inner);
     let whole = extent == Some(factor);
@@ -103,8 +108,15 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
     }
 }
 
-/// Chooses the vector length: whole vectors, or all of a short loop.
-fn choose_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i64>) -> i64 {
+/// Chooses the vector length: whole vectors, or all of a short loop. With `borders`, the first and
+/// the last iteration clamp indices, so there must be others.
+fn choose_vectors(
+    planner: &mut Planner,
+    at: usize,
+    lanes: i64,
+    extent: Option<i64>,
+    borders: bool,
+) -> i64 {
     // A run-time extent may be short, and most lanes of its last step masked.
     let most = extent.unwrap_or(UNKNOWN_VECTORS * lanes);
     let fits = |count: &i64| count * lanes <= most;
@@ -120,6 +132,10 @@ fn choose_vectors(planner: &mut Planner, at: usize, lanes: i64, extent: Option<i
     sizes.extend(row.into_iter().chain([usual]));
     sizes.sort_unstable();
     sizes.dedup();
+    let two =
+        |size: i64| borders && extent.is_some_and(|extent| size < extent && extent <= 2 * size);
+    sizes.retain(|size| !two(*size));
+    let usual = if two(usual) { *sizes.last().unwrap_or(&usual) } else { usual };
     let stage = planner.plans[at].name.clone();
     planner.chooser.pick(&stage, "width", &sizes, &usual)
 }
@@ -219,7 +235,7 @@ fn lane_axes(planner: &Planner, at: usize) -> Vec<(usize, i64)> {
             continue;
         }
         let store = if stores_along(view, axis) { 3 } else { -3 };
-        let score = view.loads.iter().map(|load| match load.stride(&view.data[axis].var) {
+        let score = view.loads.iter().map(|load| match load.stride_inside(&view.data[axis].var) {
             Stride::Zero => 1,
             Stride::By(1) => 2,
             Stride::By(step) if step.abs() <= 4 => 0,

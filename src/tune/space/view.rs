@@ -2,7 +2,7 @@
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{for_each_child, map_children};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{Attach, Schedule, Stage, inline_stages};
 use crate::te::{Body, Reduction};
@@ -88,10 +88,36 @@ impl Access {
         if total == 0 { Stride::Zero } else { Stride::By(total) }
     }
 
+    /// Returns the stride along an axis where no index is clamped: `cut_borders` separates the
+    /// iterations that clamp one.
+    pub(super) fn stride_inside(&self, var: &Var) -> Stride {
+        match self.stride(var) {
+            Stride::Far => {
+                let indices = self.indices.iter().map(|index| without_clamps(index, var)).collect();
+                Access { indices, buffer: self.buffer.clone(), of: self.of }.stride(var)
+            }
+            stride => stride,
+        }
+    }
+
     /// Whether any index mentions the variable.
     pub(super) fn mentions(&self, var: &Var) -> bool {
         self.stride(var) != Stride::Zero
     }
+}
+
+/// Replaces `min` and `max` of an expression and a bound that does not depend on `var` by the
+/// expression.
+fn without_clamps(expr: &Expr, var: &Var) -> Expr {
+    if let ExprKind::Binary(BinOp::Min | BinOp::Max, a, b) = &expr.kind {
+        let fixed = |e: &Expr| coefficient(e, var, &mut FxHashMap::default()) == Some(0);
+        match (fixed(a), fixed(b)) {
+            (false, true) => return without_clamps(a, var),
+            (true, false) => return without_clamps(b, var),
+            _ => {}
+        }
+    }
+    map_children(expr, &mut |child| without_clamps(child, var))
 }
 
 /// Returns the coefficient of a variable in an index; `None` if the index is not affine in it.
