@@ -6,7 +6,6 @@
 use super::Fit;
 use super::facts::row_axis;
 use super::plan::{Annotation, Planner};
-use crate::ir::limits::max_promoted_lanes;
 
 /// Rows that are reduced side by side, to overlap the latency of their additions.
 const ROWS: i64 = 8;
@@ -45,11 +44,8 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
     let row = row_axis(view).expect("the rule fits");
     let extent = view.reduce[row].extent;
     let stage = planner.plans[at].name.clone();
-    let most = i64::from(max_promoted_lanes(true, view.dtype.bytes()));
-    let fits = |vectors: &i64| {
-        let count = vectors * lanes;
-        *vectors == 1 || count <= most && extent.is_none_or(|extent| extent >= 2 * count)
-    };
+    let fits =
+        |vectors: &i64| extent.is_none_or(|extent| *vectors == 1 || extent >= 2 * vectors * lanes);
     let counts: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
     let usual = if fits(&VECTORS) { VECTORS } else { 1 };
     let vectors = planner.chooser.pick(&stage, "vectors", &counts, &usual);
@@ -131,7 +127,7 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
 }
 
-/// A vector of at least so many lanes is reduced to a quarter of its length before its lanes are
+/// A vector of at least so many lanes may be reduced to a quarter of its length before its lanes are
 /// added one by one: a chain of 4 + 4 additions instead of 16.
 const LONG_VECTOR: i64 = 16;
 
@@ -152,7 +148,9 @@ fn in_lanes(
     if vectors > 1 {
         counts.insert(0, vectors * lanes);
     }
-    if lanes >= LONG_VECTOR {
+    let quarters = lanes >= LONG_VECTOR
+        && planner.chooser.is_second(name, "finish", ["lanes", "quarters"], true);
+    if quarters {
         counts.push(lanes / 4);
     }
     for count in counts {
@@ -165,7 +163,7 @@ fn in_lanes(
         others[place] = outer.clone();
         // The lanes are the first axis of the stage of partial results.
         let loops: Vec<&str> = data.iter().chain(&others).map(|name| &name[..]).collect();
-        let short = (!stages.is_empty()).then_some(outer);
+        let short = (quarters && !stages.is_empty()).then_some(outer);
         stages.push((stage, loops.join(", "), inner.clone(), short));
         others = vec![inner.clone()];
         from = inner;
@@ -181,7 +179,7 @@ fn in_lanes(
             planner.text.push(format!("{stage}.unroll({outer})"));
         }
     }
-    if lanes >= LONG_VECTOR {
+    if quarters {
         planner.text.push(format!("{name}.unroll({from})"));
     }
 }
