@@ -127,8 +127,8 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
 }
 
-/// A vector of at least so many lanes may be reduced to a quarter of its length before its lanes are
-/// added one by one: a chain of 4 + 4 additions instead of 16.
+/// A vector of at least so many lanes may be reduced to a quarter of its length before its lanes
+/// are added one by one: a chain of 4 + 4 additions instead of 16.
 const LONG_VECTOR: i64 = 16;
 
 /// Reduces the terms of a row to several vectors, these to one vector, a long vector to a shorter
