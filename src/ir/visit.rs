@@ -141,6 +141,21 @@ pub fn for_each_load(expr: &Expr, seen: &mut NodeSet, f: &mut LoadVisitor) {
     });
 }
 
+/// Returns the buffers that a statement stores to.
+pub fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
+    let mut stored = FxHashSet::default();
+    walk_stmt(
+        stmt,
+        &mut |stmt| {
+            if let Stmt::Store { buffer, .. } = stmt {
+                stored.insert(buffer.clone());
+            }
+        },
+        &mut |_| {},
+    );
+    stored
+}
+
 /// Whether `f` holds for a node of `expr`. Stops at the first one.
 pub fn any_expr(expr: &Expr, f: &mut dyn FnMut(&Expr) -> bool) -> bool {
     /// Most expressions are smaller and need no set.
@@ -182,6 +197,14 @@ pub fn reads_buffer(expr: &Expr, buffer: &Buffer) -> bool {
     any_expr(
         expr,
         &mut |e| matches!(&e.kind, ExprKind::Load { buffer: read, .. } if read == buffer),
+    )
+}
+
+/// Whether `expr` contains a load of one of `buffers`.
+pub fn reads_any(expr: &Expr, buffers: &FxHashSet<Buffer>) -> bool {
+    any_expr(
+        expr,
+        &mut |e| matches!(&e.kind, ExprKind::Load { buffer, .. } if buffers.contains(buffer)),
     )
 }
 

@@ -15,8 +15,8 @@ use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
 use crate::ir::launch::has_barrier;
 use crate::ir::visit::{
-    Memo, NodeSet, for_each_child, for_each_load, map_children, map_exprs, map_stmts, mentions_any,
-    reads_memory, walk_stmt,
+    Memo, for_each_child, map_children, map_exprs, map_stmts, mentions_any, reads_any,
+    reads_memory, stored_buffers, walk_stmt,
 };
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
@@ -31,7 +31,7 @@ pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
         _ => None,
     });
     let mut names = Names { last: 0, inputs: inputs.collect() };
-    let body = hoist(kernel.body, &mut names);
+    let body = share(hoist(kernel.body, &mut names), &mut names);
     Ok(Kernel { body, ..kernel })
 }
 
@@ -52,19 +52,23 @@ fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
     if is_warp_product(&stmt) {
         return stmt;
     }
-    if let Stmt::Block(stmts) = stmt {
-        return hoist_block(stmts, names);
-    }
     let stmt = map_stmts(stmt, &mut |inner| hoist(inner, names));
     match stmt {
         Stmt::For { ref kind, .. } if kind.gpu_index().is_none() => hoist_loop(stmt, names),
-        Stmt::Store { .. } => share_in_stores(vec![stmt], names),
         other => other,
     }
 }
 
 /// Shares within each run of consecutive stores, such as the copies of an unrolled loop's body.
-fn hoist_block(stmts: Vec<Stmt>, names: &mut Names) -> Stmt {
+fn share(stmt: Stmt, names: &mut Names) -> Stmt {
+    if is_warp_product(&stmt) {
+        return stmt;
+    }
+    let stmts = match stmt {
+        Stmt::Store { .. } => return share_in_stores(vec![stmt], names),
+        Stmt::Block(stmts) => stmts,
+        other => return map_stmts(other, &mut |inner| share(inner, names)),
+    };
     let (mut done, mut run) = (Vec::new(), Vec::new());
     for stmt in stmts {
         if matches!(stmt, Stmt::Store { .. }) {
@@ -74,7 +78,7 @@ fn hoist_block(stmts: Vec<Stmt>, names: &mut Names) -> Stmt {
         if !run.is_empty() {
             done.push(share_in_stores(std::mem::take(&mut run), names));
         }
-        done.push(hoist(stmt, names));
+        done.push(share(stmt, names));
     }
     if !run.is_empty() {
         done.push(share_in_stores(run, names));
@@ -264,18 +268,18 @@ fn is_costly(expr: &Expr) -> bool {
 /// Whether a statement that uses an expression twice computes it once. Constant lanes need no
 /// instructions, and a variable would hide them from the SIMD back end.
 fn is_worth_sharing(expr: &Expr) -> bool {
-    is_costly(expr) && lane_offsets(expr).is_none()
+    let costly = match &expr.kind {
+        ExprKind::Broadcast(scalar) => is_costly(scalar),
+        _ => is_costly(expr),
+    };
+    costly && lane_offsets(expr).is_none()
 }
 
 /// Binds each costly expression that consecutive stores evaluate more than once to a variable.
 fn share_in_stores(mut stores: Vec<Stmt>, names: &mut Names) -> Stmt {
     let mut lets = Vec::new();
     if stores.len() > 1 {
-        let written = stores.iter().filter_map(|store| match store {
-            Stmt::Store { buffer, .. } => Some(buffer.clone()),
-            _ => None,
-        });
-        let written = written.collect();
+        let written = stores.iter().flat_map(stored_buffers).collect();
         let mut values: Vec<&mut Expr> = stores.iter_mut().map(value_of).collect();
         share_in_values(&mut values, written, names, &mut lets);
     }
@@ -357,22 +361,12 @@ impl Sharer {
         candidates.iter().copied().find(|index| equal(&self.seen[*index].expr, expr))
     }
 
-    fn reads_written(&self, expr: &Expr) -> bool {
-        let mut found = false;
-        if !self.written.is_empty() {
-            for_each_load(expr, &mut NodeSet::default(), &mut |buffer, _, _| {
-                found |= self.written.contains(buffer);
-            });
-        }
-        found
-    }
-
     /// Counts the costly expressions, except those that use a variable of an inner `let` or read a
     /// buffer in `written`.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
         if is_worth_sharing(expr)
             && (inner.is_empty() || !mentions_any(expr, inner))
-            && !self.reads_written(expr)
+            && !reads_any(expr, &self.written)
         {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);

@@ -14,20 +14,22 @@
 
 use crate::diag::Result;
 use crate::ir::visit::{
-    NodeSet, any_expr, for_each_load, map_children, map_stmts, reads_memory, substitute, walk_stmt,
+    NodeSet, any_expr, for_each_load, map_children, map_stmts, reads_any, reads_memory,
+    stored_buffers, substitute, walk_stmt,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
-use crate::target::Target;
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::simd_ops::masks_elements;
+use crate::target::{SimdIsa, Target};
+use rustc_hash::FxHashMap;
 
 /// Vectorizes every vectorized loop.
-pub fn vectorize_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    Ok(Kernel { body: vectorize(kernel.body), ..kernel })
+pub fn vectorize_loops(kernel: Kernel, target: &Target) -> Result<Kernel> {
+    Ok(Kernel { body: vectorize(kernel.body, target.simd()), ..kernel })
 }
 
-fn vectorize(stmt: Stmt) -> Stmt {
+fn vectorize(stmt: Stmt, isa: Option<SimdIsa>) -> Stmt {
     let Stmt::For { var, min, extent, kind: ForKind::Vectorized, body } = stmt else {
-        return map_stmts(stmt, &mut vectorize);
+        return map_stmts(stmt, &mut |inner| vectorize(inner, isa));
     };
     let lanes = extent.as_int().and_then(|lanes| u32::try_from(lanes).ok());
     let Some(lanes) = lanes else {
@@ -37,11 +39,14 @@ fn vectorize(stmt: Stmt) -> Stmt {
     if lanes <= 1 {
         return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
     }
-    Lanes { var, min, lanes, vectors: FxHashMap::default(), conditions: Vec::new() }.body(*body)
+    let vectors = FxHashMap::default();
+    Lanes { isa, var, min, lanes, vectors, conditions: Vec::new() }.body(*body)
 }
 
 /// The state of vectorizing one loop.
 struct Lanes {
+    /// The instructions of the SIMD back end.
+    isa: Option<SimdIsa>,
     var: Var,
     min: Expr,
     lanes: u32,
@@ -163,12 +168,15 @@ impl Lanes {
             };
             return Some(Stmt::If { cond: lanes, then, otherwise });
         }
-        // A condition on memory that a branch writes is kept in a variable.
+        // A condition on memory that a branch writes is kept in a variable, and one that must be
+        // evaluated lane by lane, so that the branches need not be.
         let changes = [Some(then), otherwise]
             .into_iter()
             .flatten()
-            .any(|stmt| stores_to_loaded(stmt, &lanes));
-        let held = changes.then(|| Var::new("mask", lanes.ty));
+            .map(stored_buffers)
+            .any(|stored| reads_any(&lanes, &stored));
+        let kept = reads_memory(&lanes) && (changes || !self.has_vectors(&lanes));
+        let held = kept.then(|| Var::new("mask", lanes.ty));
         let taken = held.as_ref().map_or(lanes.clone(), Expr::var);
         let mut stmts = Vec::new();
         let branches = [(Some(then), true), (otherwise, false)];
@@ -191,6 +199,16 @@ impl Lanes {
             Some(var) => Stmt::Let { var, value: lanes, body: Box::new(body) },
             None => body,
         })
+    }
+
+    /// Whether the SIMD back end has the masked loads of a condition.
+    fn has_vectors(&self, cond: &Expr) -> bool {
+        let Some(isa) = self.isa else { return false };
+        let mut fits = true;
+        for_each_load(cond, &mut NodeSet::default(), &mut |buffer, _, mask| {
+            fits &= mask.is_none() || masks_elements(buffer.dtype.bytes(), isa);
+        });
+        fits
     }
 
     /// Whether anything in a statement differs between lanes.
@@ -370,23 +388,4 @@ fn both(mask: Option<&Expr>, own: Expr) -> Expr {
         Some(mask) => Expr::and(mask.clone(), own),
         None => own,
     }
-}
-
-/// Whether a statement stores to a buffer that an expression loads from.
-fn stores_to_loaded(stmt: &Stmt, expr: &Expr) -> bool {
-    let mut loaded = FxHashSet::default();
-    for_each_load(expr, &mut NodeSet::default(), &mut |buffer, _, _| {
-        loaded.insert(buffer.clone());
-    });
-    let mut stores = false;
-    walk_stmt(
-        stmt,
-        &mut |stmt| {
-            if let Stmt::Store { buffer, .. } = stmt {
-                stores |= loaded.contains(buffer);
-            }
-        },
-        &mut |_| {},
-    );
-    stores
 }

@@ -8,7 +8,7 @@ use super::plan::{self, Carried};
 use crate::codegen::common::constant_bytes;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
-use crate::ir::visit::{Memo, reads_memory};
+use crate::ir::visit::{Memo, reads_memory, stored_buffers};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
@@ -620,7 +620,7 @@ impl<'c> Selector<'c> {
 
     /// Forgets values that were loaded from buffers that a statement changes.
     fn forget_stored(&mut self, stmt: &Stmt) {
-        let stored = plan::stored_buffers(stmt);
+        let stored = stored_buffers(stmt);
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (buffer, _)| !stored.contains(buffer));
             scope.columns.retain(|(buffer, _), _| !stored.contains(buffer));

@@ -316,21 +316,6 @@ pub(super) fn has_small_constants(index: &Expr) -> bool {
     small
 }
 
-/// The buffers that a statement writes.
-pub(super) fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
-    let mut stored = FxHashSet::default();
-    visit::walk_stmt(
-        stmt,
-        &mut |stmt| {
-            if let Stmt::Store { buffer, .. } = stmt {
-                stored.insert(buffer.clone());
-            }
-        },
-        &mut |_| {},
-    );
-    stored
-}
-
 /// The scalar index that an access starts from; `None` if its lanes can be anywhere.
 pub(super) fn first_index(index: &Expr) -> Option<&Expr> {
     match &index.kind {

@@ -32,8 +32,8 @@ use crate::ir::equal::equal;
 use crate::ir::limits::{MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, max_promoted_lanes};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    Memo, NodeSet, any_expr, for_each_expr, for_each_load, map_stmts, mentions_any, reads_memory,
-    rewrite_exprs, walk_stmt,
+    Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_buffer,
+    reads_memory, rewrite_exprs, stored_buffers, walk_stmt,
 };
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit};
 use crate::target::Target;
@@ -280,7 +280,7 @@ impl Promoter {
                     && element.mask.as_ref().is_none_or(|mask| !mentions_or_reads(mask, &bound))
             })
             && stmts.iter().all(|stmt| elements.are_all_accesses(stmt))
-            && stores_to(stmts[0], &elements.buffer)
+            && stored_buffers(stmts[0]).contains(&elements.buffer)
             && elements.are_apart()
     }
 
@@ -348,24 +348,10 @@ fn stores_same(a: &Stmt, b: &Stmt) -> bool {
     buffer == other && buffer.scope != Scope::Register && equal(&indices[0], &i[0])
 }
 
-fn stores_to(nest: &Stmt, buffer: &Buffer) -> bool {
-    let mut found = false;
-    walk_stmt(
-        nest,
-        &mut |stmt| found |= matches!(stmt, Stmt::Store { buffer: of, .. } if of == buffer),
-        &mut |_| {},
-    );
-    found
-}
-
 /// Whether a statement is a store that updates a buffer that one of `stores` writes.
 fn updates_one_of(stmt: &Stmt, stores: &[Stmt]) -> bool {
     let Stmt::Store { buffer, value, .. } = stmt else { return false };
-    let reads = any_expr(
-        value,
-        &mut |expr| matches!(&expr.kind, ExprKind::Load { buffer: read, .. } if read == buffer),
-    );
-    reads && stores.iter().any(|store| stores_to(store, buffer))
+    reads_buffer(value, buffer) && stores.iter().any(|store| stored_buffers(store).contains(buffer))
 }
 
 /// Adds the statements of nested blocks to one list.

@@ -3,7 +3,7 @@
 
 use super::Element;
 use crate::ir::equal::equal;
-use crate::ir::visit::{any_expr, reads_memory};
+use crate::ir::visit::{reads_buffer, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Type};
 
 /// Returns `C[ramp(i, 1, 8)] = … if (ramp(0, 1, 8) < x8(4))` for `C[ramp(i, 1, 4)] = …`, where
@@ -57,7 +57,7 @@ impl Widener<'_> {
     fn expr(&self, expr: &Expr) -> Option<Expr> {
         let ty = Type { lanes: self.lanes, ..expr.ty };
         if expr.ty.lanes != self.few {
-            return (expr.ty.lanes == 1 && !self.reads_element(expr)).then(|| expr.clone());
+            return (expr.ty.lanes == 1 && !reads_buffer(expr, self.buffer)).then(|| expr.clone());
         }
         match &expr.kind {
             ExprKind::Load { buffer, indices, mask } if buffer == self.buffer => {
@@ -68,8 +68,10 @@ impl Widener<'_> {
                     Expr::new(ty, ExprKind::Load { buffer, indices, mask })
                 })
             }
-            _ if self.few == 1 && !self.reads_element(expr) => Some(broadcast(expr, self.lanes)),
-            ExprKind::Broadcast(inner) if !self.reads_element(inner) => {
+            _ if self.few == 1 && !reads_buffer(expr, self.buffer) => {
+                Some(broadcast(expr, self.lanes))
+            }
+            ExprKind::Broadcast(inner) if !reads_buffer(inner, self.buffer) => {
                 Some(broadcast(inner, self.lanes))
             }
             ExprKind::Ramp(base, stride) if !reads_memory(base) && !reads_memory(stride) => {
@@ -100,12 +102,5 @@ impl Widener<'_> {
             }
             _ => None,
         }
-    }
-
-    fn reads_element(&self, expr: &Expr) -> bool {
-        any_expr(
-            expr,
-            &mut |e| matches!(&e.kind, ExprKind::Load { buffer, .. } if buffer == self.buffer),
-        )
     }
 }

@@ -135,7 +135,7 @@ fn choose_vectors(
     let two =
         |size: i64| borders && extent.is_some_and(|extent| size < extent && extent <= 2 * size);
     sizes.retain(|size| !two(*size));
-    let usual = if two(usual) { *sizes.last().unwrap_or(&usual) } else { usual };
+    let usual = if two(usual) { sizes.last().copied().unwrap_or(usual) } else { usual };
     let stage = planner.plans[at].name.clone();
     planner.chooser.pick(&stage, "width", &sizes, &usual)
 }
