@@ -1,5 +1,4 @@
-//! Encodings, compared with the bytes of another assembler and with a disassembly; and selection
-//! for every form of `simd_ops`.
+//! Encodings, compared with the bytes of another assembler and with a disassembly.
 //!
 //! `encodings.txt` has two lines for every instruction that the sources of this folder name: one
 //! with high registers and, if possible, a mask and zeroing; one with a memory operand, broadcast
@@ -8,9 +7,7 @@
 use super::encode::encode_alone;
 use super::inst::{Arg, Base, Inst, Mem, Width};
 use super::table::{ALL_FORMS, VOp};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Scope, Stmt, Type, UnOp};
-use crate::simd_ops;
-use crate::target::{SimdIsa, Target};
+use crate::target::SimdIsa;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpCodeOperandKind,
 };
@@ -21,6 +18,7 @@ use std::fmt::Write;
 use std::process::Command;
 
 mod forms;
+mod selection;
 
 const SOURCES: [&str; 19] = [
     include_str!("address.rs"),
@@ -292,111 +290,4 @@ fn forms_are_what_their_names_say() {
             }
         }
     }
-}
-
-/// The types with arithmetic, including that of indices.
-fn computed_types() -> impl Iterator<Item = DType> {
-    let tensors = DType::ALL.into_iter().filter(|dtype| !dtype.is_half() && *dtype != DType::Bool);
-    tensors.chain([DType::Index])
-}
-
-/// The code of `out[i] = value(a[i])` for all lanes of a vector; `None` if the table has no form
-/// for the node `value` makes.
-fn compile_lanewise(
-    isa: SimdIsa,
-    lanes: u32,
-    from: DType,
-    value: impl Fn(Expr) -> Expr,
-) -> Option<super::NestCode> {
-    let buffer = |name: &str, dtype| {
-        Buffer::new(name, dtype, vec![Expr::index(lanes.into())], Scope::Global)
-    };
-    let ty = Type { dtype: DType::Index, lanes };
-    let ramp = Expr::new(ty, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
-    let stored = |dtype| if dtype == DType::Index { DType::Int64 } else { dtype };
-    let input = buffer("a", stored(from));
-    let read = Expr::cast(from, Expr::load(&input, vec![ramp.clone()]));
-    let value = value(read);
-    if simd_ops::check_node(&value, isa).is_err() {
-        return None;
-    }
-    let output = buffer("out", stored(value.ty.dtype));
-    let value = Expr::cast(output.dtype, value);
-    let store = Stmt::store(&output, vec![ramp], value);
-    let closure = super::Closure { buffers: vec![(input, 0), (output, 8)], ..Default::default() };
-    let name = match isa {
-        SimdIsa::Avx2 => "x86-avx2",
-        SimdIsa::Avx512 => "x86-avx512",
-    };
-    let target = Target::parse(name).expect("a target");
-    Some(super::compile_nest(&store, &closure, &target))
-}
-
-/// The powers of two up to the most lanes with elements of `bytes` bytes.
-fn lane_counts(bytes: u64, isa: SimdIsa) -> impl Iterator<Item = u32> {
-    let most = isa.bytes() / bytes as u32;
-    (1..=most.ilog2()).map(|log| 1 << log)
-}
-
-/// Selection stops with a bug if it lacks an instruction for a form of `simd_ops`.
-#[test]
-fn every_form_of_the_table_is_selected() {
-    use crate::ir::BinOp::*;
-    let unary = [
-        UnOp::Neg,
-        UnOp::BitNot,
-        UnOp::Abs,
-        UnOp::Floor,
-        UnOp::Ceil,
-        UnOp::Round,
-        UnOp::Trunc,
-        UnOp::Sqrt,
-        UnOp::Popcount,
-    ];
-    let binary =
-        [Add, Sub, Mul, Div, FloorDiv, FloorMod, Min, Max, BitAnd, BitOr, BitXor, Shl, Shr];
-    let mut compiled = 0;
-    for isa in [SimdIsa::Avx2, SimdIsa::Avx512] {
-        for dtype in computed_types() {
-            for op in unary.into_iter().filter(|op| simd_ops::unary_form(*op, dtype).is_some()) {
-                for lanes in lane_counts(dtype.bytes(), isa) {
-                    let code = compile_lanewise(isa, lanes, dtype, |a| Expr::unary(op, a));
-                    compiled += usize::from(code.is_some());
-                }
-            }
-            for op in binary {
-                if simd_ops::binary_form(op, dtype, isa).is_none() {
-                    continue;
-                }
-                let of = |a: Expr| {
-                    let b = a.clone();
-                    Expr::new(a.ty, ExprKind::Binary(op, a, b))
-                };
-                let one = Expr::load(
-                    &Buffer::new("x", dtype, vec![Expr::index(1)], Scope::Global),
-                    vec![Expr::index(0)],
-                );
-                let bytes = simd_ops::element_bytes(&of(one), isa);
-                for lanes in lane_counts(bytes, isa) {
-                    compiled += usize::from(compile_lanewise(isa, lanes, dtype, of).is_some());
-                }
-            }
-        }
-        for from in DType::ALL {
-            for to in DType::ALL.into_iter().filter(|to| *to != from) {
-                let one = Expr::load(
-                    &Buffer::new("x", from, vec![Expr::index(1)], Scope::Global),
-                    vec![Expr::index(0)],
-                );
-                let bytes = simd_ops::element_bytes(&Expr::cast(to, one), isa);
-                for lanes in lane_counts(bytes, isa) {
-                    let code = compile_lanewise(isa, lanes, from, |a| Expr::cast(to, a));
-                    let has_form = simd_ops::conversion(from, to, isa).is_some();
-                    assert_eq!(code.is_some(), has_form, "{from} to {to} on {isa:?}");
-                    compiled += usize::from(has_form);
-                }
-            }
-        }
-    }
-    assert!(compiled > 1000, "{compiled} nests");
 }
