@@ -583,31 +583,3 @@ fn a_tile_computes_few_elements_that_it_does_not_read() {
     let seed = std::env::var("TEC_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     driver::with_stack(move || compare_regions(programs, seed));
 }
-
-#[test]
-fn a_stage_that_is_recomputed_more_than_twice_is_noted() {
-    let notes = |read: &str, factor: i64, extent: &str| {
-        let mut text = format!("kernel f(n{extent}) {{\n    input A: float32[n]\n");
-        text += "    compute S[x: n] = A[x] * 3.0\n";
-        text += &format!("    output C[x: n] = {read}\n}}\nschedule f {{\n");
-        text += &format!("    let xo, xi = C.split(x, factor={factor})\n");
-        text += "    S.compute_at(C, xo)\n}\n";
-        let options = Options::new(Target::parse("x86-avx2").expect("a target"));
-        let mut trace = Trace::default();
-        let program = judge::load(&text).unwrap_or_else(|_| panic!("{text}"));
-        let graphs = driver::elaborate(&program, &options, &mut trace);
-        let graphs = graphs.unwrap_or_else(|_| panic!("{text}"));
-        let placed = driver::schedule(&program, graphs, &options, &mut trace);
-        assert!(placed.is_ok(), "{text}");
-        trace.notes
-    };
-    driver::with_stack(move || {
-        let note = "`S` of `f` has 64 elements, but up to 512 are computed: each iteration of `xo` \
-                    of `C` computes 64";
-        assert_eq!(notes("S[(x + 1) % n]", 8, " = 64"), [note]);
-        let clamped = "S[max(x - 1, 0)] + S[min(x + 1, n - 1)]";
-        assert_eq!(notes(clamped, 8, " = 64").len(), 0);
-        assert_eq!(notes(clamped, 1, " = 64").len(), 1);
-        assert_eq!(notes("S[(x + 1) % n]", 8, ": var").len(), 0);
-    });
-}

@@ -19,6 +19,7 @@ mod math;
 mod measure;
 mod memory;
 mod module;
+mod notes;
 mod passes;
 mod prepack;
 mod ptx;

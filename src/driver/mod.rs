@@ -19,6 +19,7 @@ use crate::codegen::ptx::{self, PtxModule};
 use crate::codegen::{self, Object, ObjectOptions};
 use crate::diag::{Diag, Sources, Span, hints};
 use crate::ir::cost::Work;
+use crate::ir::iterations::note_superlinear_work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, interp};
 use crate::lang::ast::Item;
@@ -284,7 +285,8 @@ pub fn lower(
     Ok(kernel)
 }
 
-/// Records what the user can see only in the input of a pass: vectorized nests, dropped hints.
+/// Records what the user can see only in the input of a pass: far too much work, vectorized nests,
+/// dropped hints.
 fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) {
     match id {
         PassId::OutlineSimd => {
@@ -293,6 +295,8 @@ fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) 
                 nests.push((kernel.name.clone(), of_kernel));
             }
         }
+        // The loops of reductions still store every partial result.
+        PassId::PromoteAccumulators => trace.notes.extend(note_superlinear_work(kernel)),
         PassId::DropHints => trace.notes.extend(dropped_hints(kernel, target)),
         _ => {}
     }

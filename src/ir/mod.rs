@@ -16,6 +16,7 @@ pub mod cost;
 pub mod empty;
 pub mod equal;
 pub mod interp;
+pub mod iterations;
 pub mod launch;
 pub mod limits;
 pub mod print;

@@ -1,0 +1,74 @@
+//! Notes about programs that are correct, but compute far more than they need.
+
+use crate::support::judge;
+use tec::driver::{self, Options, Trace};
+use tec::target::Target;
+
+/// The notes of a program for AVX2.
+fn notes(text: &str) -> Vec<String> {
+    let options = Options::new(Target::parse("x86-avx2").expect("a target"));
+    let mut trace = Trace::default();
+    let program = judge::load(text).unwrap_or_else(|_| panic!("{text}"));
+    let graphs = driver::elaborate(&program, &options, &mut trace);
+    let graphs = graphs.unwrap_or_else(|_| panic!("{text}"));
+    let placed = driver::schedule(&program, graphs, &options, &mut trace);
+    for kernel in placed.unwrap_or_else(|_| panic!("{text}")) {
+        let lowered = driver::lower(&kernel, &options, None, &mut trace);
+        assert!(lowered.is_ok(), "{text}");
+    }
+    trace.notes
+}
+
+#[test]
+fn a_stage_that_is_recomputed_more_than_twice_is_noted() {
+    let noted = |read: &str, factor: i64, extent: &str| {
+        let mut text = format!("kernel f(n{extent}) {{\n    input A: float32[n]\n");
+        text += "    compute S[x: n] = A[x] * 3.0\n";
+        text += &format!("    output C[x: n] = {read}\n}}\nschedule f {{\n");
+        text += &format!("    let xo, xi = C.split(x, factor={factor})\n");
+        text += "    S.compute_at(C, xo)\n}\n";
+        notes(&text)
+    };
+    driver::with_stack(move || {
+        let note = "`S` of `f` has 64 elements, but up to 512 are computed: each iteration of `xo` \
+                    of `C` computes 64";
+        assert_eq!(noted("S[(x + 1) % n]", 8, " = 64"), [note]);
+        let clamped = "S[max(x - 1, 0)] + S[min(x + 1, n - 1)]";
+        assert_eq!(noted(clamped, 8, " = 64").len(), 0);
+        assert_eq!(noted(clamped, 1, " = 64").len(), 1);
+        assert_eq!(noted("S[(x + 1) % n]", 8, ": var").len(), 0);
+    });
+}
+
+#[test]
+fn work_far_beyond_the_size_of_the_arguments_is_noted() {
+    let noted = |params: &str, reduce: &str, output: &str| {
+        let inputs = "    input A: float32[n]\n    input J: int32[n]\n";
+        let text = format!(
+            "kernel f({params}) {{\n{inputs}    reduce k: {reduce}\n    output {output}\n}}\n\
+             schedule f {{ }}\n"
+        );
+        notes(&text)
+    };
+    driver::with_stack(move || {
+        // Prefix sums: the condition halves the iterations.
+        let prefix = "C[i: n] = sum(A[k], axis=k, where=k <= i)";
+        let note = "`f` runs 5.0e11 iterations in the loops of `C` for 3.0e6 elements of inputs \
+                    and outputs: each output visits all terms (docs/LIMITS.md has faster forms)";
+        assert_eq!(noted("n = 1000000", "0..n", prefix), [note]);
+        assert_eq!(noted("n = 10000", "0..n", prefix), [""; 0]);
+        let note = &noted("n: var", "0..n", prefix)[0];
+        assert!(note.contains("if every run-time integer is 1048576"), "{note}");
+        // A histogram of few bins visits each element once for each bin.
+        let bins = "C[b: 256] = sum(1, axis=k, where=J[k] == b as int32)";
+        assert_eq!(noted("n = 100000000", "0..n", bins), [""; 0]);
+        let bins = bins.replace("256", "1000000");
+        assert_eq!(noted("n = 1000000", "0..n", &bins).len(), 1);
+        // The number of iterations depends on data.
+        let ragged = "C[i: n] = sum(A[k], axis=k, where=k as int64 < J[i] as int64)";
+        assert_eq!(noted("n = 1000000", "0..n", ragged), [""; 0]);
+        // The work of a matrix product.
+        let product = "C[i: 4096, j: 4096] = sum(A[k] * A[k], axis=k)";
+        assert_eq!(noted("n = 4096", "0..n", product), [""; 0]);
+    });
+}
