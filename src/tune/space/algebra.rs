@@ -1,8 +1,8 @@
 //! Algebraic rewrites: merged sums, the order of a chain of products, and factors of other types.
 //!
-//! `merge`, `contract`, `cache_read` with another type and `distribute` change the stages, so they come first, and all other choices are about
-//! the resulting stages. The comment of a rewrite states the operations before and after. A stage
-//! is offered rewrites until none is left or taken.
+//! `merge`, `contract`, `cache_read` with another type and `distribute` change the stages, so they
+//! come first, and all other choices are about the resulting stages. The comment of a rewrite
+//! states the operations before and after. A stage is offered rewrites until none is left or taken.
 
 use super::chooser::Chooser;
 use super::factor_types::conversions;

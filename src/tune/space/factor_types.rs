@@ -1,11 +1,11 @@
 //! Types of factors that suit the instructions of the target.
 //!
-//! - `int8` by `int8`, and `uint8` by `uint8`: a copy of one factor with 128 added or subtracted has
-//!   the other signedness, which the instruction for bytes needs. `distribute` moves the sum that
-//!   this adds out of the product.
+//! - `int8` by `int8`, and `uint8` by `uint8`: a copy of one factor with 128 added or subtracted
+//!   has the other signedness, which the instruction for bytes needs. `distribute` moves the sum
+//!   that this adds out of the product.
 //! - Bytes without that instruction: copies in `int16`, for the instruction that adds two products.
-//! - Integers that are multiplied as floats: copies in the type of the product, so that each element
-//!   is converted once.
+//! - Integers that are multiplied as floats: copies in the type of the product, so that each
+//!   element is converted once.
 
 use super::view::{Access, StageView, UNKNOWN, coefficient};
 use crate::ir::equal::equal;

@@ -1,9 +1,9 @@
 //! Products of integers of which one instruction adds several terms in each lane (`tensorize`).
 //!
-//! `C[x, y] = sum((A[x, k] as int32) * (B[k, y] as int32))` with `uint8` and `int8` factors, or with
-//! `int16` ones: the lanes of a tile are vectors of 16 sums, the innermost reduction loop has the
-//! terms of the instruction, and a packed copy of `B` has the terms of a column, then the columns of
-//! a vector, next to each other.
+//! `C[x, y] = sum((A[x, k] as int32) * (B[k, y] as int32))` with `uint8` and `int8` factors, or
+//! with `int16` ones: the lanes of a tile are vectors of 16 sums, the innermost reduction loop has
+//! the terms of the instruction, and a packed copy of `B` has the terms of a column, then the
+//! columns of a vector, next to each other.
 
 use super::super::facts::StageFacts;
 use super::super::plan::Planner;
