@@ -251,7 +251,8 @@ impl Target {
         self.features.iter().copied().filter(|name| Target::KNOWN_FEATURES.contains(name))
     }
 
-    /// The feature that has the instruction of an intrinsic of `lib/intrinsics.te`.
+    /// The feature that has the instruction of an intrinsic of `lib/intrinsics.te`; `None` also if
+    /// it needs no feature beyond those of a target's name.
     pub fn feature_of_intrinsic(name: &str) -> Option<&'static str> {
         match name {
             "dot4_u8_i8" | "dot4_i8_u8" => Some("vnni"),
@@ -309,7 +310,10 @@ impl Target {
 
     /// Whether the target has the instruction of an intrinsic of `lib/intrinsics.te`.
     pub fn has_intrinsic(&self, name: &str) -> bool {
-        Target::feature_of_intrinsic(name).is_some_and(|feature| self.features.contains(&feature))
+        match Target::feature_of_intrinsic(name) {
+            Some(feature) => self.features.contains(&feature),
+            None => name == "dot2_i16" && self.simd().is_some(),
+        }
     }
 
     /// Lanes of the widest vector of a type; 1 without vectors.

@@ -9,6 +9,7 @@
 mod annotations;
 mod bounds;
 mod constants;
+mod converted_copy;
 mod derived_stage;
 pub mod directives;
 mod evaluate;

@@ -1,4 +1,5 @@
-//! Random sums of products under `merge` and `contract`, with integers, whose sums are exact.
+//! Random sums of products under `merge`, `contract`, `distribute` and copies in other types, with
+//! integers, whose sums are exact.
 //!
 //! These two directives seldom apply to other random programs, so these programs are made for
 //! them: chains of factors over random axes, read shifted and mirrored, and sums over sums.
@@ -21,7 +22,7 @@ pub fn algebra(n: u64, seed: u64) {
             Verdict::Same { .. } => legal += 1,
             Verdict::TooLarge => {}
             Verdict::Refused(codes, why) => {
-                let known = ["E0395", "E0396"].contains(&&codes[0][..]);
+                let known = ["E0395", "E0396", "E0397", "E0398"].contains(&&codes[0][..]);
                 assert!(known, "{}\nrefused: {why}", case.text);
                 *refused.entry(codes[0].clone()).or_default() += 1;
             }
@@ -38,6 +39,8 @@ struct Writer {
     rng: ChaCha8Rng,
     inputs: String,
     count: usize,
+    /// The names of inputs of int8.
+    narrow: Vec<String>,
 }
 
 /// Data axes, then reduction axes: name, first value, extent.
@@ -46,7 +49,7 @@ type Axes = Vec<(String, i64, i64)>;
 impl Writer {
     fn new(seed: u64, number: u64) -> Writer {
         let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9).wrapping_add(number));
-        Writer { rng, inputs: String::new(), count: 0 }
+        Writer { rng, inputs: String::new(), count: 0, narrow: Vec::new() }
     }
 
     fn axes(&mut self, names: &[&str], sums: bool) -> Axes {
@@ -79,8 +82,16 @@ impl Writer {
         let narrow = self.rng.random_bool(0.2);
         let dtype = if narrow { "int8" } else { "int32" };
         self.inputs.push_str(&format!("    input {name}: {dtype}[{}]\n", shape.join(", ")));
-        let element = format!("{name}[{}]", indices.join(", "));
-        if narrow { format!("({element} as int32)") } else { element }
+        let mut element = format!("{name}[{}]", indices.join(", "));
+        if narrow {
+            element = format!("({element} as int32)");
+            self.narrow.push(name);
+        }
+        match self.rng.random_range(0..6u32) {
+            0 => format!("({element} - {})", self.rng.random_range(-9..300)),
+            1 => format!("({} - ({element} + i))", self.rng.random_range(-9..300)),
+            _ => element,
+        }
     }
 
     /// Returns a product in a random tree.
@@ -124,8 +135,17 @@ impl Writer {
         body.push_str(&format!("    compute S[j: {columns}] = sum(P[{row}, j], axis=r{whole})\n"));
         body.push_str(&format!("    output T[j: {columns}] = S[{} - j]\n", columns - 1));
         let mut lines = Vec::new();
+        if let Some(name) = self.narrow.first().filter(|_| self.rng.random_bool(0.5)) {
+            let to = ["dtype=uint8, offset=128", "dtype=int16", "dtype=int16, offset=-7"];
+            let to = to[self.rng.random_range(0..to.len())];
+            lines.push(format!("    {name}.cache_read(global, [P], {to})"));
+        }
+        let distributed = self.rng.random_bool(0.3);
+        if distributed {
+            lines.push("    P.distribute()".to_string());
+        }
         let mut left: Vec<String> = sums.iter().map(|axis| axis.0.clone()).collect();
-        for round in 0..self.rng.random_range(0..3u32) {
+        for round in 0..if distributed { 0 } else { self.rng.random_range(0..3u32) } {
             if left.is_empty() {
                 break;
             }
@@ -137,7 +157,7 @@ impl Writer {
             lines.push(format!("    let C{round} = P.contract({})", chosen.join(", ")));
         }
         for merge in ["S.merge(P)", "T.merge(S)"] {
-            if self.rng.random_bool(0.7) {
+            if !distributed && self.rng.random_bool(0.7) {
                 lines.push(format!("    {merge}"));
             }
         }

@@ -12,6 +12,8 @@ pub(super) struct Builder {
     /// The block that instructions are appended to.
     pub(super) current: BlockId,
     pub(super) isa: SimdIsa,
+    /// Whether there are the instructions of AVX512_VNNI.
+    pub(super) has_vnni: bool,
     /// The statement of the next instructions.
     pub(super) mark: u32,
 }
@@ -20,11 +22,11 @@ pub(super) struct Builder {
 pub(super) type Forms = [Code; 5];
 
 impl Builder {
-    pub(super) fn new(isa: SimdIsa) -> Builder {
+    pub(super) fn new(isa: SimdIsa, has_vnni: bool) -> Builder {
         let mut func = Func::default();
         func.blocks.push(Block::default());
         func.marks.push((0, String::new()));
-        Builder { func, current: 0, isa, mark: 0 }
+        Builder { func, current: 0, isa, has_vnni, mark: 0 }
     }
 
     /// Whether vector instructions have EVEX encodings (AVX-512), not VEX ones.

@@ -71,7 +71,8 @@ pub struct NestLoop {
 /// Compiles a nest.
 pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode {
     let isa = target.simd().expect("nests are outlined for targets with a SIMD back end");
-    let selector = nest::Selector::new(build::Builder::new(isa), closure);
+    let selector =
+        nest::Selector::new(build::Builder::new(isa, target.features.contains(&"vnni")), closure);
     let mut func = selector.run(body);
     fold::fold(&mut func);
     let view = alloc::View::new(&func, isa);

@@ -539,6 +539,16 @@ instructions! {
         EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
         EVEX_Vpdpbusd_ymm_k1z_ymm_ymmm256b32,
         EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32;
+    DotI16, 4,
+        INVALID, INVALID,
+        EVEX_Vpdpwssd_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpdpwssd_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpdpwssd_zmm_k1z_zmm_zmmm512b32;
+    MulAddW, 0,
+        VEX_Vpmaddwd_xmm_xmm_xmmm128, VEX_Vpmaddwd_ymm_ymm_ymmm256,
+        EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpmaddwd_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512;
     DotBf16, 4,
         INVALID, INVALID,
         EVEX_Vdpbf16ps_xmm_k1z_xmm_xmmm128b32,

@@ -1,21 +1,24 @@
 //! The instructions of the intrinsics in `lib/intrinsics.te`.
 
-use super::address::Terms;
+use super::address::{Terms, is_index};
 use super::inst::Width;
 use super::nest::{Selector, Val, shortened};
 use super::table::VOp;
 use crate::ir::equal::equal;
 use crate::ir::print::print_expr;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt};
+use crate::ir::visit::reads_memory;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt, Var};
 
 /// Lanes of every instruction here, 32 bits each. At the end of a row there may be fewer; the
 /// others are computed from zeros and not stored.
 const LANES: u32 = 16;
+/// Bytes of the terms of a lane, and of a sum.
+const LANE_BYTES: u64 = 4;
 
 /// `c[j] += a[0]*b[j, 0] + a[1]*b[j, 1] + …`: all lanes share the elements of `a`; each has its own
 /// elements of `b`, which are consecutive.
 struct Dot {
-    op: VOp,
+    op: Op,
     /// Whether the first factor of the instruction is `b`.
     swapped: bool,
     a: DType,
@@ -24,13 +27,29 @@ struct Dot {
     order: &'static [i64],
 }
 
+/// How an instruction adds its terms to the sums.
+#[derive(Clone, Copy)]
+enum Op {
+    /// It does.
+    Accumulate(VOp),
+    /// It only adds up its terms; another one adds them to the sums.
+    AddProducts(VOp),
+}
+
 impl Dot {
-    fn of(name: &str) -> Option<Dot> {
+    fn of(name: &str, has_vnni: bool) -> Option<Dot> {
         const INTS: &[i64] = &[0, 1, 2, 3];
+        let pairs =
+            if has_vnni { Op::Accumulate(VOp::DotI16) } else { Op::AddProducts(VOp::MulAddW) };
+        let bytes = Op::Accumulate(VOp::DotU8I8);
         let (op, swapped, a, b, order): (_, _, _, _, &[i64]) = match name {
-            "dot4_u8_i8" => (VOp::DotU8I8, false, DType::Uint8, DType::Int8, INTS),
-            "dot4_i8_u8" => (VOp::DotU8I8, true, DType::Int8, DType::Uint8, INTS),
-            "dot2_bf16" => (VOp::DotBf16, false, DType::BFloat16, DType::BFloat16, &[1, 0]),
+            "dot4_u8_i8" => (bytes, false, DType::Uint8, DType::Int8, INTS),
+            "dot4_i8_u8" => (bytes, true, DType::Int8, DType::Uint8, INTS),
+            "dot2_i16" => (pairs, false, DType::Int16, DType::Int16, &INTS[..2]),
+            "dot2_bf16" => {
+                let op = Op::Accumulate(VOp::DotBf16);
+                (op, false, DType::BFloat16, DType::BFloat16, &[1, 0])
+            }
             _ => return None,
         };
         Some(Dot { op, swapped, a, b, order })
@@ -112,30 +131,48 @@ impl Selector<'_> {
     /// Selects the instruction for a nest that `tensorize` matched; `false` if there is none and
     /// the loops have to run.
     pub(super) fn tensor_instruction(&mut self, name: &str, body: &Stmt) -> bool {
-        let Some(dot) = Dot::of(name) else { return false };
-        let mut stmts = Vec::new();
-        flatten(body, &mut stmts);
-        let Some(count) = stmts.len().checked_sub(dot.order.len()) else { return false };
-        let (before, terms) = stmts.split_at(count);
-        let terms: Option<Vec<Term>> = terms.iter().map(|stmt| dot.term(stmt)).collect();
-        let Some(terms) = terms else { return false };
+        let Some(dot) = Dot::of(name, self.b.has_vnni) else { return false };
+        let (mut stmts, mut lets) = (Vec::new(), Vec::new());
+        flatten(body, &mut stmts, &mut lets);
+        // Indices are computed where they are used.
+        lets.into_iter().for_each(|(var, value)| self.bind(var, value));
+        let count = stmts.iter().rev().take_while(|stmt| dot.term(stmt).is_some()).count();
+        let (before, terms) = stmts.split_at(stmts.len() - count);
+        // Shorter vectors than those of the intrinsic are several instructions. Their terms follow
+        // one another by the order in the sum; only the order within an instruction matters.
+        let mut groups: Vec<Vec<Term>> = Vec::new();
+        for term in terms.iter().filter_map(|stmt| dot.term(stmt)) {
+            let same = |group: &&mut Vec<Term>| {
+                let (buffer, index) = group[0].c;
+                buffer == term.c.0 && equal(index, term.c.1)
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.push(term),
+                None => groups.push(vec![term]),
+            }
+        }
         // The terms must be in the order of the instruction, on consecutive elements.
         let first = dot.order.iter().position(|at| *at == 0).expect("there is a first element");
-        let c = terms[0].c;
-        let same = terms.iter().all(|term| term.c.0 == c.0 && equal(term.c.1, c.1));
-        if !same
-            || !self.is_run(&dot, terms.iter().map(|term| term.a).collect())
-            || !self.is_run(&dot, terms.iter().map(|term| term.b).collect())
-        {
+        let mut fits = !groups.is_empty();
+        for group in &groups {
+            fits = fits
+                && group.len() == dot.order.len()
+                && self.is_run(&dot, group.iter().map(|term| term.a).collect())
+                && self.is_run(&dot, group.iter().map(|term| term.b).collect());
+        }
+        if !fits {
             return false;
         }
         before.iter().for_each(|stmt| self.stmt(stmt));
-        let Term { a, b, .. } = terms[first];
-        self.mark(|| {
-            let text = |(buffer, index): Place| format!("{}[{}]", buffer.name, print_expr(index));
-            shortened(format!("{} += {name}({}, {})", text(c), text(a), text(b)))
-        });
-        self.dot(&dot, c, a, b);
+        for group in &groups {
+            let Term { c, a, b } = group[first];
+            self.mark(|| {
+                let text =
+                    |(buffer, index): Place| format!("{}[{}]", buffer.name, print_expr(index));
+                shortened(format!("{} += {name}({}, {})", text(c), text(a), text(b)))
+            });
+            self.dot(&dot, c, a, b);
+        }
         true
     }
 
@@ -152,20 +189,32 @@ impl Selector<'_> {
     fn dot(&mut self, dot: &Dot, c: Place, a: Place, b: Place) {
         let sum = self.load(c.0, c.1, None).reg();
         let at = self.address(b.0, b.1);
-        let bytes = Width::Z.bytes() / u64::from(LANES) * u64::from(c.1.ty.lanes);
-        let each = self.read(b.0, at, bytes, false, Width::Z);
+        let bytes = LANE_BYTES * u64::from(c.1.ty.lanes);
+        let width = if self.b.is_evex() { Width::Z } else { Width::of(bytes) };
+        let each = self.read(b.0, at, bytes, false, width);
         let at = self.address(a.0, a.1);
-        let shared = self.read(a.0, at, Width::Z.bytes() / u64::from(LANES), true, Width::Z);
+        let shared = self.read(a.0, at, LANE_BYTES, true, width);
         let (x, y) = if dot.swapped { (each, shared) } else { (shared, each) };
-        let sum = self.b.accumulate(dot.op, Width::Z, x, y, sum);
+        let sum = match dot.op {
+            Op::Accumulate(op) => self.b.accumulate(op, width, x, y, sum),
+            Op::AddProducts(op) => {
+                let products = self.b.op2(op, width, x, y);
+                self.b.op2(VOp::AddD, width, sum, products)
+            }
+        };
         self.store_value(c.0, c.1, Val::Vec(sum), None);
     }
 }
 
-/// The statements of nested blocks in one list.
-fn flatten<'s>(stmt: &'s Stmt, stmts: &mut Vec<&'s Stmt>) {
+/// The statements of nested blocks in one list, and the variables defined in between that are
+/// arithmetic on others.
+fn flatten<'s>(stmt: &'s Stmt, stmts: &mut Vec<&'s Stmt>, lets: &mut Vec<(&'s Var, &'s Expr)>) {
     match stmt {
-        Stmt::Block(inner) => inner.iter().for_each(|stmt| flatten(stmt, stmts)),
+        Stmt::Block(inner) => inner.iter().for_each(|stmt| flatten(stmt, stmts, lets)),
+        Stmt::Let { var, value, body } if is_index(value) && !reads_memory(value) => {
+            lets.push((var, value));
+            flatten(body, stmts, lets);
+        }
         other => stmts.push(other),
     }
 }

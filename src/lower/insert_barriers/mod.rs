@@ -51,10 +51,14 @@ pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel>
             Err(Box::new(
                 diag::Diag::global("E0378", text)
                     .note(format!(
-                        "in kernel `{}`; the 32 threads compute it together",
+                        "in kernel `{}`; the 32 threads of a warp compute it together, but a \
+                         condition or a loop bound around it depends on `threadIdx.x`",
                         kernel.name
                     ))
-                    .help("tile so that the factors divide, or that no condition tells them apart"),
+                    .help(
+                        "choose tile sizes that divide the extents, so that the tail needs no \
+                         condition",
+                    ),
             ))
         }
     }

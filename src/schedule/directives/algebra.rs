@@ -1,11 +1,13 @@
-//! Checks and changes that `merge` and `contract` share.
+//! Checks and changes that `merge`, `contract` and `distribute` share.
 
 use super::call::Call;
 use crate::diag::{Diag, Result};
-use crate::ir::Expr;
 use crate::ir::equal::equal;
+use crate::ir::visit::for_each_child;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
 use crate::schedule::state::{Attach, Axis, AxisId, AxisKind, Schedule, Stage, StageId};
 use crate::te::{self, Body, Reduction};
+use rustc_hash::FxHashSet;
 
 /// Refuses a stage whose loops a directive changed (E0395): a new body has new loops.
 pub(super) fn check_default_loops(
@@ -75,4 +77,35 @@ pub(super) fn set_body(stage: &mut Stage, body: Body) {
     }
     stage.leaves = (0..stage.axes.len()).map(AxisId).collect();
     stage.touched = true;
+}
+
+/// Returns the same buffer with another element type.
+pub(super) fn typed(buffer: &Buffer, dtype: DType) -> Buffer {
+    Buffer::new(buffer.name.clone(), dtype, buffer.shape.clone(), buffer.scope)
+}
+
+/// Returns the factors of a product, from left to right.
+pub(super) fn factors_of(expr: &Expr) -> Vec<Expr> {
+    let mut factors = Vec::new();
+    let mut left = vec![expr.clone()];
+    while let Some(expr) = left.pop() {
+        match &expr.kind {
+            ExprKind::Binary(BinOp::Mul, a, b) => left.extend([b.clone(), a.clone()]),
+            _ => factors.push(expr),
+        }
+    }
+    factors
+}
+
+/// Whether an expression depends on a variable.
+pub(super) fn mentions(expr: &Expr, var: &Var) -> bool {
+    fn visit(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> bool {
+        if !seen.insert(expr.id()) {
+            return false;
+        }
+        let mut found = matches!(&expr.kind, ExprKind::Var(other) if other == var);
+        for_each_child(expr, &mut |child| found = found || visit(child, var, seen));
+        found
+    }
+    visit(expr, var, &mut FxHashSet::default())
 }

@@ -3,6 +3,9 @@
 //! Before: `C[x] = sum(A[x, k], axis=k)`.
 //! After `A.cache_read(local, [C])`: `A.local[ax0, ax1] = A[ax0, ax1]`, `C[x] = sum(A.local[x, k],
 //! axis=k)`.
+//!
+//! The copy may have another type (`dtype=`), and each element a constant added (`offset=`), if
+//! the reads get the same values from it.
 
 use super::call::{Call, Value};
 use super::set_scope::storage_scope;
@@ -10,14 +13,15 @@ use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::visit::walk_expr;
 use crate::ir::{Buffer, DType, Expr, ExprKind};
+use crate::schedule::converted_copy::{Conversion, redirect_converted};
 use crate::schedule::derived_stage::{data_axes, insert_stage, load, redirect, rename};
 use crate::schedule::layout::{Layout, parse_layout};
 use crate::schedule::state::{Schedule, Stage, StageId, Tensor};
 use crate::te::{self, Axis, Body, Input};
 use rustc_hash::FxHashMap;
 
-/// `A.cache_read(SCOPE, [C, …], layout=[…])`: the named readers read a copy of `A`; all readers if
-/// none is named.
+/// `A.cache_read(SCOPE, [C, …], layout=[…], dtype=T, offset=c)`: the named readers read a copy of
+/// `A`; all readers if none is named.
 pub(super) static CACHE_READ: Directive = Directive {
     name: "cache_read",
     subject: Subject::Tensor,
@@ -26,8 +30,11 @@ pub(super) static CACHE_READ: Directive = Directive {
         required("scope", ArgKind::Scope),
         optional("readers", ArgKind::Stages),
         optional("layout", ArgKind::Exprs),
+        optional("dtype", ArgKind::Word),
+        optional("offset", ArgKind::Int),
     ],
-    usage: "cache_read(local, [READER, …], layout=[ax1 // 16, ax0, ax1 % 16])",
+    usage: "cache_read(local, [READER, …], layout=[ax1 // 16, ax0, ax1 % 16]) or \
+            cache_read(global, [READER, …], dtype=int16)",
     run: cache_read,
     check: None,
 };
@@ -41,9 +48,14 @@ fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         Some(_) => Some(parse_layout(schedule, (call, 2), &source.name, &source.axes, &shape)?),
         None => None,
     };
+    let conversion = conversion_of(schedule, call, &source, &readers)?;
+    let element = |buffer: &Buffer, indices: Vec<Expr>| match &conversion {
+        Some(conversion) => conversion.element(load(buffer, indices)),
+        None => load(buffer, indices),
+    };
     let (axes, values) = match &layout {
-        Some(layout) => copy_through(&source.buffers, layout),
-        None => copy_whole(&source.buffers, &shape),
+        Some(layout) => copy_through(&source.buffers, layout, &element),
+        None => copy_whole(&source.buffers, &shape, &element),
     };
     let mut te = te::Stage {
         name: source.name,
@@ -54,12 +66,18 @@ fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         span: source.span,
         load_spans: Vec::new(),
     };
+    if let Some(conversion) = &conversion {
+        te.buffers = te.buffers.iter().map(|buffer| conversion.buffer(buffer)).collect();
+    }
     rename(schedule, &mut te, scope.name(), scope);
     let copies: FxHashMap<Buffer, Buffer> =
         source.buffers.iter().cloned().zip(te.buffers.iter().cloned()).collect();
     for reader in &readers {
         let body = &mut schedule.stage_mut(*reader).te.body;
-        redirect(body, &copies, layout.as_ref());
+        match &conversion {
+            Some(conversion) => redirect_converted(body, &copies, layout.as_ref(), conversion),
+            None => redirect(body, &copies, layout.as_ref()),
+        }
     }
     let place = |id: &StageId| schedule.order.iter().position(|other| other == id);
     let first = readers.iter().copied().min_by_key(place).expect("there are readers");
@@ -78,6 +96,68 @@ struct Source {
     axes: Vec<String>,
     /// Its declaration.
     span: Span,
+}
+
+/// Returns the conversion that `dtype=` and `offset=` ask for, after checking that every read gets
+/// the same value from the copy (E0397).
+fn conversion_of(
+    schedule: &Schedule,
+    call: &Call,
+    source: &Source,
+    readers: &[StageId],
+) -> Result<Option<Conversion>> {
+    if call.args[3].is_none() && call.args[4].is_none() {
+        return Ok(None);
+    }
+    let from = source.buffers[0].dtype;
+    let refuse = |span: Span, text: String, help: String| -> Result<Option<Conversion>> {
+        Err(Box::new(Diag::new("E0397", span, text).help(help)))
+    };
+    let name = &source.name;
+    let word = call.word(3);
+    let to = match word {
+        Some(word) => DType::from_name(word).filter(|to| Conversion::is_element_type(*to)),
+        None => Some(from),
+    };
+    let Some(to) = to else {
+        let text = format!("a copy cannot have the type `{}`", word.unwrap_or_default());
+        return refuse(call.span_of(3), text, "write an integer or a float type".to_string());
+    };
+    if source.buffers.len() > 1 || !Conversion::is_element_type(from) {
+        let what = if source.buffers.len() > 1 { "a tuple".to_string() } else { from.to_string() };
+        let text = format!("the copy of `{name}` cannot have another type: `{name}` is {what}");
+        return refuse(call.span, text, "leave out `dtype` and `offset`".to_string());
+    }
+    let conversion = Conversion { from, to, offset: call.int(4).unwrap_or(0).into() };
+    if conversion.offset != 0 {
+        if from.is_float() || to.is_float() {
+            let text = format!("`offset` takes integers, but the copy of `{name}` is {to}");
+            let text = if from.is_float() {
+                format!("`offset` takes integers, but `{name}` is {from}")
+            } else {
+                text
+            };
+            return refuse(call.span_of(4), text, "leave out `offset`".to_string());
+        }
+        if !conversion.keeps_values() {
+            let (low, high) = conversion.range();
+            let text = format!("the elements of this copy are {low} to {high}, which {to} lacks");
+            let help = format!("choose `dtype` and `offset` so that {to} has all of them");
+            return refuse(call.span_of(4), text, help);
+        }
+    }
+    let buffer = &source.buffers[0];
+    for reader in readers {
+        let te = &schedule.stage(*reader).te;
+        let Some(read) = conversion.unsuitable_read(&te.body, buffer) else { continue };
+        let text = format!("`{}` would read other values from a copy of `{name}` in {to}", te.name);
+        let help = match read {
+            Some(to) => format!("`{}` reads `{name}` as {to}: copy it as {to}", te.name),
+            None => format!("choose a type that has all values of {from}"),
+        };
+        return refuse(call.span_of(3), text, help);
+    }
+    Ok(Some(conversion))
 }
 
 fn source_of(schedule: &Schedule, subject: Tensor) -> Source {
@@ -150,20 +230,28 @@ fn reads(stage: &Stage, buffers: &[Buffer]) -> bool {
 }
 
 /// Returns the axes `ax0`, `ax1`, … and values of a copy in the layout of the source.
-fn copy_whole(buffers: &[Buffer], shape: &[Expr]) -> (Vec<Axis>, Vec<Expr>) {
+fn copy_whole(
+    buffers: &[Buffer],
+    shape: &[Expr],
+    element: &dyn Fn(&Buffer, Vec<Expr>) -> Expr,
+) -> (Vec<Axis>, Vec<Expr>) {
     let axes = data_axes("ax", shape);
     let indices: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
-    (axes, buffers.iter().map(|buffer| load(buffer, indices.clone())).collect())
+    (axes, buffers.iter().map(|buffer| element(buffer, indices.clone())).collect())
 }
 
 /// Returns the axes `p0`, `p1`, … and values of a copy in another layout; padding is 0.
-fn copy_through(buffers: &[Buffer], layout: &Layout) -> (Vec<Axis>, Vec<Expr>) {
+fn copy_through(
+    buffers: &[Buffer],
+    layout: &Layout,
+    element: &dyn Fn(&Buffer, Vec<Expr>) -> Expr,
+) -> (Vec<Axis>, Vec<Expr>) {
     let axes = data_axes("p", &layout.shape);
     let places: Vec<Expr> = axes.iter().map(|axis| Expr::var(&axis.var)).collect();
     let indices = layout.elements(&places);
     let inside = layout.inside(&places, &indices);
     let value = |buffer: &Buffer| {
-        let value = load(buffer, indices.clone());
+        let value = element(buffer, indices.clone());
         match &inside {
             Some(inside) => {
                 let zero = match value.ty.dtype {

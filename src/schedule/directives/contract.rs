@@ -7,17 +7,18 @@
 //! first determines the order of a chain of products. Products are distributed over sums, so the
 //! terms must be integers, or the program must allow to reassociate them.
 
-use super::algebra::{check_default_loops, check_order, is_neutral, set_body};
+use super::algebra::{
+    check_default_loops, check_order, factors_of, is_neutral, mentions, set_body, typed,
+};
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};
-use crate::ir::visit::{for_each_child, substitute};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Var};
+use crate::ir::visit::substitute;
+use crate::ir::{Expr, Scope, Var};
 use crate::schedule::derived_stage::{insert_stage, load, rename};
 use crate::schedule::legality::order_is_free;
 use crate::schedule::state::{AxisId, AxisKind, Schedule, Stage};
 use crate::te::{self, Body, Reduction};
-use rustc_hash::FxHashSet;
 
 /// `S.contract(k, …)`: sums the factors that depend on the axes first, in a new stage.
 pub(super) static CONTRACT: Directive = Directive {
@@ -172,35 +173,4 @@ impl Parts {
         };
         (te, indices.collect())
     }
-}
-
-/// Returns the same buffer with another element type.
-fn typed(buffer: &Buffer, dtype: DType) -> Buffer {
-    Buffer::new(buffer.name.clone(), dtype, buffer.shape.clone(), buffer.scope)
-}
-
-/// Returns the factors of a product, from left to right.
-fn factors_of(expr: &Expr) -> Vec<Expr> {
-    let mut factors = Vec::new();
-    let mut left = vec![expr.clone()];
-    while let Some(expr) = left.pop() {
-        match &expr.kind {
-            ExprKind::Binary(BinOp::Mul, a, b) => left.extend([b.clone(), a.clone()]),
-            _ => factors.push(expr),
-        }
-    }
-    factors
-}
-
-/// Whether an expression depends on a variable.
-fn mentions(expr: &Expr, var: &Var) -> bool {
-    fn visit(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> bool {
-        if !seen.insert(expr.id()) {
-            return false;
-        }
-        let mut found = matches!(&expr.kind, ExprKind::Var(other) if other == var);
-        for_each_child(expr, &mut |child| found = found || visit(child, var, seen));
-        found
-    }
-    visit(expr, var, &mut FxHashSet::default())
 }

@@ -67,6 +67,7 @@ mod call;
 mod compute_at;
 pub(super) mod compute_with;
 mod contract;
+mod distribute;
 mod double_buffer;
 mod fuse;
 mod merge;
@@ -121,6 +122,7 @@ pub static DIRECTIVES: &[&Directive] = &[
     &rfactor::RFACTOR,
     &merge::MERGE,
     &contract::CONTRACT,
+    &distribute::DISTRIBUTE,
     &set_scope::SET_SCOPE,
 ];
 

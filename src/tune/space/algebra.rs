@@ -1,10 +1,11 @@
-//! Algebraic rewrites: merged sums, and the order of a chain of products.
+//! Algebraic rewrites: merged sums, the order of a chain of products, and factors of other types.
 //!
-//! `merge` and `contract` change the stages, so they come first, and all other choices are about
-//! the resulting stages. The comment of a rewrite states the operations before and after. A stage
-//! is offered rewrites until none is left or taken.
+//! `merge`, `contract`, `cache_read` with another type and `distribute` change the stages, so they
+//! come first, and all other choices are about the resulting stages. The comment of a rewrite
+//! states the operations before and after. A stage is offered rewrites until none is left or taken.
 
 use super::chooser::Chooser;
+use super::factor_types::conversions;
 use super::facts::StageFacts;
 use super::text::ScheduleText;
 use super::tile::default_tile::facts_with_tiles;
@@ -41,8 +42,8 @@ pub(super) struct Variant {
 struct Rewrite {
     /// The option as it is printed: `merge P`, `contract k`.
     name: String,
-    /// The directive.
-    line: String,
+    /// The directives.
+    lines: Vec<String>,
     /// The stages after it.
     variant: Arc<Variant>,
     /// Whether it is the default.
@@ -111,25 +112,39 @@ impl Variant {
                 found.extend(self.rewrite(name_of, &made, call, CONTRACT_FACTOR));
             }
         }
+        if let Some(lines) = conversions(&self.schedule.target, stage, view) {
+            let done = self.variant_after(&lines).map(|variant| Rewrite {
+                name: "types".to_string(),
+                lines,
+                variant: Arc::new(variant),
+                gains: true,
+            });
+            found.extend(done);
+        }
         found
     }
 
     /// Returns a rewrite, if its directive is legal here.
     fn rewrite(&self, name: String, made: &str, call: String, most: f64) -> Option<Rewrite> {
-        let (graph, target) = (&self.schedule.graph, &self.schedule.target);
         let allowed = if self.granted { &[")", ", reassociate=true)"][..] } else { &[")"][..] };
-        let (line, schedule) = allowed.iter().find_map(|end| {
-            let line = format!("{made}{call}{end}");
-            let text = format!("schedule {} {{\n    {line}\n}}\n", graph.name);
-            Some((line, apply_text(graph, target, &Vec::new(), &text).ok()?))
+        let (lines, variant) = allowed.iter().find_map(|end| {
+            let lines = vec![format!("{made}{call}{end}")];
+            let variant = self.variant_after(&lines)?;
+            Some((lines, variant))
         })?;
-        // The resulting stages, as if declared so.
-        let stages = schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
-        let graph = Graph { stages, ..graph.clone() };
-        let variant = Variant::of(Schedule::new(graph, target), target, self.granted);
         let times = variant.operations / self.operations.max(1.0);
         let (gains, offered) = (times <= most, times <= MAX_REWRITE_FACTOR);
-        offered.then(|| Rewrite { name, line, variant: Arc::new(variant), gains })
+        offered.then(|| Rewrite { name, lines, variant: Arc::new(variant), gains })
+    }
+
+    /// Returns the stages after directives, as if declared so; `None` if one is refused.
+    fn variant_after(&self, lines: &[String]) -> Option<Variant> {
+        let (graph, target) = (&self.schedule.graph, &self.schedule.target);
+        let text = format!("schedule {} {{\n    {}\n}}\n", graph.name, lines.join("\n    "));
+        let schedule = apply_text(graph, target, &Vec::new(), &text).ok()?;
+        let stages = schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
+        let graph = Graph { stages, ..graph.clone() };
+        Some(Variant::of(Schedule::new(graph, target), target, self.granted))
     }
 }
 
@@ -158,9 +173,13 @@ pub(super) fn rewrite(
             continue;
         }
         let one = &rewrites[chosen - 1];
-        let (before, after) = (about(variant.operations), about(one.variant.operations));
-        text.rule("algebra", &format!("{before} operations before, {after} after"));
-        text.push(one.line.clone());
+        if one.name == "types" {
+            text.rule("types", "the factors are copied in types that suit the instructions");
+        } else {
+            let (before, after) = (about(variant.operations), about(one.variant.operations));
+            text.rule("algebra", &format!("{before} operations before, {after} after"));
+        }
+        one.lines.iter().for_each(|line| text.push(line.clone()));
         variant = one.variant.clone();
         text.learn(&variant.schedule);
         // The stage's index has changed; stages that the rewrite added come before it.

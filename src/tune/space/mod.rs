@@ -10,6 +10,7 @@
 
 mod algebra;
 mod chooser;
+mod factor_types;
 mod facts;
 mod gpu;
 mod lanes;

@@ -4,7 +4,7 @@ use super::super::facts::{registers, stores_along};
 use super::super::plan::{Planner, Tail};
 use super::super::view::{StageView, Stride};
 use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
-use super::dot::{self, Dot, SUMS, TERMS};
+use super::dot::{self, Dot, SUMS};
 use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
 
 /// The most vectors that unrolled reduction loops write out.
@@ -230,9 +230,9 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     sizes.extend([2, 4, 8, 16, 32, 64, 128, 256, 512].into_iter().filter(|size: &i64| {
         BLOCK_TERMS.contains(&size.saturating_mul(rest)) && 2 * size <= first.size()
     }));
-    if form.dot.is_some_and(|dot| dot.axis == 0) {
+    if let Some(dot) = form.dot.filter(|dot| dot.axis == 0) {
         // Blocks consist of whole instructions.
-        sizes.retain(|size| size % TERMS == 0);
+        sizes.retain(|size| size % dot.terms == 0);
     }
     let names = sizes.iter().map(|size| match size {
         0 => "all".to_string(),

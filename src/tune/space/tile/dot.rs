@@ -1,8 +1,9 @@
-//! Products of bytes of which one instruction adds four terms in each lane (`tensorize`).
+//! Products of integers of which one instruction adds several terms in each lane (`tensorize`).
 //!
-//! `C[x, y] = sum((A[x, k] as int32) * (B[k, y] as int32))` with `uint8` and `int8` factors: the
-//! lanes of a tile are vectors of 16 sums, the innermost reduction loop has the four terms, and a
-//! packed copy of `B` has the terms of a column, then the columns of a vector, next to each other.
+//! `C[x, y] = sum((A[x, k] as int32) * (B[k, y] as int32))` with `uint8` and `int8` factors, or
+//! with `int16` ones: the lanes of a tile are vectors of 16 sums, the innermost reduction loop has
+//! the terms of the instruction, and a packed copy of `B` has the terms of a column, then the
+//! columns of a vector, next to each other.
 
 use super::super::facts::StageFacts;
 use super::super::plan::Planner;
@@ -12,14 +13,14 @@ use crate::ir::{BinOp, DType, Expr, ExprKind};
 
 /// Sums of an instruction.
 pub(super) const SUMS: i64 = 16;
-/// Terms that an instruction adds to each sum.
-pub(super) const TERMS: i64 = 4;
 
 /// How a reduction becomes an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dot {
     /// The intrinsic of `lib/intrinsics.te`.
     pub(super) intrinsic: &'static str,
+    /// The terms that it adds to each sum.
+    pub(super) terms: i64,
     /// The reduction axis of the instruction's terms.
     pub(super) axis: usize,
     /// The read of the factor that differs between lanes.
@@ -47,9 +48,10 @@ pub(super) fn dot(planner: &Planner, at: usize, lane: usize) -> Option<Dot> {
         _ => return None,
     };
     let dtype = |load: usize| view.loads[load].buffer.dtype;
-    let intrinsic = match (dtype(shared), dtype(each)) {
-        (DType::Uint8, DType::Int8) => "dot4_u8_i8",
-        (DType::Int8, DType::Uint8) => "dot4_i8_u8",
+    let (intrinsic, terms) = match (dtype(shared), dtype(each)) {
+        (DType::Uint8, DType::Int8) => ("dot4_u8_i8", 4),
+        (DType::Int8, DType::Uint8) => ("dot4_i8_u8", 4),
+        (DType::Int16, DType::Int16) => ("dot2_i16", 2),
         _ => return None,
     };
     if !planner.target.has_intrinsic(intrinsic) {
@@ -59,11 +61,11 @@ pub(super) fn dot(planner: &Planner, at: usize, lane: usize) -> Option<Dot> {
     let found = (0..view.reduce.len()).rev().find_map(|axis| {
         let var = &view.reduce[axis].var;
         let near =
-            view.reduce[axis].size() >= TERMS && view.loads[shared].stride(var) == Stride::By(1);
+            view.reduce[axis].size() >= terms && view.loads[shared].stride(var) == Stride::By(1);
         let dim = if near { alone(&view.loads[each], var)? } else { return None };
         Some((axis, dim))
     });
-    found.map(|(axis, dim)| Dot { intrinsic, axis, load: each, dim })
+    found.map(|(axis, dim)| Dot { intrinsic, terms, axis, load: each, dim })
 }
 
 /// Returns the read that a factor converts to `int32`.

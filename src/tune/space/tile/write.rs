@@ -39,8 +39,8 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     why +=
         &format!("{} {columns} along `{lane}` stay in registers while terms are added", form.width);
     planner.text.rule("tile", &why);
-    if let Some(Dot { intrinsic, .. }) = form.dot {
-        let why = format!("an instruction adds {} terms in {} lanes", dot::TERMS, dot::SUMS);
+    if let Some(Dot { intrinsic, terms, .. }) = form.dot {
+        let why = format!("an instruction adds {terms} terms in {} lanes", dot::SUMS);
         planner.text.rule("tensorize", &why);
         planner.text.need_intrinsic(intrinsic);
     }
@@ -159,9 +159,9 @@ fn in_place(
     let mut rows = form.rows_of(|axis| loops[axis].tile.clone());
     let mut lane = loops[form.lane].tile.clone().expect("lanes are split off");
     let mut inside = None;
-    if let Some(Dot { axis, .. }) = form.dot {
+    if let Some(Dot { axis, terms: count, .. }) = form.dot {
         let leaf = planner.leaf(home, &terms[axis]);
-        let (outer, four) = planner.split(home, leaf, dot::TERMS);
+        let (outer, four) = planner.split(home, leaf, count);
         (terms[axis], inside) = (outer, Some(four));
         if form.width > dot::SUMS {
             let leaf = planner.leaf(home, &lane);
@@ -314,8 +314,8 @@ fn sums(
         flat = vec![inside];
     }
     let mut inside = None;
-    if let Some(Dot { axis, .. }) = form.dot {
-        let (outer, four) = split_in(planner, sum, &terms[axis], dot::TERMS, Tail::Auto);
+    if let Some(Dot { axis, terms: count, .. }) = form.dot {
+        let (outer, four) = split_in(planner, sum, &terms[axis], count, Tail::Auto);
         (terms[axis], inside) = (outer, Some(four));
         if form.width > dot::SUMS {
             let (vectors, sums) = split_in(planner, sum, &lane, dot::SUMS, Tail::Auto);
@@ -378,7 +378,7 @@ fn pack(
     form: &Tiling,
 ) -> String {
     let width = form.factor(axis);
-    let terms = form.dot.filter(|dot| dot.load == load).map(|dot| dot.dim);
+    let terms = form.dot.filter(|dot| dot.load == load).map(|dot| (dot.dim, dot.terms));
     let facts = planner.facts.clone();
     let view = &facts.views[sum];
     let (access, axis_name) = (&view.loads[load], &view.data[axis].name);
@@ -396,11 +396,11 @@ fn pack(
     let packed = text.fresh(&name, "_packed");
     let mut layout = vec![format!("ax{dim} // {width}")];
     layout.extend((0..rank).filter(|other| *other != dim).map(|other| match terms {
-        Some(terms) if terms == other => format!("ax{other} // {}", dot::TERMS),
+        Some((dim, terms)) if dim == other => format!("ax{other} // {terms}"),
         _ => format!("ax{other}"),
     }));
     layout.push(format!("ax{dim} % {width}"));
-    layout.extend(terms.map(|terms| format!("ax{terms} % {}", dot::TERMS)));
+    layout.extend(terms.map(|(dim, terms)| format!("ax{dim} % {terms}")));
     let layout = layout.join(", ");
     text.push(format!("let {packed} = {name}.cache_read(global, [{reader}], layout=[{layout}])"));
     // The contiguous dimension of the source is split by the vector length: with the lanes, this is
