@@ -6,6 +6,8 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 CARGO  ?= cargo
 TEC    ?= target/release/tec
+# Tests do not use the user's cache of automatic schedules.
+export TEC_NO_CACHE := 1
 
 .DEFAULT_GOAL := build
 .PHONY: help build run test test-rust lint test-python test-oracle oracle golden bless fuzz \

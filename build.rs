@@ -1,16 +1,47 @@
 //! Builds what `tec` embeds: the runtime that is linked into every module, compiled for the host
 //! and, if a cross compiler is found, for the other CPU families, so that users need no compiler;
-//! and the table of the error codes, from the files of `docs/errors`.
+//! the table of the error codes, from the files of `docs/errors`; and a hash of all sources, by
+//! which the cache of automatic schedules knows the build.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    println!("cargo::rerun-if-changed=build.rs");
     error_codes(&out);
     runtime(&out);
+    println!("cargo::rustc-env=TEC_BUILD={:016x}", hash(&SOURCES));
+}
+
+/// Everything that the behaviour of `tec` depends on.
+const SOURCES: [&str; 7] =
+    ["Cargo.lock", "Cargo.toml", "build.rs", "crates", "grammar", "lib", "src"];
+
+/// Returns a hash of the paths and contents of files and folders, and has cargo run this script
+/// again if they change.
+fn hash(paths: &[&str]) -> u64 {
+    fn add(path: &Path, hasher: &mut DefaultHasher) {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).expect("folders of sources can be listed");
+            let mut paths: Vec<PathBuf> =
+                entries.map(|entry| entry.expect("an entry can be read").path()).collect();
+            paths.sort();
+            return paths.iter().for_each(|path| add(path, hasher));
+        }
+        // A packaged crate lacks some.
+        let Ok(bytes) = fs::read(path) else { return };
+        hasher.write(path.as_os_str().as_encoded_bytes());
+        hasher.write_usize(bytes.len());
+        hasher.write(&bytes);
+    }
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        println!("cargo::rerun-if-changed={path}");
+        add(Path::new(path), &mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The CPU families with Debian's cross compiler and the options of each: no calls into libgcc, no
@@ -48,12 +79,20 @@ const FLAGS: [&str; 20] = [
 /// Writes `runtimes.rs` into `out`: a function from a family to its object, if there is one, and
 /// the host's object with the functions for GPUs.
 fn runtime(out: &Path) {
-    println!("cargo::rerun-if-changed=src/runtime");
     let host = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
+    let compilers = ARCHES.map(|(arch, ..)| env::var_os(format!("CC_{arch}")));
+    let inputs = format!("{:x} {compilers:?} {host}", hash(&["build.rs", "src/runtime"]));
+    for (arch, ..) in ARCHES {
+        println!("cargo::rerun-if-env-changed=CC_{arch}");
+    }
+    // Most changes of the sources are not changes of the runtime.
+    let stamp = out.join("runtimes.stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|known| known == inputs) {
+        return;
+    }
     let mut arms = String::new();
     for (arch, cross, flags) in ARCHES {
         let variable = format!("CC_{arch}");
-        println!("cargo::rerun-if-env-changed={variable}");
         let compiler = match env::var_os(&variable) {
             Some(given) => Some(PathBuf::from(given)),
             None if arch == host => None,
@@ -75,6 +114,7 @@ fn runtime(out: &Path) {
          pub fn cuda_object() -> &'static [u8] {{\n    include_bytes!({cuda:?})\n}}\n"
     );
     fs::write(out.join("runtimes.rs"), text).expect("OUT_DIR can be written");
+    fs::write(stamp, inputs).expect("OUT_DIR can be written");
 }
 
 /// Compiles the runtime, one translation unit, to `name.o`. The default compiler is that of the

@@ -403,6 +403,7 @@ fn every_code_is_tested() {
 #[test]
 fn the_repository_root_has_no_other_files() {
     let known = [
+        ".cargo",
         ".ci",
         ".gitignore",
         "CONTRIBUTING.md",

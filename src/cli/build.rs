@@ -18,7 +18,8 @@ Examples:
   tec build matmul.te -o matmul.s              # an assembly listing
   tec build matmul_add.te --prepack B          # pack B once, for many calls
   tec build matmul.te --target aarch64 -o m.tar
-  tec build matmul.te --records matmul.records.jsonl";
+  tec build matmul.te --records matmul.records.jsonl
+  tec build matmul.te --schedule auto --no-cache  # search again for a schedule";
 
 /// Compile a file to a module.
 ///

@@ -5,6 +5,7 @@
 mod arguments;
 mod bench;
 mod build;
+mod cache;
 mod check;
 mod compile;
 mod completions;

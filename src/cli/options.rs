@@ -50,6 +50,11 @@ pub struct CompileArgs {
     #[arg(long, default_value_t = 3, value_name = "0-3")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     pub opt: u8,
+    /// Search for automatic schedules again, and do not cache them.
+    ///
+    /// `TEC_NO_CACHE=1` in the environment does the same.
+    #[arg(long)]
+    pub no_cache: bool,
     /// Print the loop IR after this pass, or after `all` passes, to stderr.
     #[arg(long, value_name = "PASS|all")]
     pub dump: Option<String>,
@@ -84,6 +89,7 @@ impl CompileArgs {
             }
         };
         options.opt = self.opt;
+        options.cache = super::cache::schedules(self.no_cache);
         if self.fast_math {
             let Some(gpu) = &mut options.target.gpu else {
                 let text = format!("`--fast-math` is for GPUs, not for {}", options.target);

@@ -8,6 +8,7 @@ mod passes;
 mod run_pass;
 mod trace;
 
+pub use auto::ScheduleCache;
 pub use estimate::{
     estimate_text, estimate_texts, lower_to_estimate, packed_ahead, packed_in_calls,
     prepacked_kernel,
@@ -31,6 +32,7 @@ use crate::target::Target;
 use crate::te::{self, Graph};
 use run_pass::{after_pass, run_pass};
 use rustc_hash::FxHashSet;
+use std::sync::Arc;
 
 /// Whether products and sums fuse (docs/LANGUAGE.md, "Floating point").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +71,8 @@ pub struct Options {
     pub schedule: Option<(Option<String>, String)>,
     /// The largest number of candidates to estimate for an automatic schedule.
     pub candidates: usize,
+    /// The cache of automatic schedules; none by default.
+    pub cache: Option<Arc<dyn ScheduleCache>>,
     /// What a kernel without a schedule of its own gets: the default schedule, or an automatic one
     /// for commands that make machine code.
     pub fallback: schedule::Fallback,
@@ -90,6 +94,7 @@ impl Options {
             defines: Vec::new(),
             schedule: None,
             candidates: auto::DEFAULT_CANDIDATES,
+            cache: None,
             fallback: schedule::Fallback::Default,
             prepacked: schedule::PrepackedInputs::None,
             opt: 3,

@@ -4,6 +4,8 @@
 //! The graph is printed with numbers in place of names: inputs and stages in order of declaration,
 //! axes by position, nodes of expressions in order of first occurrence. Equal expressions have the
 //! same number, whether they are shared or repeated. The text is hashed with SHA-256.
+//!
+//! [`named_text`] is the text with names, in which shared and repeated expressions differ.
 
 use crate::ir::{Buffer, Const, Expr, ExprKind, Var};
 use crate::te::{Axis, Body, Graph, Input, Stage};
@@ -19,7 +21,18 @@ pub fn workload_hash(graph: &Graph) -> String {
 
 /// Returns the text that is hashed.
 pub fn canonical_text(graph: &Graph) -> String {
-    let mut writer = Writer::default();
+    write_graph(graph, Writer::default())
+}
+
+/// Returns the text with all names, by which automatic schedules are cached: equal texts have equal
+/// search spaces and estimates, and a schedule of one is a schedule of the other.
+pub fn named_text(graph: &Graph) -> String {
+    let writer = Writer { named: true, ..Writer::default() };
+    let names = (&graph.name, &graph.params, &graph.consts, &graph.aliases);
+    format!("{names:?}\n{}", write_graph(graph, writer))
+}
+
+fn write_graph(graph: &Graph, mut writer: Writer) -> String {
     for var in &graph.vars {
         writer.bind(var, "n");
     }
@@ -46,6 +59,8 @@ pub fn canonical_text(graph: &Graph) -> String {
 #[derive(Default)]
 struct Writer {
     text: String,
+    /// Whether names are part of the text, and nodes with different addresses are different.
+    named: bool,
     vars: FxHashMap<Var, String>,
     buffers: FxHashMap<Buffer, usize>,
     /// Numbers of nodes by operation and operand numbers.
@@ -64,13 +79,15 @@ impl Writer {
     fn bind(&mut self, var: &Var, kind: &str) -> String {
         let name = format!("{kind}{}", self.vars.len());
         self.vars.insert(var.clone(), name.clone());
-        format!("{name}:{}", var.ty().dtype)
+        let source = if self.named { var.name() } else { "" };
+        format!("{name}:{}{source}", var.ty().dtype)
     }
 
     fn declare(&mut self, buffer: &Buffer) -> String {
         let shape: Vec<String> = buffer.shape.iter().map(|extent| self.expr(extent)).collect();
         self.buffers.insert(buffer.clone(), self.buffers.len());
-        format!("{} {}[{}]", self.buffer(buffer), buffer.dtype, shape.join(" "))
+        let source = if self.named { &buffer.name[..] } else { "" };
+        format!("{} {}{source}[{}]", self.buffer(buffer), buffer.dtype, shape.join(" "))
     }
 
     fn buffer(&self, buffer: &Buffer) -> String {
@@ -108,7 +125,8 @@ impl Writer {
     fn stage(&mut self, stage: &Stage) {
         let buffers: Vec<String> = stage.buffers.iter().map(|one| self.declare(one)).collect();
         let kind = if stage.output { "output" } else { "compute" };
-        self.line(&format!("{kind} {}", buffers.join(", ")));
+        let source = if self.named { &stage.name[..] } else { "" };
+        self.line(&format!("{kind}{source} {}", buffers.join(", ")));
         self.known.clear();
         self.axes("d", &stage.axes);
         match &stage.body {
@@ -120,6 +138,9 @@ impl Writer {
                 let condition: Vec<Expr> = reduction.condition.iter().cloned().collect();
                 self.exprs("where", &condition);
                 let combiner = &reduction.combiner;
+                if self.named {
+                    self.line(&combiner.name);
+                }
                 let vars: Vec<String> = combiner.lhs.iter().map(|v| self.bind(v, "x")).collect();
                 self.line(&format!("lhs {}", vars.join(" ")));
                 let vars: Vec<String> = combiner.rhs.iter().map(|v| self.bind(v, "y")).collect();
@@ -142,7 +163,8 @@ impl Writer {
             None => {
                 let node = self.node(expr);
                 let next = self.nodes.len();
-                let number = *self.nodes.entry(node.clone()).or_insert(next);
+                let key = if self.named { format!("{next} {node}") } else { node.clone() };
+                let number = *self.nodes.entry(key).or_insert(next);
                 if number == next {
                     self.line(&format!("e{number} = {node}"));
                 }

@@ -10,6 +10,9 @@ import pytest
 # No helper extension for torch: a module must never depend on it.
 os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
 
+# Tests do not use the user's cache of automatic schedules.
+os.environ["TEC_NO_CACHE"] = "1"
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -372,6 +372,8 @@ pub fn check_options(compile: &CompileArgs) -> Result<(), Error> {
         "`--opt`: fully optimised code is measured; leave the option out"
     } else if compile.fast_math {
         "`--fast-math`: results that are approximated cannot be verified; leave the option out"
+    } else if compile.no_cache {
+        "`--no-cache`: a search does not use the cache of automatic schedules; leave the option out"
     } else if compile.dump.is_some() || compile.time {
         "`--dump` and `--time` are about one schedule: give them to `tec build`"
     } else {

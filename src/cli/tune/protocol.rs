@@ -78,6 +78,8 @@ impl Setup {
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             fast_math: false,
+            // It chooses no automatic schedule.
+            no_cache: true,
             dump: None,
             time: false,
         }

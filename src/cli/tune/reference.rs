@@ -1,6 +1,7 @@
 //! The reference output, with which the results of every candidate are compared: the outputs of one
 //! schedule, computed once for each workload and set of arguments, and cached.
 
+use super::super::cache::hex;
 use super::super::data::Given;
 use super::harness::Harness;
 use super::samples::SampleError;
@@ -66,5 +67,5 @@ fn key(harness: &Harness, given: &Given) -> String {
         hash.update(format!("\n{name} {:?} ", tensor.shape));
         hash.update(&tensor.data);
     }
-    cache::hex(&hash.finalize()[..16])
+    hex(&hash.finalize()[..16])
 }

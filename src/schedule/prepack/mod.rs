@@ -60,6 +60,20 @@ pub enum PrepackedInputs {
     All,
 }
 
+impl PrepackedInputs {
+    /// Returns the indices of the inputs of a kernel that are prepacked.
+    pub fn selected(&self, graph: &Graph) -> Vec<usize> {
+        let is_prepacked = |at: &usize| match (&graph.inputs[*at], self) {
+            (Input::Tensor { layout_free: true, .. }, PrepackedInputs::All) => true,
+            (Input::Tensor { layout_free: true, .. }, PrepackedInputs::Named(selectors)) => {
+                selectors.iter().any(|selector| selects(selector, graph, *at))
+            }
+            _ => false,
+        };
+        (0..graph.inputs.len()).filter(is_prepacked).collect()
+    }
+}
+
 /// Returns the kernels that pack those of the inputs that the schedule allows to prepack, and then
 /// the kernel that reads them packed; `None` if there is nothing to pack.
 pub fn prepack_layout_free(
@@ -67,15 +81,7 @@ pub fn prepack_layout_free(
     prepacked: &PrepackedInputs,
 ) -> Option<Vec<BoundedSchedule>> {
     let schedule = &bounded.schedule;
-    let graph = &schedule.graph;
-    let is_prepacked = |at: &usize| match (&graph.inputs[*at], prepacked) {
-        (Input::Tensor { layout_free: true, .. }, PrepackedInputs::All) => true,
-        (Input::Tensor { layout_free: true, .. }, PrepackedInputs::Named(selectors)) => {
-            selectors.iter().any(|selector| selects(selector, graph, *at))
-        }
-        _ => false,
-    };
-    let inputs: Vec<usize> = (0..graph.inputs.len()).filter(is_prepacked).collect();
+    let inputs = prepacked.selected(&schedule.graph);
     if inputs.is_empty() || schedule.target.is_gpu() {
         return None;
     }

@@ -4,44 +4,27 @@
 //! is replaced.
 
 use super::{Isa, Machine};
+use crate::cli::cache::EntryKind;
 use crate::cli::cpu;
-use crate::module::write::{OutputFile, write_files};
-use std::path::PathBuf;
+
+/// About 2 KB for each machine, instruction set and number of threads.
+const ROOFLINES: EntryKind = EntryKind { prefix: "roofline-", suffix: ".json", max_bytes: 1 << 20 };
 
 /// Returns the cached roofline.
 pub fn load(isa: Isa, threads: usize) -> Option<Machine> {
-    let text = std::fs::read_to_string(path(isa, threads)?).ok()?;
+    let text = String::from_utf8(ROOFLINES.load(&key(isa, threads))?).ok()?;
     parse(&text, isa, threads)
 }
 
 /// Writes a roofline to the cache; the error is a message. Does nothing without a cache directory.
 pub fn store(machine: &Machine) -> Result<(), String> {
-    let Some(path) = path(machine.isa, machine.threads) else { return Ok(()) };
-    let directory = path.parent().expect("a file in a directory");
-    std::fs::create_dir_all(directory).map_err(|error| {
-        let why = crate::module::input::io_text(&error);
-        format!("cannot make {}: {why}", directory.display())
-    })?;
     let text = serde_json::to_string_pretty(machine).expect("plain data") + "\n";
-    let file = OutputFile { path, bytes: text.into_bytes(), executable: false };
-    write_files(&[file]).map_err(|diag| diag.message.clone())
+    ROOFLINES.store(&key(machine.isa, machine.threads), text.into_bytes())
 }
 
-/// `$XDG_CACHE_HOME/tec`, or `~/.cache/tec`.
-pub fn directory() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(base.join("tec"))
-}
-
-fn path(isa: Isa, threads: usize) -> Option<PathBuf> {
+fn key(isa: Isa, threads: usize) -> String {
     let model: String = cpu::model().chars().filter(char::is_ascii_alphanumeric).collect();
-    let (cpus, isa) = (cpu::count(), isa.name());
-    let name = format!("roofline-{}-{cpus}-{isa}-{threads}.json", model.to_lowercase());
-    Some(directory()?.join(name))
+    format!("{}-{}-{}-{threads}", model.to_lowercase(), cpu::count(), isa.name())
 }
 
 fn parse(text: &str, isa: Isa, threads: usize) -> Option<Machine> {
