@@ -249,9 +249,9 @@ fn ptxas_accepts_every_sample() {
     });
 }
 
-/// Sizes at which tiles cross the border: conditions take registers.
+/// Sizes at which tiles cross the border.
 #[test]
-fn tiles_at_the_border_spill_few_registers() {
+fn tiles_at_the_border_spill_no_registers() {
     let Some(ptxas) = ptxas() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/matmul.te");
     let sample = Sample { file, kernel: "matmul".to_string(), schedule: "fast".to_string() };
@@ -260,7 +260,7 @@ fn tiles_at_the_border_spill_few_registers() {
             let compiled = compile(&sample, size, &format!("nvptx-{arch}")).expect("it compiles");
             let (registers, spills) = assemble(&ptxas, &compiled.ptx.text, arch).expect("PTX");
             let what = format!("{size} on {arch}: {registers} registers, {spills} bytes");
-            assert!(registers <= 160 && spills <= 32, "{what}");
+            assert!(registers <= 144 && spills == 0, "{what}");
         }
     });
 }
@@ -602,8 +602,10 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
     driver::with_stack(|| {
         let is_it = |s: &Sample| s.kernel == "matmul" && s.schedule == "fast";
         let sample = samples().into_iter().find(is_it).expect("a schedule of the sample");
-        for arch in ARCHES {
-            let compiled = compile(&sample, "", &format!("nvptx-{arch}")).expect("it compiles");
+        // 128 divides 1024; 4 divides 4000, whose tiles cross the border; 4001 is odd.
+        let sizes = ["n=1024", "n=4000", "n=4001", "n=513"];
+        for (size, arch) in sizes.into_iter().flat_map(|size| ARCHES.map(|arch| (size, arch))) {
+            let compiled = compile(&sample, size, &format!("nvptx-{arch}")).expect("it compiles");
             let directory = tempfile::tempdir().expect("a directory");
             let path = |name: &str| directory.path().join(name);
             std::fs::write(path("fast.ptx"), &compiled.ptx.text).expect("the text is written");
@@ -617,7 +619,7 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
             run(&ptxas, &[&format!("-arch={arch}"), "fast.ptx", "-o", "fast.cubin"]);
             let listing = run(&disassembler, &["-c", "fast.cubin"]);
             let (all, fused) = loop_with(&listing, "FFMA");
-            assert!(fused * 100 >= all * 85, "{arch}: {fused} FFMA of {all} instructions");
+            assert!(fused * 100 >= all * 85, "{size}, {arch}: {fused} FFMA of {all}");
         }
     });
 }

@@ -22,14 +22,18 @@ pub struct Copied<'e> {
 impl<'e> Copied<'e> {
     /// Matches a stored value of type `dtype`; the form with a condition only if `conditional`.
     pub fn of(value: &'e Expr, dtype: DType, conditional: bool) -> Option<Copied<'e>> {
-        let value = same_half(value).unwrap_or(value);
-        let (value, cond) = match &value.kind {
-            ExprKind::IfThenElse(cond, value, other)
+        // A choice between halves is one between widened values.
+        let choice = match &value.kind {
+            ExprKind::Cast(wide) if dtype.is_half() && value.ty.dtype == dtype => wide,
+            _ => value,
+        };
+        let (value, cond) = match &choice.kind {
+            ExprKind::IfThenElse(cond, chosen, other)
                 if conditional && is_zero(other) && cond.ty.is_scalar() =>
             {
-                (same_half(value).unwrap_or(value), Some(cond))
+                (narrowed_back(dtype, chosen).unwrap_or(chosen), Some(cond))
             }
-            _ => (value, None),
+            _ => (same_half(value).unwrap_or(value), None),
         };
         match &value.kind {
             ExprKind::Load { buffer, indices, mask: None } if buffer.dtype == dtype => {
@@ -93,7 +97,8 @@ pub fn narrowed_back(to: DType, wide: &Expr) -> Option<&Expr> {
     }
 }
 
-fn is_zero(expr: &Expr) -> bool {
+/// Whether a value is a constant whose bits are zero.
+pub fn is_zero(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Broadcast(scalar) => is_zero(scalar),
         ExprKind::Cast(inner) => is_zero(inner),

@@ -13,6 +13,7 @@ use super::match_intrinsic::{in_lanes, match_intrinsic, without_tails};
 use super::match_product::match_product;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
+use crate::ir::async_copy::same_half;
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
@@ -368,7 +369,7 @@ impl<'a> Nests<'a> {
         match &te.body {
             Body::Map(values) => {
                 let store = |(buffer, value): (&Buffer, &Expr)| {
-                    let value = Expr::cast(buffer.dtype, place(value));
+                    let value = or_zero(bounds, Expr::cast(buffer.dtype, place(value)));
                     let (buffer, indices) = (buffer.clone(), bounds.locals.clone());
                     let nontemporal = stage.annotation::<StoreNontemporal>().is_some();
                     Stmt::Store { buffer, indices, value, mask: None, nontemporal }
@@ -408,6 +409,22 @@ impl<'a> Nests<'a> {
             Expr::load(buffer, relative.collect())
         })
     }
+}
+
+/// Returns the value of an element of the region, which is 0 outside of the domain.
+fn or_zero(bounds: &StageBounds, value: Expr) -> Expr {
+    let Some(inside) = &bounds.zero_unless else { return value };
+    let dtype = value.ty.dtype;
+    let zero = match dtype.is_float() {
+        true => Expr::float(if dtype.is_half() { DType::Float32 } else { dtype }, 0.0),
+        false => Expr::int(dtype, 0),
+    };
+    // No operation but a conversion computes a half.
+    let value = match same_half(&value) {
+        Some(half) => Expr::cast(zero.ty.dtype, half.clone()),
+        None => Expr::cast(zero.ty.dtype, value),
+    };
+    Expr::cast(dtype, Expr::if_then_else(inside.clone(), value, zero))
 }
 
 /// Returns the buffer of a stage as it is allocated. Outputs are arguments and stay as they are.

@@ -13,9 +13,13 @@
 //! a constant extent.
 
 use crate::diag::Result;
+use crate::ir::arith::Facts;
+use crate::ir::equal::equal;
+use crate::ir::scopes::ScopedRewrite;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    NodeSet, any_expr, for_each_load, map_children, map_stmts, reads_any, reads_memory,
-    stored_buffers, substitute, walk_stmt,
+    NodeSet, any_expr, for_each_load, map_children, map_stmts, mentions, reads_any, reads_memory,
+    rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::simd_ops::masks_elements;
@@ -24,12 +28,18 @@ use rustc_hash::FxHashMap;
 
 /// Vectorizes every vectorized loop.
 pub fn vectorize_loops(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    Ok(Kernel { body: vectorize(kernel.body, target.simd()), ..kernel })
+    let mut body = kernel.body;
+    if target.is_gpu() {
+        let mut facts = Facts::new();
+        kernel.facts.iter().for_each(|cond| facts.assume(cond));
+        body = DecideOnce(facts).stmt(body);
+    }
+    Ok(Kernel { body: vectorize(body, target), ..kernel })
 }
 
-fn vectorize(stmt: Stmt, isa: Option<SimdIsa>) -> Stmt {
+fn vectorize(stmt: Stmt, target: &Target) -> Stmt {
     let Stmt::For { var, min, extent, kind: ForKind::Vectorized, body } = stmt else {
-        return map_stmts(stmt, &mut |inner| vectorize(inner, isa));
+        return map_stmts(stmt, &mut |inner| vectorize(inner, target));
     };
     let lanes = extent.as_int().and_then(|lanes| u32::try_from(lanes).ok());
     let Some(lanes) = lanes else {
@@ -39,8 +49,64 @@ fn vectorize(stmt: Stmt, isa: Option<SimdIsa>) -> Stmt {
     if lanes <= 1 {
         return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
     }
-    let vectors = FxHashMap::default();
-    Lanes { isa, var, min, lanes, vectors, conditions: Vec::new() }.body(*body)
+    let (isa, vectors) = (target.simd(), FxHashMap::default());
+    let mut all = Lanes { isa, var, min, lanes, vectors, conditions: Vec::new() };
+    all.body(*body)
+}
+
+/// Replaces comparisons that have the same result in all lanes by that of the first lane: of
+/// `x*4 + i < 4000` with `i` in `0..4`, it is `x < 1000`. In the same way, `(x*4 + i) % 8` becomes
+/// `(x*4) % 8 + i`. A GPU accesses the lanes of a mask or of a gather one by one.
+struct DecideOnce(Facts);
+
+impl ScopedRewrite for DecideOnce {
+    fn facts(&mut self) -> &mut Facts {
+        &mut self.0
+    }
+
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        let Stmt::For { var, min, extent, kind: ForKind::Vectorized, body } = stmt else {
+            return self.children(stmt);
+        };
+        let lanes = extent.as_int().and_then(|lanes| i64::try_from(lanes).ok());
+        let body = match lanes {
+            Some(lanes) => rewrite_exprs(*body, &mut |expr| {
+                rewrite_expr(expr, &mut |e| self.operation(e, &var, &min, lanes))
+            }),
+            None => *body,
+        };
+        Stmt::For { var, min, extent, kind: ForKind::Vectorized, body: Box::new(body) }
+    }
+}
+
+impl DecideOnce {
+    /// Returns an operation on indices in a form in which the lanes differ in no quotient,
+    /// remainder or comparison, if there is one.
+    fn operation(&self, whole: Expr, var: &Var, min: &Expr, lanes: i64) -> Expr {
+        let ExprKind::Binary(op, a, _) = &whole.kind else { return whole };
+        let divides = matches!(op, BinOp::FloorDiv | BinOp::FloorMod);
+        let fits = (divides || op.is_comparison()) && a.ty == DType::Index.into();
+        if !fits || !mentions(&whole, var) || reads_memory(&whole) {
+            return whole;
+        }
+        let simple = |expr: Expr| simplify_expr(&expr, &self.0);
+        let of_lane = |lane: i64| {
+            let value = Expr::add(min.clone(), Expr::index(lane));
+            simple(substitute(&whole, &mut |other| (other == var).then(|| value.clone())))
+        };
+        let first = of_lane(0);
+        if (1..lanes).all(|lane| equal(&of_lane(lane), &first)) {
+            return first;
+        }
+        let follows = |lane: i64| {
+            let distance = simple(Expr::sub(of_lane(lane), first.clone()));
+            distance.as_int() == Some(lane.into())
+        };
+        match divides && (1..lanes).all(follows) {
+            true => Expr::add(first, Expr::sub(Expr::var(var), min.clone())),
+            false => whole,
+        }
+    }
 }
 
 /// The state of vectorizing one loop.

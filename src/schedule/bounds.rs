@@ -31,6 +31,9 @@ pub struct StageBounds {
     pub locals: Vec<Expr>,
     /// The conditions under which an element or reduction term is computed.
     pub guards: Vec<Guard>,
+    /// The condition under which an element of a padded stage has a value, others being 0; `None`
+    /// if all have.
+    pub zero_unless: Option<Expr>,
     /// The loops of other stages that enclose it, outermost first.
     pub enclosing_loops: Vec<Loop>,
     /// The thread indices that its guards need and that neither its loops nor the enclosing ones
@@ -309,7 +312,7 @@ pub(super) fn clip_to(interval: Interval, extent: &Expr, facts: &Facts) -> Inter
 
 /// Returns the bounds of a stage that computes a region. `domain` has the extents of the data axes
 /// if the region may leave them.
-fn compute_loops(
+pub(super) fn compute_loops(
     stage: &Stage,
     mins: Vec<Expr>,
     shape: Vec<Expr>,
@@ -373,9 +376,18 @@ fn compute_loops(
         let cond = if likely { Expr::unary(UnOp::Likely, cond) } else { cond };
         guards.push(Guard { cond, depth, initial_depth, kind, innermost: false });
     }
-    let threads = Vec::new();
-    let values = indices;
-    StageBounds { mins, shape, extents, values, locals, guards, enclosing_loops, threads }
+    let (values, zero_unless, threads) = (indices, None, Vec::new());
+    StageBounds {
+        mins,
+        shape,
+        extents,
+        values,
+        locals,
+        guards,
+        zero_unless,
+        enclosing_loops,
+        threads,
+    }
 }
 
 /// Removes conditions that follow from the others: the tail of an inner split often implies that of

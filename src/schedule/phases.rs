@@ -57,6 +57,7 @@ const PHASES: &[Phase] = &[
     check_launch_stages,
     assign_pipelines,
     bound_stages,
+    pad_launch_stages,
     place_thread_guards,
     check_annotations,
     bound_prefetches,
@@ -151,6 +152,15 @@ fn bound_stages(inference: &mut Inference) -> Result<()> {
         threads::check_extents(&inference.bounded.schedule, id, &bounds, &mut extents)?;
         inference.bounded.bounds[id.0] = Some(bounds);
     }
+    Ok(())
+}
+
+/// GPUs: lets stages in shared and private memory compute their whole regions.
+///
+/// Before: `CL`, `local`, has the guard `x < 100`, and `AS`, `shared`, which it reads, too.
+/// After: `CL` has no guard, and elements of `AS` outside of the domain are 0.
+fn pad_launch_stages(inference: &mut Inference) -> Result<()> {
+    threads::pad_stages(inference);
     Ok(())
 }
 

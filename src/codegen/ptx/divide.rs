@@ -3,7 +3,7 @@
 
 use super::emit::{Emitter, Val, view};
 use super::range::WORD;
-use crate::ir::{BinOp, DType, Expr};
+use crate::ir::{BinOp, DType, Expr, ExprKind};
 use nvptx_builder::{Cmp, Operand, Reg, Source, Ty};
 
 /// The type of a division, and known facts about its operands.
@@ -31,10 +31,11 @@ impl Emitter<'_> {
     pub(super) fn division_facts(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Division {
         let (dividend, divisor) = (self.ranges.of(a), self.ranges.of(b));
         let dtype = a.ty.dtype;
+        let by = if let ExprKind::Broadcast(scalar) = &b.kind { scalar } else { b };
         Division {
             dtype,
             modulo: op == BinOp::FloorMod,
-            divisor: b.as_int(),
+            divisor: by.as_int(),
             unsigned: !dtype.is_signed() || (dividend.lo >= 0 && divisor.lo >= 0),
             positive: divisor.lo >= 1,
             narrow: dtype == DType::Index && WORD.covers(dividend) && WORD.covers(divisor)

@@ -1,7 +1,7 @@
 //! Expressions to instructions. Vectors are computed lane by lane.
 
-use super::emit::{Emitter, Val, constant_bits, ty_of, view};
-use crate::ir::async_copy::narrowed_back;
+use super::emit::{Emitter, Place, Val, constant_bits, ty_of, view};
+use crate::ir::async_copy::{is_zero, narrowed_back};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
 
@@ -452,6 +452,9 @@ impl Emitter<'_> {
         let mut budget = SPECULATION_BUDGET * t.ty.lanes as i32;
         if is_guardable(t, &mut budget) && is_guardable(f, &mut budget) {
             let ts = self.guarded(pred, false, t);
+            if self.is_zero_if_skipped(t) && is_zero(f) {
+                return ts;
+            }
             let fs = self.guarded(pred, true, f);
             let pairs = ts.into_iter().zip(fs);
             return pairs.map(|(t, f)| self.choose(dtype, cond, t, f)).collect();
@@ -473,6 +476,12 @@ impl Emitter<'_> {
         self.move_all(&results, &fs);
         self.e.place(done);
         results.into_iter().map(|reg| reg.operand()).collect()
+    }
+
+    /// Whether the value is 0 if its predicate is false: that of a load from memory.
+    fn is_zero_if_skipped(&self, expr: &Expr) -> bool {
+        let ExprKind::Load { buffer, .. } = &expr.kind else { return false };
+        matches!(self.place(buffer), Place::Memory(_)) && buffer.dtype != DType::Bool
     }
 
     /// Returns the values of one branch, and forgets what was computed in it.

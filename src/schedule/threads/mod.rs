@@ -8,6 +8,7 @@
 //! threads have to reach a barrier ([`place_guards`]).
 
 mod check;
+mod padding;
 
 use super::bounds::{Guard, StageBounds, attach_depth};
 use super::phases::BoundedSchedule;
@@ -17,6 +18,7 @@ use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, Expr, Scope, ThreadIndex, Var};
 
 pub(super) use check::{check_extents, check_launches, check_stages};
+pub(super) use padding::pad_stages;
 
 /// Returns the index that a loop of a stage is bound to.
 pub(super) fn bound_index(stage: &Stage, leaf: AxisId) -> Option<ThreadIndex> {
