@@ -14,6 +14,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
         &[
             "annotations",
             "bounds",
+            "converted_copy",
             "derived_stage",
             "directives",
             "evaluate",

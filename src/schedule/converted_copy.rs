@@ -69,7 +69,8 @@ impl Conversion {
 
     /// Returns the element of the copy for a value of the source.
     pub(super) fn element(&self, value: Expr) -> Expr {
-        let value = Expr::cast(self.to.compute_type(), value);
+        // Directly to a 16-bit float: two roundings would not give the nearest one.
+        let value = Expr::cast(self.to.compute_type(), Expr::cast(self.to, value));
         match self.offset {
             0 => value,
             // Sums wrap, so an intermediate result that `to` lacks does no harm.

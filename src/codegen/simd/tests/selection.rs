@@ -7,7 +7,7 @@ use crate::simd_ops;
 use crate::target::{SimdIsa, Target};
 use std::panic::catch_unwind;
 
-/// An operation on one operand `a`: a conversion, a unary operation, or a binary one of `a` and `a`.
+/// An operation on one operand: a conversion, a unary operation, or a binary one of it and itself.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Unary(UnOp),
