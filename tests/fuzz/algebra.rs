@@ -1,8 +1,8 @@
 //! Random sums of products under `merge`, `contract`, `distribute` and copies in other types, with
 //! integers, whose sums are exact.
 //!
-//! These two directives seldom apply to other random programs, so these programs are made for
-//! them: chains of factors over random axes, read shifted and mirrored, and sums over sums.
+//! These directives seldom apply to other random programs, so these programs are made for them:
+//! chains of factors over random axes, read shifted and mirrored, and sums over sums.
 
 use crate::judge::{Case, Verdict, judge};
 use rand::{RngExt, SeedableRng};
@@ -11,15 +11,24 @@ use std::collections::BTreeMap;
 use tec::driver::Options;
 use tec::target::Target;
 
+/// Parts of schedules that legal programs must have.
+const FEATURES: [&str; 5] =
+    ["P.distribute()", "P.contract(", ".merge(", "dtype=uint8, offset=128", "dtype=int16"];
+
 /// Runs `n` programs; fails at the first wrong one, or if too few are legal.
 pub fn algebra(n: u64, seed: u64) {
     let options = Options::new(Target::native());
     let (mut legal, mut refused) = (0u64, BTreeMap::<String, u64>::new());
+    let mut drawn = BTreeMap::from(FEATURES.map(|feature| (feature, 0u64)));
     for number in 0..n {
         let text = Writer::new(seed, number).program();
         let case = Case { text, kernel: "sums".to_string(), vars: Vec::new(), seed: number };
         match judge(&case, &options) {
-            Verdict::Same { .. } => legal += 1,
+            Verdict::Same { .. } => {
+                legal += 1;
+                let found = drawn.iter_mut().filter(|(feature, _)| case.text.contains(**feature));
+                found.for_each(|(_, count)| *count += 1);
+            }
             Verdict::TooLarge => {}
             Verdict::Refused(codes, why) => {
                 let known = ["E0395", "E0396", "E0397", "E0398"].contains(&&codes[0][..]);
@@ -31,8 +40,10 @@ pub fn algebra(n: u64, seed: u64) {
             }
         }
     }
-    println!("sums of products: {legal} of {n} agree, refused: {refused:?}");
+    println!("sums of products: {legal} of {n} agree, {drawn:?}, refused: {refused:?}");
     assert!(legal * 2 > n, "{legal} of {n} are legal");
+    let missed = drawn.iter().find(|(_, count)| **count * 200 < n);
+    assert!(missed.is_none(), "too few legal programs have {missed:?}");
 }
 
 struct Writer {
@@ -89,7 +100,7 @@ impl Writer {
         }
         match self.rng.random_range(0..6u32) {
             0 => format!("({element} - {})", self.rng.random_range(-9..300)),
-            1 => format!("({} - ({element} + i))", self.rng.random_range(-9..300)),
+            1 => format!("({} - ({element} + (i as int32)))", self.rng.random_range(-9..300)),
             _ => element,
         }
     }
