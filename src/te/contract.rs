@@ -23,7 +23,7 @@ pub fn contract_floats(mut graph: Graph) -> Graph {
 }
 
 fn contract_reduction(reduction: &mut Reduction) {
-    let is_sum = reduction.combiner.name == "sum";
+    let is_sum = reduction.combiner.is_sum();
     reduction.fused = is_sum && is_product(&reduction.terms[0]);
     reduction.terms = reduction.terms.iter().map(contract).collect();
     reduction.condition = reduction.condition.as_ref().map(contract);

@@ -251,3 +251,10 @@ pub struct Combiner {
     /// Whether the operands can be exchanged.
     pub commutative: bool,
 }
+
+impl Combiner {
+    /// Whether it is the `sum` of the language; no reducer may have that name (E0203).
+    pub fn is_sum(&self) -> bool {
+        self.name == "sum"
+    }
+}

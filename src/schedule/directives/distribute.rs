@@ -91,7 +91,7 @@ impl Parts {
         let Body::Reduce(sum) = &stage.te.body else {
             return refuse(format!("`{name}` is not a reduction"));
         };
-        if sum.combiner.name != "sum" || sum.terms.len() != 1 {
+        if !sum.combiner.is_sum() || sum.terms.len() != 1 {
             return refuse(format!("`{name}` is a `{}`, not a sum", sum.combiner.name));
         }
         if sum.condition.is_some() {

@@ -136,7 +136,7 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     let dtype = stage.te.buffers.iter().map(|b| b.dtype).find(|dtype| dtype.is_float());
     let dtype = dtype.expect("only the order of floats matters");
     let text = format!("`rfactor` changes the order in which `{name}` adds its {dtype} terms");
-    let text = match reduction.combiner.name == "sum" {
+    let text = match reduction.combiner.is_sum() {
         true => text,
         false => format!("`rfactor` changes the order in which `{name}` combines {dtype} terms"),
     };

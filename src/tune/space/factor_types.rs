@@ -32,7 +32,7 @@ pub(super) fn conversions(target: &Target, stage: &Stage, view: &StageView) -> O
     let Body::Reduce(sum) = &stage.te.body else { return None };
     let [term] = &sum.terms[..] else { return None };
     let ExprKind::Binary(BinOp::Mul, x, y) = &term.kind else { return None };
-    let plain = sum.combiner.name == "sum" && sum.condition.is_none() && !view.tuple;
+    let plain = sum.combiner.is_sum() && sum.condition.is_none() && !view.tuple;
     if !plain || target.simd().is_none() || view.points() < MIN_POINTS {
         return None;
     }

@@ -44,7 +44,7 @@ fn factors(view: &StageView) -> Option<(&'static str, usize, usize)> {
         let cast = |factor: &crate::ir::Expr| matches!(factor.kind, ExprKind::Cast(_));
         matches!(&term.kind, ExprKind::Binary(BinOp::Mul, a, b) if cast(a) && cast(b))
     };
-    let is_sum = reduction.combiner.name == "sum" && reduction.condition.is_none();
+    let is_sum = reduction.combiner.is_sum() && reduction.condition.is_none();
     if !is_sum || !matches!(&reduction.terms[..], [term] if is_product(term)) {
         return None;
     }

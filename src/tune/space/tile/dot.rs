@@ -34,7 +34,7 @@ pub(super) fn dot(planner: &Planner, at: usize, lane: usize) -> Option<Dot> {
     let facts = &planner.facts;
     let view = &facts.views[at];
     let reduction = view.reduction.as_ref()?;
-    let is_sum = reduction.combiner.name == "sum" && reduction.condition.is_none();
+    let is_sum = reduction.combiner.is_sum() && reduction.condition.is_none();
     let [term] = &reduction.terms[..] else { return None };
     if !is_sum || view.tuple || view.dtype != DType::Int32 || view.data[lane].size() < SUMS {
         return None;
