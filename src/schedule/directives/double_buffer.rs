@@ -76,7 +76,7 @@ pub(super) fn check(inference: &Inference, id: StageId, span: Span) -> Result<()
             return Err(Box::new(
                 Diag::new("E0373", span, text)
                     .note(format!(
-                        "each iteration of `{looped}` computes `{name}` for the next one, whose \
+                        "each iteration of `{looped}` computes `{name}` for a later one, whose \
                          `{made}` does not exist yet"
                     ))
                     .help(format!("compute `{made}` inside `{name}` or outside of `{looped}`")),

@@ -1,10 +1,11 @@
 //! `pipeline`: a GPU copies data to shared memory several iterations before it is read.
 
 use super::call::{Call, Value};
-use super::{ArgKind, Directive, Subject, Targets, required};
-use crate::diag::{Diag, Result};
+use super::{ArgKind, Directive, Subject, Targets, double_buffer, required};
+use crate::diag::{Diag, Result, Span};
 use crate::ir::{Buffering, Scope};
-use crate::schedule::state::{Attach, Schedule};
+use crate::schedule::phases::Inference;
+use crate::schedule::state::{Attach, Schedule, StageId};
 
 /// The largest number of stages.
 const MAX_STAGES: u32 = 16;
@@ -25,7 +26,7 @@ pub(super) static PIPELINE: Directive = Directive {
     params: &[required("i", ArgKind::Axis), required("stages", ArgKind::Int)],
     usage: "pipeline(i, stages=3)",
     run: pipeline,
-    check: None,
+    check: Some(check),
 };
 
 fn pipeline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
@@ -97,6 +98,16 @@ pub(in crate::schedule) fn assign_pipelines(schedule: &mut Schedule) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Checks a stage that a pipeline copies as [`double_buffer`] does: it must be attached to a serial
+/// loop (E0372) and read nothing that the same iteration computes (E0373).
+fn check(inference: &Inference, id: StageId, span: Span) -> Result<()> {
+    match inference.bounded.schedule.stage(id).buffering() {
+        // The stage whose loop has the pipeline.
+        Buffering::Single => Ok(()),
+        _ => double_buffer::check(inference, id, span),
+    }
 }
 
 /// Whether the target has `cp.async`.
