@@ -51,11 +51,17 @@ fn work_far_beyond_the_size_of_the_arguments_is_noted() {
         notes(&text)
     };
     driver::with_stack(move || {
-        // Prefix sums: the condition halves the iterations.
+        // Prefix sums: the condition halves the iterations, under any schedule.
         let prefix = "C[i: n] = sum(A[k], axis=k, where=k <= i)";
         let note = "`f` runs 5.0e11 iterations in the loops of `C` for 3.0e6 elements of inputs \
                     and outputs: each output visits all terms (docs/LIMITS.md has faster forms)";
         assert_eq!(noted("n = 1000000", "0..n", prefix), [note]);
+        let text = "kernel f(n = 1000000) {\n    input A: float32[n]\n    input J: int32[n]\n    \
+                    reduce k: 0..n\n    output C[i: n] = sum(A[k], axis=k, where=k <= i)\n}\n\
+                    schedule f {\n    let o, i2 = C.split(i, factor=2048)\n    \
+                    let ko, ki = C.split(k, factor=16)\n    C.reorder(o, ko, i2, ki)\n    \
+                    C.unroll(ki)\n}\n";
+        assert_eq!(notes(text), [note]);
         assert_eq!(noted("n = 10000", "0..n", prefix), [""; 0]);
         let note = &noted("n: var", "0..n", prefix)[0];
         assert!(note.contains("if every run-time integer is 1048576"), "{note}");

@@ -7,6 +7,7 @@ mod estimate;
 mod passes;
 mod run_pass;
 mod trace;
+mod work;
 
 pub use auto::ScheduleCache;
 pub use estimate::{
@@ -20,7 +21,6 @@ use crate::codegen::ptx::{self, PtxModule};
 use crate::codegen::{self, Object, ObjectOptions};
 use crate::diag::{Diag, Sources, Span, hints};
 use crate::ir::cost::Work;
-use crate::ir::iterations::note_superlinear_work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, interp};
 use crate::lang::ast::Item;
@@ -181,6 +181,7 @@ pub fn schedule(
     trace.notes.append(&mut notes);
     let (placed, diags) = infer_all_bounds(schedules, trace)?;
     trace.notes.extend(placed.iter().flat_map(schedule::note_recomputed));
+    trace.notes.extend(placed.iter().filter_map(|kernel| work::note_work(kernel, options)));
     if diags.is_empty() { Ok(placed) } else { Err(errors(program, diags)) }
 }
 
@@ -290,8 +291,7 @@ pub fn lower(
     Ok(kernel)
 }
 
-/// Records what the user can see only in the input of a pass: far too much work, vectorized nests,
-/// dropped hints.
+/// Records what the user can see only in the input of a pass: vectorized nests, dropped hints.
 fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) {
     match id {
         PassId::OutlineSimd => {
@@ -300,8 +300,6 @@ fn note_before(id: PassId, kernel: &Kernel, target: &Target, trace: &mut Trace) 
                 nests.push((kernel.name.clone(), of_kernel));
             }
         }
-        // The loops of reductions still store every partial result.
-        PassId::PromoteAccumulators => trace.notes.extend(note_superlinear_work(kernel)),
         PassId::DropHints => trace.notes.extend(dropped_hints(kernel, target)),
         _ => {}
     }

@@ -16,9 +16,16 @@ const MIN_STORES: f64 = 1e10;
 /// number of elements of its arguments. Matrix products store less than their power 3/2.
 const MIN_FACTOR: f64 = 64.0;
 
+/// Whether loops with these extents store so many elements that a kernel may be reported; extents
+/// that depend on run-time integers are `None`.
+pub fn are_many(extents: impl Iterator<Item = Option<i128>>) -> bool {
+    let extents = extents.map(|extent| extent.map_or(ASSUMED_EXTENT, |extent| extent as f64));
+    extents.product::<f64>() >= MIN_STORES
+}
+
 /// Returns a note if the loops of a buffer store far more elements than the arguments have. Loops
-/// whose extents depend on data count as one iteration, so that they never cause a note. Must run
-/// before `promote_accumulators`, which keeps partial results in registers.
+/// whose extents depend on data count as one iteration, so that they never cause a note. Reads the
+/// default loops of a kernel, before `promote_accumulators` keeps partial results in registers.
 pub fn note_superlinear_work(kernel: &Kernel) -> Option<String> {
     let mut values = FxHashMap::default();
     for param in &kernel.params {

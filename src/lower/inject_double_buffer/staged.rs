@@ -7,7 +7,7 @@
 //!         `produce S { for (j, 0, 4) { S[1, f(j)] = S.next[j] } }`
 
 use crate::ir::copy::fresh_copy;
-use crate::ir::visit::{map_stmts, walk_expr, walk_stmt};
+use crate::ir::visit::{map_stmts, stored_buffers, walk_expr};
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Scope, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -29,13 +29,7 @@ pub(super) struct Staged {
 /// statement must be one store of a value from global memory that `work` does not write, in loops
 /// of few iterations besides those over GPU indices.
 pub(super) fn stage(fill: &Stmt, work: &Stmt) -> Option<Staged> {
-    let mut search = FillSearch::default();
-    let mut see = |stmt: &Stmt| {
-        if let Stmt::Store { buffer, .. } = stmt {
-            search.written.insert(buffer.clone());
-        }
-    };
-    walk_stmt(work, &mut see, &mut |_| {});
+    let mut search = FillSearch { written: stored_buffers(work), ..FillSearch::default() };
     search.visit(fill)?;
     let target = search.buffer?;
     let elements: i128 = search.loops.iter().map(|(_, extent)| *extent).product();

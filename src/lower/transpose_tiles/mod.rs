@@ -22,7 +22,7 @@ use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::scopes::ScopedRewrite;
-use crate::ir::visit::walk_stmt;
+use crate::ir::visit::stored_buffers;
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
 use crate::target::{SimdIsa, Target};
 use columns::{Column, Rewriter, columns_of, count_nodes};
@@ -179,15 +179,7 @@ impl Tiler {
         let mut columns = Vec::new();
         let mut written = FxHashSet::default();
         for (place, stmt) in stmts.iter().enumerate() {
-            walk_stmt(
-                stmt,
-                &mut |stmt| {
-                    if let Stmt::Store { buffer, .. } = stmt {
-                        written.insert(buffer.clone());
-                    }
-                },
-                &mut |_| {},
-            );
+            written.extend(stored_buffers(stmt));
             let found = columns_of(stmt, self.isa);
             columns.extend(found.into_iter().map(|column| (place, column)));
         }

@@ -3,11 +3,9 @@
 use super::call::Call;
 use crate::diag::{Diag, Result};
 use crate::ir::equal::equal;
-use crate::ir::visit::for_each_child;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
 use crate::schedule::state::{Attach, Axis, AxisId, AxisKind, Schedule, Stage, StageId};
 use crate::te::{self, Body, Reduction};
-use rustc_hash::FxHashSet;
 
 /// Refuses a stage whose loops a directive changed (E0395): a new body has new loops.
 pub(super) fn check_default_loops(
@@ -84,6 +82,21 @@ pub(super) fn typed(buffer: &Buffer, dtype: DType) -> Buffer {
     Buffer::new(buffer.name.clone(), dtype, buffer.shape.clone(), buffer.scope)
 }
 
+/// Returns the sum that a stage computes: one term, no condition. The error says why it is none.
+pub(super) fn plain_sum(stage: &Stage) -> std::result::Result<&Reduction, String> {
+    let name = &stage.te.name;
+    let Body::Reduce(sum) = &stage.te.body else {
+        return Err(format!("`{name}` is not a reduction"));
+    };
+    if !sum.combiner.is_sum() || sum.terms.len() != 1 {
+        return Err(format!("`{name}` is a `{}`, not a sum", sum.combiner.name));
+    }
+    if sum.condition.is_some() {
+        return Err(format!("the sum of `{name}` has a `where=`"));
+    }
+    Ok(sum)
+}
+
 /// Returns the factors of a product, from left to right.
 pub(super) fn factors_of(expr: &Expr) -> Vec<Expr> {
     let mut factors = Vec::new();
@@ -95,17 +108,4 @@ pub(super) fn factors_of(expr: &Expr) -> Vec<Expr> {
         }
     }
     factors
-}
-
-/// Whether an expression depends on a variable.
-pub(super) fn mentions(expr: &Expr, var: &Var) -> bool {
-    fn visit(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> bool {
-        if !seen.insert(expr.id()) {
-            return false;
-        }
-        let mut found = matches!(&expr.kind, ExprKind::Var(other) if other == var);
-        for_each_child(expr, &mut |child| found = found || visit(child, var, seen));
-        found
-    }
-    visit(expr, var, &mut FxHashSet::default())
 }

@@ -1,7 +1,7 @@
 //! Resolves a directive of the source: its table entry, its subject and its arguments.
 
 use super::{ArgKind, Argument, Call, DIRECTIVES, Directive, Param, Subject, Value};
-use crate::diag::{Diag, Result, Span};
+use crate::diag::{Diag, Result, Span, closest};
 use crate::ir::Scope;
 use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 use crate::schedule::evaluate::{Evaluator, refuse, suggest};
@@ -108,7 +108,12 @@ fn match_arguments<'e>(
                 let at = directive.params.iter().position(|param| param.name == key.text);
                 let Some(at) = at else {
                     let text = format!("`{}` has no parameter `{}`", directive.name, key.text);
-                    return wrong(key.span, text);
+                    let names = directive.params.iter().map(|param| param.name);
+                    let Some(near) = closest(&key.text, names) else {
+                        return wrong(key.span, text);
+                    };
+                    let help = format!("did you mean `{near}`, as in `{}`?", directive.usage);
+                    return Err(Box::new(Diag::new("E0308", key.span, text).help(help)));
                 };
                 if !given[at].is_empty() {
                     return wrong(key.span, format!("`{}` is given twice", key.text));

@@ -10,7 +10,7 @@
 use super::call::{Call, Value};
 use super::set_scope::storage_scope;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
-use crate::diag::{Diag, Result, Span};
+use crate::diag::{Diag, Result, Span, closest};
 use crate::ir::visit::walk_expr;
 use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::schedule::converted_copy::{Conversion, redirect_converted};
@@ -33,8 +33,7 @@ pub(super) static CACHE_READ: Directive = Directive {
         optional("dtype", ArgKind::Word),
         optional("offset", ArgKind::Int),
     ],
-    usage: "cache_read(local, [READER, …], layout=[ax1 // 16, ax0, ax1 % 16]) or \
-            cache_read(global, [READER, …], dtype=int16)",
+    usage: "cache_read(global, [READER, …], layout=[ax1 // 16, ax0, ax1 % 16], dtype=int16)",
     run: cache_read,
     check: None,
 };
@@ -120,8 +119,14 @@ fn conversion_of(
         None => Some(from),
     };
     let Some(to) = to else {
-        let text = format!("a copy cannot have the type `{}`", word.unwrap_or_default());
-        return refuse(call.span_of(3), text, "write an integer or a float type".to_string());
+        let word = word.unwrap_or_default();
+        let text = format!("a copy cannot have the type `{word}`");
+        let types = DType::ALL.into_iter().filter(|to| Conversion::is_element_type(*to));
+        let help = match closest(word, types.map(DType::name)) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => "write an integer or a float type".to_string(),
+        };
+        return refuse(call.span_of(3), text, help);
     };
     if source.buffers.len() > 1 || !Conversion::is_element_type(from) {
         let what = if source.buffers.len() > 1 { "a tuple".to_string() } else { from.to_string() };

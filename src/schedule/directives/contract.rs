@@ -8,11 +8,12 @@
 //! terms must be integers, or the program must allow to reassociate them.
 
 use super::algebra::{
-    check_default_loops, check_order, factors_of, is_neutral, mentions, set_body, typed,
+    check_default_loops, check_order, factors_of, is_neutral, plain_sum, set_body, typed,
 };
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};
+use crate::ir::visit::mentions;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Scope, Var};
 use crate::schedule::derived_stage::{insert_stage, load, rename};
@@ -73,15 +74,10 @@ impl Parts {
             let text = format!("no part of `{name}` can be summed first");
             Err(Box::new(Diag::new("E0396", call.span, text).note(why)))
         };
-        let Body::Reduce(sum) = &stage.te.body else {
-            return refuse(format!("`{name}` is not a reduction"));
+        let sum = match plain_sum(stage) {
+            Ok(sum) => sum,
+            Err(why) => return refuse(why),
         };
-        if !sum.combiner.is_sum() || sum.terms.len() != 1 {
-            return refuse(format!("`{name}` is a `{}`, not a sum", sum.combiner.name));
-        }
-        if sum.condition.is_some() {
-            return refuse(format!("the sum of `{name}` has a `where=`"));
-        }
         let mut chosen: Vec<AxisId> = Vec::new();
         for (axis, span) in call.axes(0) {
             match axis.filter(|axis| stage.axis(*axis).kind == AxisKind::Reduce) {

@@ -7,11 +7,11 @@
 //! `S[i, j] = S.product[i, j] - a * S.sum[j] - b * S.sum_2[i] + a * b * n`.
 //! Integers wrap, so this changes no bit of an integer sum.
 
-use super::algebra::{check_default_loops, factors_of, is_neutral, mentions, set_body, typed};
+use super::algebra::{check_default_loops, factors_of, is_neutral, plain_sum, set_body, typed};
 use super::call::{Call, Value};
 use super::{Directive, Subject, Targets};
 use crate::diag::{Diag, Result};
-use crate::ir::visit::substitute;
+use crate::ir::visit::{mentions, substitute};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, UnOp, Var};
 use crate::schedule::derived_stage::{insert_stage, load, rename};
 use crate::schedule::state::{Schedule, Stage};
@@ -88,15 +88,10 @@ impl Parts {
             let text = format!("the terms of `{name}` cannot be distributed");
             Err(Box::new(Diag::new("E0398", call.span, text).note(why)))
         };
-        let Body::Reduce(sum) = &stage.te.body else {
-            return refuse(format!("`{name}` is not a reduction"));
+        let sum = match plain_sum(stage) {
+            Ok(sum) => sum,
+            Err(why) => return refuse(why),
         };
-        if !sum.combiner.is_sum() || sum.terms.len() != 1 {
-            return refuse(format!("`{name}` is a `{}`, not a sum", sum.combiner.name));
-        }
-        if sum.condition.is_some() {
-            return refuse(format!("the sum of `{name}` has a `where=`"));
-        }
         let dtype = sum.terms[0].ty.dtype;
         if !dtype.is_int() || dtype == DType::Index || dtype != stage.te.buffers[0].dtype {
             return refuse(format!("its terms are {dtype}; only sums of integers stay the same"));

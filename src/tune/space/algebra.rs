@@ -48,6 +48,8 @@ struct Rewrite {
     variant: Arc<Variant>,
     /// Whether it is the default.
     gains: bool,
+    /// The comment, if it does not tell the operations before and after.
+    comment: Option<&'static str>,
 }
 
 impl Variant {
@@ -118,6 +120,7 @@ impl Variant {
                 lines,
                 variant: Arc::new(variant),
                 gains: true,
+                comment: Some("the factors are copied in types that suit the instructions"),
             });
             found.extend(done);
         }
@@ -134,7 +137,7 @@ impl Variant {
         })?;
         let times = variant.operations / self.operations.max(1.0);
         let (gains, offered) = (times <= most, times <= MAX_REWRITE_FACTOR);
-        offered.then(|| Rewrite { name, lines, variant: Arc::new(variant), gains })
+        offered.then(|| Rewrite { name, lines, variant: Arc::new(variant), gains, comment: None })
     }
 
     /// Returns the stages after directives, as if declared so; `None` if one is refused.
@@ -173,11 +176,12 @@ pub(super) fn rewrite(
             continue;
         }
         let one = &rewrites[chosen - 1];
-        if one.name == "types" {
-            text.rule("types", "the factors are copied in types that suit the instructions");
-        } else {
-            let (before, after) = (about(variant.operations), about(one.variant.operations));
-            text.rule("algebra", &format!("{before} operations before, {after} after"));
+        match one.comment {
+            Some(comment) => text.rule("types", comment),
+            None => {
+                let (before, after) = (about(variant.operations), about(one.variant.operations));
+                text.rule("algebra", &format!("{before} operations before, {after} after"));
+            }
         }
         one.lines.iter().for_each(|line| text.push(line.clone()));
         variant = one.variant.clone();
