@@ -395,9 +395,12 @@ pub fn build(
     Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
 }
 
-/// Counts the arithmetic of a kernel's default schedule.
+/// Counts the arithmetic of a kernel's default schedule, in which scans and scatters visit each
+/// term once.
 pub fn count_work(graph: &Graph, target: &Target) -> Result<Work, Failure> {
-    let kernel = lower::build_loops::build_plain_loops(graph, target)?;
+    let mut plain = Schedule::new(graph.clone(), target);
+    schedule::apply_linear_work(&mut plain);
+    let kernel = lower::build_loops::build_loops(&schedule::infer_bounds(plain)?)?;
     Ok(crate::ir::cost::count_work(&kernel))
 }
 

@@ -4,12 +4,12 @@ use super::passes::{PASSES, PassId};
 use super::run_pass::run_pass;
 use super::{Options, Trace};
 use crate::ir::iterations::{self, note_superlinear_work};
-use crate::lower::build_loops::build_plain_loops;
-use crate::schedule::BoundedSchedule;
+use crate::lower::build_loops::build_loops;
+use crate::schedule::{BoundedSchedule, Schedule, copy_linear_work, infer_bounds};
 use crate::te::{Body, Graph, Stage};
 
 /// Returns the note about a kernel, if there is one. It counts the iterations of the stages'
-/// default loops, because those of a tiled nest also stand in branches that seldom run.
+/// default loops, scans and scatters, because those of a tiled nest also stand in branches that seldom run.
 pub(super) fn note_work(bounded: &BoundedSchedule, options: &Options) -> Option<String> {
     let schedule = &bounded.schedule;
     let stages: Vec<Stage> =
@@ -18,7 +18,9 @@ pub(super) fn note_work(bounded: &BoundedSchedule, options: &Options) -> Option<
         return None;
     }
     let graph = Graph { stages, ..schedule.graph.clone() };
-    let mut kernel = build_plain_loops(&graph, &options.target).ok()?;
+    let mut plain = Schedule::new(graph, &options.target);
+    copy_linear_work(schedule, &schedule.order, &mut plain);
+    let mut kernel = build_loops(&infer_bounds(plain).ok()?).ok()?;
     // The passes only make loops shorter.
     note_superlinear_work(&kernel)?;
     let mut trace = Trace::default();

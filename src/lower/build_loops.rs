@@ -16,15 +16,16 @@ use crate::ir::arith::Facts;
 use crate::ir::async_copy::same_half;
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{rewrite_expr, rewrite_exprs, substitute};
+use crate::ir::visit::{mentions, rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
 };
 use crate::schedule::{
-    Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Schedule, Stage,
-    StageBounds, StageId, StoreNontemporal, Tensorize, attach_depth, fused_groups, group_of,
-    infer_bounds, is_terms_only, loop_extent, loop_min, mark_unrolled, over_loops, strides,
+    Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
+    Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize, attach_depth, fused_groups,
+    group_of, infer_bounds, is_scattered, is_terms_only, loop_extent, loop_min, mark_unrolled,
+    over_loops, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -176,6 +177,9 @@ impl<'a> Nests<'a> {
         let (start, mut inner) = self.statements(stage, bounds);
         for at in (first.max(outer)..count).rev() {
             inner = self.inside(&[id], Some(at), inner)?;
+            if is_scattered(stage, stage.leaves[at]) {
+                continue;
+            }
             inner = wrap_loop(stage, bounds, at, inner);
             inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
@@ -280,7 +284,13 @@ impl<'a> Nests<'a> {
         // If several stages share a loop, each has such guards at its own innermost loop.
         let stage = schedule.stage(group[0]);
         let innermost = group.len() == 1 && depth == stage.leaves.len().checked_sub(1);
-        for guard in bounds.guards.iter().rev().filter(|guard| !guard.innermost) {
+        // The loops of a scattered axis enclose start values only.
+        let scattered = |guard: &Guard| {
+            let mut leaves = stage.leaves.iter().filter(|leaf| is_scattered(stage, **leaf));
+            leaves.any(|leaf| mentions(&guard.cond, &stage.axis(*leaf).var))
+        };
+        let guards = bounds.guards.iter().rev();
+        for guard in guards.filter(|guard| !guard.innermost && !scattered(guard)) {
             if if is_terms_only(guard) { innermost } else { guard.depth == depth } {
                 let cond = guard.cond.clone();
                 body = Stmt::If { cond, then: Box::new(body), otherwise: None };
@@ -384,9 +394,19 @@ impl<'a> Nests<'a> {
                     Stmt::store(buffer, bounds.locals.clone(), fold_constant(identity))
                 });
                 let start = Stmt::Block(stores.collect());
+                let scan = stage.annotation::<Scan>().map(|(_, scan)| scan);
+                let start = match scan {
+                    Some(scan) => start_from_predecessor(scan, bounds, &buffers, start),
+                    None => start,
+                };
+                if stage.annotation::<Scatter>().is_some() {
+                    let update = scatter_terms(stage, bounds, reduction, &buffers, &place);
+                    return (Some(start), update);
+                }
                 let terms: Vec<Expr> = reduction.terms.iter().map(place).collect();
                 let mut update = build_update(&buffers, reduction, &bounds.locals, terms);
-                if let Some(condition) = &reduction.condition {
+                let in_range = scan.map(|scan| term_in_range(scan, reduction));
+                for condition in reduction.condition.iter().chain(&in_range) {
                     let then = Box::new(update);
                     update = Stmt::If { cond: place(condition), then, otherwise: None };
                 }
@@ -409,6 +429,95 @@ impl<'a> Nests<'a> {
             Expr::load(buffer, relative.collect())
         })
     }
+}
+
+/// Returns the stores of the start values of a scan: each element starts with the value of its
+/// predecessor, and the first one with the start value of the reduction.
+fn start_from_predecessor(
+    scan: &Scan,
+    bounds: &StageBounds,
+    buffers: &[Buffer],
+    first: Stmt,
+) -> Stmt {
+    let place = &bounds.locals[scan.axis];
+    let (before, exists) = match scan.reverse {
+        false => {
+            (Expr::sub(place.clone(), Expr::index(1)), Expr::le(Expr::index(1), place.clone()))
+        }
+        true => {
+            let after = Expr::add(place.clone(), Expr::index(1));
+            (after.clone(), Expr::lt(after, bounds.shape[scan.axis].clone()))
+        }
+    };
+    let mut indices = bounds.locals.clone();
+    indices[scan.axis] = before;
+    let stores = buffers.iter().map(|buffer| {
+        let value = Expr::load(buffer, indices.clone());
+        Stmt::store(buffer, bounds.locals.clone(), value)
+    });
+    Stmt::If {
+        cond: Expr::unary(UnOp::Likely, exists),
+        then: Box::new(Stmt::Block(stores.collect())),
+        otherwise: Some(Box::new(first)),
+    }
+}
+
+/// Returns the update of the element that a term belongs to, if the stage has it.
+fn scatter_terms(
+    stage: &Stage,
+    bounds: &StageBounds,
+    reduction: &Reduction,
+    buffers: &[Buffer],
+    place: &dyn Fn(&Expr) -> Expr,
+) -> Stmt {
+    let scatters: Vec<(&Scatter, Var)> = stage
+        .annotations_of::<Scatter>()
+        .map(|(_, scatter)| (scatter, Var::index(stage.te.axes[scatter.axis].var.name())))
+        .collect();
+    let place = |expr: &Expr| {
+        let along = |var: &Var| {
+            let of = |(scatter, _): &&(&Scatter, Var)| stage.te.axes[scatter.axis].var == *var;
+            scatters.iter().find(of).map(|(_, value)| Expr::var(value))
+        };
+        place(&substitute(expr, &mut |var| along(var)))
+    };
+    let mut indices = bounds.locals.clone();
+    for (scatter, value) in &scatters {
+        indices[scatter.axis] = Expr::sub(Expr::var(value), bounds.mins[scatter.axis].clone());
+    }
+    let terms: Vec<Expr> = reduction.terms.iter().map(place).collect();
+    let mut update = build_update(buffers, reduction, &indices, terms);
+    let guarded = |cond, then| Stmt::If { cond, then: Box::new(then), otherwise: None };
+    for (at, condition) in reduction.conditions().iter().enumerate().rev() {
+        let Some((scatter, var)) = scatters.iter().find(|(scatter, _)| scatter.place == at) else {
+            update = guarded(place(condition), update);
+            continue;
+        };
+        let (axis, zero) = (scatter.axis, Expr::index(0));
+        let (index, element) = (indices[axis].clone(), Expr::var(var));
+        // The region of an attached stage may leave the domain.
+        let mut inside = vec![Expr::le(zero.clone(), index.clone())];
+        inside.push(Expr::lt(index, bounds.shape[axis].clone()));
+        if matches!(stage.attach, Attach::At { .. }) {
+            inside.push(Expr::le(zero, element.clone()));
+            inside.push(Expr::lt(element, stage.te.axes[axis].extent.clone()));
+        }
+        let inside = inside.into_iter().reduce(|a, b| Expr::binary(BinOp::And, a, b));
+        update = guarded(inside.expect("there are bounds"), update);
+        let (var, value) = (var.clone(), place(&scatter.value));
+        update = Stmt::Let { var, value, body: Box::new(update) };
+    }
+    update
+}
+
+/// Returns the condition under which an element of a scan has a term of its own.
+fn term_in_range(scan: &Scan, reduction: &Reduction) -> Expr {
+    let axis = &reduction.axes[scan.term];
+    let value = Expr::var(&axis.var);
+    let end = Expr::add(axis.min.clone(), axis.extent.clone());
+    let likely = |cond| Expr::unary(UnOp::Likely, cond);
+    let (low, high) = (Expr::le(axis.min.clone(), value.clone()), Expr::lt(value, end));
+    Expr::binary(BinOp::And, likely(low), likely(high))
 }
 
 /// Returns the value of an element of the region, which is 0 outside of the domain.

@@ -4,6 +4,7 @@
 //! After: each iteration of `xo` computes the region `xo*8 .. xo*8 + 9` of `S`; its loop has the
 //! extent 9, and a guard stands where the region may leave the domain of `S`.
 
+use super::directives::Scan;
 use super::phases::Inference;
 use super::region::{Interval, IntervalEvaluator};
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
@@ -100,7 +101,7 @@ impl Inference {
         }
         let stage = self.bounded.schedule.stage(id);
         let domain: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
-        let region: Vec<Interval> = match stage.attach {
+        let mut region: Vec<Interval> = match stage.attach {
             Attach::At { .. } => {
                 // A shared stage is computed for all threads of the block.
                 let shared = stage.scope == Some(Scope::Shared);
@@ -111,6 +112,10 @@ impl Inference {
             }
             _ => domain.iter().map(|extent| whole(extent, &facts)).collect(),
         };
+        if let Some((_, scan)) = stage.annotation::<Scan>() {
+            // An element needs all elements before it.
+            region[scan.axis] = whole(&domain[scan.axis], &facts);
+        }
         let mins = region.iter().map(|dim| dim.min.clone()).collect();
         let shape: Vec<Expr> = region.iter().map(|dim| region_extent(dim, &facts)).collect();
         if let Some(leaf) = self.loop_over_lanes(id, &shape) {
@@ -341,7 +346,12 @@ pub(super) fn compute_loops(
         conditions.push((cond, stage.axis(*parent).kind, likely));
     }
     let rank = stage.rank();
-    let locals: Vec<Expr> = values[..rank].to_vec();
+    let mut locals: Vec<Expr> = values[..rank].to_vec();
+    let scan = stage.annotation::<Scan>().map(|(_, scan)| scan);
+    if let Some(scan) = scan.filter(|scan| scan.reverse) {
+        let last = Expr::sub(extents[scan.axis].clone(), Expr::index(1));
+        locals[scan.axis] = Expr::sub(last, locals[scan.axis].clone());
+    }
     let mut indices: Vec<Expr> = Vec::new();
     for (at, (local, min)) in locals.iter().zip(&mins).enumerate() {
         let index = if min.as_int() == Some(0) {
@@ -358,6 +368,14 @@ pub(super) fn compute_loops(
     }
     for (axis, at) in stage.te.reduce_axes().iter().zip(rank..) {
         let unsplit = stage.leaves.contains(&AxisId(at));
+        if let Some(scan) = scan.filter(|scan| rank + scan.term == at) {
+            let value = substitute(&scan.value, &mut |var| {
+                let at = stage.te.axes.iter().position(|axis| axis.var == *var)?;
+                Some(indices[at].clone())
+            });
+            indices.push(value);
+            continue;
+        }
         let value = values[at].clone();
         indices.push(match unsplit || axis.min.as_int() == Some(0) {
             true => value,

@@ -4,6 +4,7 @@
 //! directives themselves check everything that follows from names and kinds of axes.
 
 use super::bounds::{StageBounds, attach_depth, is_vectorized, needed_iterations, step_of};
+use super::directives::Scan;
 use super::fused::share_loop;
 use super::phases::BoundedSchedule;
 use super::reads::Reads;
@@ -367,7 +368,10 @@ fn declared_order(
     let matters = |axis: &AxisId| moves[axis.0];
     let rank = stage.rank();
     let roots = (rank..rank + stage.te.reduce_axes().len()).map(AxisId);
-    let mut order: Vec<AxisId> = roots.filter(&matters).collect();
+    // A scan checks the place of the axis whose loop it replaces.
+    let scan = stage.annotation::<Scan>().map(|(_, scan)| AxisId(rank + scan.term));
+    let mut order: Vec<AxisId> =
+        roots.filter(|root| matters(root) && Some(*root) != scan).collect();
     for relation in &stage.relations {
         match relation {
             Relation::Split { parent, outer, inner, .. } => {

@@ -17,6 +17,7 @@ mod fused;
 mod inline;
 mod layout;
 mod legality;
+mod linear_work;
 mod phases;
 mod prepack;
 mod reads;
@@ -35,10 +36,14 @@ pub use bounds::{
 };
 pub use directives::prefetch::PrefetchRegion;
 pub use directives::store_nontemporal::StoreNontemporal;
-pub use directives::{Tensorize, mark_unrolled, strides};
+pub use directives::{
+    PrefixScan, Scan, Scatter, Tensorize, is_scattered, mark_unrolled, prefix_scan, scatter_axes,
+    strides,
+};
 pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};
 pub(crate) use inline::inline_stages;
+pub use linear_work::{apply_linear_work, copy_linear_work};
 pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};
 pub use recomputed::note_recomputed;

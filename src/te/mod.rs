@@ -16,7 +16,7 @@ pub use reducer::check_reducer;
 use crate::diag::Span;
 use crate::ir::equal::equal;
 use crate::ir::visit::substitute;
-use crate::ir::{ActualDim, Buffer, DType, Expr, Stmt, Var};
+use crate::ir::{ActualDim, BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 
 /// An elaborated kernel: every parameter has a value, every compile-time `if` is decided.
 #[derive(Clone, Debug)]
@@ -231,6 +231,25 @@ pub struct Reduction {
     /// Set by `contract_floats`: a `sum` whose term is a product `x*y` accumulates as
     /// `fma(x, y, acc)`.
     pub fused: bool,
+}
+
+impl Reduction {
+    /// Returns the conditions whose conjunction is `where=`, in the order in which they are
+    /// evaluated: each only if those before it hold.
+    pub fn conditions(&self) -> Vec<Expr> {
+        let mut conditions = Vec::new();
+        let mut stack: Vec<Expr> = self.condition.iter().cloned().collect();
+        while let Some(next) = stack.pop() {
+            match &next.kind {
+                ExprKind::Binary(BinOp::And, a, b) => stack.extend([b.clone(), a.clone()]),
+                ExprKind::IfThenElse(a, b, otherwise) if otherwise.as_int() == Some(0) => {
+                    stack.extend([b.clone(), a.clone()]);
+                }
+                _ => conditions.push(next),
+            }
+        }
+        conditions
+    }
 }
 
 /// The combining function of a reduction.

@@ -207,8 +207,26 @@ impl Generator {
                 // Two literals are fine: the comparison is a constant condition.
                 Node::new(ty, "($ < $)", vec![a, b])
             }
+            28..38 if ty == DType::Bool => {
+                self.feature("comparison of integers");
+                let op = self.pick(&["<", "<=", ">", ">=", "==", "!="]);
+                let mut kids = [self.any_integer(place), self.any_integer(place)];
+                if self.chance(30) {
+                    kids[self.rng_below(2)] = self.index_leaf(place);
+                }
+                Node::new(ty, format!("($ {op} $)"), kids.to_vec())
+            }
             _ => self.load(ty, place),
         }
+    }
+
+    /// Returns an integer of any type, with that type.
+    fn any_integer(&mut self, place: &Place) -> Node {
+        let types: Vec<DType> =
+            DType::ALL.iter().copied().filter(|ty| ty.is_int() && *ty != DType::Index).collect();
+        let ty = self.pick(&types);
+        let value = self.leaf(ty, place);
+        Node::new(ty, format!("($ as {ty})"), vec![value])
     }
 
     fn index_leaf(&mut self, place: &Place) -> Node {

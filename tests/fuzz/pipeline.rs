@@ -242,7 +242,7 @@ impl Pipeline {
             false => self.pick(&unread),
         };
         let rank = tensor.shape.len();
-        match self.int(0, 24) {
+        match self.int(0, 28) {
             0..4 => self.elementwise(&tensor),
             4 | 5 if rank > 1 => self.transpose(&tensor),
             6..9 if rank > 0 => self.stencil(&tensor),
@@ -255,6 +255,8 @@ impl Pipeline {
             21 if rank < 3 => self.broadcast(&tensor),
             22 if rank == 2 => self.reshape(&tensor),
             23 => self.byte_product(),
+            24 | 25 if rank > 0 => self.prefix(&tensor),
+            26 | 27 if rank > 0 => self.scattered(&tensor),
             _ => {}
         }
     }
@@ -323,6 +325,8 @@ impl Pipeline {
             others: names[1..].to_vec(),
             pinned: false,
             dot: false,
+            prefix: None,
+            scatter: None,
         });
         for (name, dtype) in names.into_iter().zip(dtypes) {
             let shape = shape.clone();

@@ -78,6 +78,8 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
             place,
             pinned: false,
             dot: false,
+            prefix: None,
+            scatter: None,
         });
     }
     // A reader of any component reads the stage.

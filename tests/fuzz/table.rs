@@ -289,6 +289,7 @@ pub const FEATURES: &[&str] = &[
     "comparison with an extreme",
     "var as argument",
     "where=",
+    "comparison of integers",
 ];
 
 /// Counts of what was drawn in programs that compiled.

@@ -88,6 +88,11 @@ pub struct StageInfo {
     pub place: usize,
     /// Whether the intrinsic `dot4_i32` may compute it.
     pub dot: bool,
+    /// The axis along which it is a prefix reduction, and whether a scan along it keeps the order
+    /// of the terms.
+    pub prefix: Option<(String, bool)>,
+    /// The axis along which its terms can be scattered.
+    pub scatter: Option<String>,
     /// Whether unknown stages read it too, so that it stays at the root.
     pub pinned: bool,
 }

@@ -141,6 +141,10 @@ class Evaluator:
     def _apply(self, op: str, t: str, of: str, a: list[np.ndarray]) -> np.ndarray:
         """Applies an operation; `of` is the type of the operands, `t` that of the result."""
         if op in COMPARISONS:
+            kinds = {x.dtype for x in a}
+            if len(kinds) > 1 and all(kind.kind in "iu" for kind in kinds):
+                a = [x.astype(object) for x in a]  # Python's integers, which are exact
+                return np.asarray(COMPARE[op](*a)).astype(bool)
             return COMPARE[op](*a)
         if op in ("and", "&") and t == "bool" or op == "all":
             return np.logical_and.reduce(np.broadcast_arrays(*a))

@@ -344,6 +344,14 @@ class Generator:
                 else:
                     right = index(rng.choice(WHOLE[:8]))
                 return binary(rng.choice(COMPARISONS), left, right)
+        # Integers of different types are compared as numbers.
+        whole = [n for n, (of, _) in scope.tensors.items() if "int" in of]
+        if whole and choice < 0.52:
+            left = self.read(rng.choice(whole), scope)
+            near = scope.axes and rng.random() < 0.4
+            right = axis(rng.choice(scope.axes)[0]) if near else self.read(rng.choice(whole), scope)
+            pair = (left, right) if rng.random() < 0.5 else (right, left)
+            return binary(rng.choice(COMPARISONS), *pair)
         flags = [n for n, (of, _) in scope.tensors.items() if of == "bool"]
         if flags and choice < 0.6:
             return self.read(rng.choice(flags), scope)

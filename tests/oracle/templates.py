@@ -1,6 +1,7 @@
 """Programs for directives that need a certain form, with schedules that use them: products for
-`tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, stencils for
-`double_buffer` and `prefetch`, layouts for `prepack`. The other programs are random (`generate`).
+`tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, prefix sums
+for `scan`, stencils for `double_buffer` and `prefetch`, layouts for `prepack`. The other programs
+are random (`generate`).
 """
 
 from __future__ import annotations
@@ -286,5 +287,47 @@ def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     return kernel, s
 
 
+def prefixes(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """Prefix reductions along rows or columns, computed by scans."""
+    names: list[str] = []
+    n, m = extent(rng, "n", names), extent(rng, "m", names)
+    t = rng.choice(SUMMED)
+    rows = rng.random() < 0.5
+    i, j, k = axis("i"), axis("j"), axis("k")
+    term = read("A", t, *((j, k) if rows else (k, j)))
+    distance = index(rng.choice((1, 2, 5)))
+    reverse = rng.random() < 0.3
+    fn = rng.choice(("sum", "sum", "max", "min"))
+    if reverse and t in FLOATS:
+        fn = "sum"  # the order of NaN and of zeros matters to the others
+    where = rng.choice((binary(">=", k, i), binary(">", k, i), binary("<", i, k)) if reverse else
+                       (binary("<=", k, i), binary("<", k, i), binary(">=", i, k),
+                        binary("<=", binary("+", k, distance), i)))
+    body = Reduction(fn, (term,), ("k",), where)
+    axes = (("j", m), ("i", n)) if rows else (("i", n), ("j", m))
+    stages = [Stage(("S",), (t,), axes, body, True)]
+    if rng.random() < 0.3:
+        at = (j, i) if rows else (i, j)
+        twice = binary("+", read("S", t, *at), read("A", t, *at))
+        stages.append(Stage(("D",), (t,), axes, twice, True))
+    shape = (m, n) if rows else (n, m)
+    kernel = Kernel(name, tuple(names), (Input("A", t, shape),), (("k", index(0), n),),
+                    tuple(stages), (), rng.random() < 0.2 and t in FLOATS, exact=True)
+    s = Scheduler(kernel, rng)
+    stage = s.stages["S"]
+    more = ", reassociate=true" if reverse and permission(kernel) else ""
+    s.add("scan" + (" reassociate" if more else ""), f"S.scan(i{more})")
+    stage.loops = stage.data()
+    along = next(x for x in stage.loops if x.name == "i")
+    if rng.random() < 0.5:
+        for part in s.split(stage, along, "factor", rng.choice((2, 4, 8, 64)),
+                            rng.choice(("", ", tail=guard", ", tail=peel"))):
+            part.free = False
+    along.free = False
+    if rng.random() < 0.6:
+        s.vectorize(stage) if rng.random() < 0.7 else s.parallel(stage)
+    return kernel, s
+
+
 TEMPLATES = ((product, 0.12), (tensorized, 0.12), (chain, 0.05), (merged, 0.07),
-             (neighbours, 0.10), (transposed, 0.05), (functions.program, 0.04))
+             (neighbours, 0.10), (transposed, 0.05), (prefixes, 0.06), (functions.program, 0.04))

@@ -15,6 +15,8 @@
 //! After:  `for ko { for i { allocate C.acc: register; C.acc[0] = C[i]; for ki { C.acc[0] = … };
 //!          C[i] = C.acc[0] } }`
 //!
+//! An outer loop may also begin with a copy of the element before, as scans do ([`carry`]).
+//!
 //! Needs: flattened, simplified indices, which it compares; vectors (`vectorize_loops`), which are
 //! promoted whole. Stands before `insert_barriers` and `outline_simd`: accumulators in registers
 //! need no barriers, and a nest contains its registers.
@@ -24,6 +26,7 @@
 //! loaded first, too: loops that may have no iteration or only one, and stores under a condition,
 //! because the element may then be out of bounds or belong to another thread.
 
+mod carry;
 mod widen;
 
 use crate::diag::Result;
@@ -62,7 +65,7 @@ impl Promoter {
     fn promote(&self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::Block(stmts) => self.promote_block(stmts),
-            Stmt::For { .. } => self.promote_loop(stmt),
+            Stmt::For { .. } => self.carry(&stmt).unwrap_or_else(|| self.promote_loop(stmt)),
             // The loops of an intrinsic keep their form.
             Stmt::Tensorize { .. } => {
                 let promoter = Promoter { loads: false, ..*self };
@@ -228,7 +231,7 @@ impl Promoter {
             }
         }
         stores.push(match nest {
-            Stmt::For { .. } => self.promote_loop(nest),
+            Stmt::For { .. } => self.promote(nest),
             other => map_stmts(other, &mut |inner| self.promote(inner)),
         });
         if !after.is_empty() {
@@ -241,16 +244,25 @@ impl Promoter {
     }
 
     /// Returns the elements that stores initialize of the buffer that the first one writes; `None`
-    /// if one of them reads an element before it is written.
+    /// if one of them reads an element before it is written. They may read others of the buffer, as
+    /// the start value of a scan does.
     fn initialized(&self, stores: &[Stmt]) -> Option<Elements> {
         let Some(Stmt::Store { buffer, .. }) = stores.first() else { return None };
         let mut elements =
             Elements { buffer: buffer.clone(), list: Vec::new(), selects: self.selects };
+        let mut others: Vec<Element> = Vec::new();
         for store in stores {
-            let mut fine = true;
-            for_each_expr(store, &mut |expr| fine &= elements.cover_loads(expr));
+            let mut seen = NodeSet::default();
+            for_each_expr(store, &mut |expr| {
+                for_each_load(expr, &mut seen, &mut |buffer, indices, mask| {
+                    let is_new = mask.is_some() || elements.find(&indices[0], None).is_none();
+                    if *buffer == elements.buffer && is_new {
+                        others.push(Element::new(buffer, &indices[0], mask));
+                    }
+                });
+            });
             let Stmt::Store { buffer, indices, mask, .. } = store else { return None };
-            if !fine || elements.list.len() > MAX_PROMOTED_ELEMENTS {
+            if elements.list.len().max(others.len()) > MAX_PROMOTED_ELEMENTS {
                 return None;
             }
             let mask = mask.as_ref();
@@ -262,7 +274,11 @@ impl Promoter {
                 elements.add(&indices[0], mask);
             }
         }
-        Some(elements)
+        let apart = |other: &Element| {
+            let from_memory = other.mask.is_none() && !reads_memory(&other.index);
+            from_memory && elements.list.iter().all(|element| Element::are_apart(element, other))
+        };
+        others.iter().all(apart).then_some(elements)
     }
 
     /// Whether the elements can be in registers while statements run, and the first of these stores
@@ -372,6 +388,7 @@ struct Elements {
     selects: bool,
 }
 
+#[derive(Clone)]
 struct Element {
     buffer: Buffer,
     index: Expr,
@@ -382,11 +399,7 @@ struct Element {
 
 impl Elements {
     fn add(&mut self, index: &Expr, mask: Option<&Expr>) {
-        let shape = vec![Expr::index(index.ty.lanes.into())];
-        let name = format!("{}.acc", self.buffer.name);
-        let register = Buffer::new(name, self.buffer.dtype, shape, Scope::Register);
-        let (buffer, index, mask) = (self.buffer.clone(), index.clone(), mask.cloned());
-        self.list.push(Element { buffer, index, mask, register });
+        self.list.push(Element::new(&self.buffer, index, mask));
     }
 
     fn find(&self, index: &Expr, mask: Option<&Expr>) -> Option<&Element> {
@@ -442,18 +455,8 @@ impl Elements {
 
     /// Whether no two of the elements overlap, in every execution.
     fn are_apart(&self) -> bool {
-        let apart = |a: &Element, b: &Element| {
-            let (Some(a), Some(b)) = (a.lanes(), b.lanes()) else { return false };
-            let distance = Expr::sub(b.first.clone(), a.first.clone());
-            let distance = simplify_expr(&distance, &Facts::new()).as_int();
-            distance.is_some_and(|distance| {
-                // Lanes with one stride and different remainders are different elements.
-                let between = a.stride == b.stride && distance % a.stride != 0;
-                between || distance >= a.lanes * a.stride || -distance >= b.lanes * b.stride
-            })
-        };
         let list = &self.list;
-        (1..list.len()).all(|i| (0..i).all(|j| apart(&list[j], &list[i])))
+        (1..list.len()).all(|i| (0..i).all(|j| Element::are_apart(&list[j], &list[i])))
             // Two lanes of one vector must be different elements, too.
             && list.iter().all(|element| element.lanes().is_some())
     }
@@ -469,13 +472,15 @@ impl Elements {
         if let Some(result) = done.get(expr) {
             return result.clone();
         }
-        let result = match &expr.kind {
+        let element = match &expr.kind {
             ExprKind::Load { buffer, indices, mask } if *buffer == self.buffer => {
-                let element =
-                    self.find(&indices[0], mask.as_ref()).expect("all accesses are covered");
-                element.value()
+                self.find(&indices[0], mask.as_ref())
             }
-            _ => visit::map_children(expr, &mut |child| self.redirect_expr(child, done)),
+            _ => None,
+        };
+        let result = match element {
+            Some(element) => element.value(),
+            None => visit::map_children(expr, &mut |child| self.redirect_expr(child, done)),
         };
         done.insert(expr, result.clone());
         result
@@ -505,6 +510,31 @@ struct Lanes<'a> {
 }
 
 impl Element {
+    fn new(buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Element {
+        let shape = vec![Expr::index(index.ty.lanes.into())];
+        let name = format!("{}.acc", buffer.name);
+        let register = Buffer::new(name, buffer.dtype, shape, Scope::Register);
+        let (buffer, index, mask) = (buffer.clone(), index.clone(), mask.cloned());
+        Element { buffer, index, mask, register }
+    }
+
+    /// Returns another element, with as many lanes, for the same register.
+    fn with_index(&self, index: &Expr) -> Element {
+        Element { index: index.clone(), ..self.clone() }
+    }
+
+    /// Whether two elements of one buffer do not overlap, in every execution.
+    fn are_apart(a: &Element, b: &Element) -> bool {
+        let (Some(a), Some(b)) = (a.lanes(), b.lanes()) else { return false };
+        let distance = Expr::sub(b.first.clone(), a.first.clone());
+        let distance = simplify_expr(&distance, &Facts::new()).as_int();
+        distance.is_some_and(|distance| {
+            // Lanes with one stride and different remainders are different elements.
+            let between = a.stride == b.stride && distance % a.stride != 0;
+            between || distance >= a.lanes * a.stride || -distance >= b.lanes * b.stride
+        })
+    }
+
     /// Returns the elements of its lanes; `None` if their stride is not a positive constant.
     fn lanes(&self) -> Option<Lanes<'_>> {
         let lanes = self.index.ty.lanes.into();

@@ -1,6 +1,7 @@
 //! Checks and changes that `merge`, `contract` and `distribute` share.
 
 use super::call::Call;
+use super::scatter::Scatter;
 use crate::diag::{Diag, Result};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
@@ -15,14 +16,16 @@ pub(super) fn check_default_loops(
     what: &str,
 ) -> Result<()> {
     let stage = schedule.stage(id);
-    let in_order = stage.leaves.iter().enumerate().all(|(at, leaf)| leaf.0 == at);
+    let in_order = stage.leaves.iter().copied().eq((0..stage.axes.len()).map(AxisId));
     let is_plain = |leaf: &AxisId| {
         stage.axis(*leaf).annotation.is_none()
             && stage.annotation_at(*leaf).is_none()
             && schedule.attached_to(id, *leaf).is_none()
     };
     let root = stage.attach == Attach::Root && stage.computed_by.is_none();
-    if stage.relations.is_empty() && in_order && root && stage.leaves.iter().all(is_plain) {
+    let gathers = stage.annotation::<Scatter>().is_none();
+    let plain = gathers && root && stage.leaves.iter().all(is_plain);
+    if stage.relations.is_empty() && in_order && plain {
         return Ok(());
     }
     let name = &stage.te.name;

@@ -283,6 +283,7 @@ impl Resolver<'_, '_> {
         {
             let done = match how {
                 "fuse" => "fused",
+                "scan" => "replaced by `scan`",
                 "rfactor" => "moved to another stage by `rfactor`",
                 _ => "split",
             };

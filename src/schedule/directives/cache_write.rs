@@ -4,11 +4,13 @@
 //! After `C.cache_write(local)`: `C.local[x] = sum(A[x, k], axis=k)`, `C[x] = C.local[x]`.
 
 use super::call::{Call, Value};
+use super::scatter::Scatter;
 use super::set_scope::storage_scope;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};
 use crate::ir::Expr;
 use crate::ir::visit::substitute;
+use crate::schedule::annotations::StageAnnotation;
 use crate::schedule::derived_stage::{data_axes, insert_stage, load, rename};
 use crate::schedule::layout::{Layout, parse_layout};
 use crate::schedule::state::Schedule;
@@ -94,7 +96,9 @@ fn check_untouched(schedule: &Schedule, call: &Call) -> Result<()> {
     let name = &stage.te.name;
     let declared = stage.leaves.iter().enumerate().all(|(at, leaf)| at == leaf.0);
     let replaced = stage.axes.iter().find_map(|axis| axis.replaced);
-    let annotated = stage.annotations().iter().find(|annotation| annotation.axis.is_some());
+    let scatters = |annotation: &StageAnnotation| annotation.value::<Scatter>().is_some();
+    let mut annotations = stage.annotations().iter();
+    let annotated = annotations.find(|one| one.axis.is_some() || scatters(one));
     let annotated = annotated.map(|annotation| (annotation.directive.name, annotation.span));
     let loop_annotation = stage.axes.iter().find_map(|axis| axis.annotation);
     let attached = stage.leaves.iter().find_map(|leaf| schedule.attached_to(call.stage(), *leaf));

@@ -76,6 +76,8 @@ mod pragma;
 pub(super) mod prefetch;
 mod reorder;
 mod rfactor;
+mod scan;
+mod scatter;
 mod set_scope;
 mod split;
 mod storage_align;
@@ -86,6 +88,10 @@ pub(super) use arguments::{check_call, resolve_call};
 pub use call::{Argument, Call, Value};
 pub(super) use compute_at::auto_inline_injective;
 pub use pragma::mark_unrolled;
+pub(super) use scan::apply_scan;
+pub use scan::{PrefixScan, Scan, prefix_scan};
+pub(super) use scatter::apply_scatter;
+pub use scatter::{Scatter, is_scattered, scatter_axes};
 pub use storage_align::strides;
 pub use tensorize::Tensorize;
 
@@ -120,6 +126,8 @@ pub static DIRECTIVES: &[&Directive] = &[
     &cache_write::CACHE_WRITE,
     &cache_read::CACHE_READ,
     &rfactor::RFACTOR,
+    &scan::SCAN,
+    &scatter::SCATTER,
     &merge::MERGE,
     &contract::CONTRACT,
     &distribute::DISTRIBUTE,

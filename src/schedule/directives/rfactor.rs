@@ -7,6 +7,8 @@
 //! must allow to reassociate them.
 
 use super::call::{Call, Value};
+use super::scan::Scan;
+use super::scatter::Scatter;
 use super::split::check_splittable;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};
@@ -101,7 +103,10 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
                 .help("write the `rfactor` before that line"),
         ));
     }
+    let scan = stage.annotation::<Scan>().map(|(annotation, _)| annotation);
     let used = stage.reduce_leaves().into_iter().find_map(|leaf| stage.annotation_at(leaf));
+    let scatter = stage.annotation::<Scatter>().map(|(annotation, _)| annotation);
+    let used = used.or(scan).or(scatter);
     if let Some(annotation) = used {
         let place = annotation.span;
         let text = format!("a `{}` needs the loops of `{name}`", annotation.directive.name);

@@ -1,6 +1,7 @@
 //! Operators: exact arithmetic on constants, typed loop IR on other values.
 
 use super::casts::Operand;
+use super::comparisons::compare_integers;
 use super::constants::{floor_div, floor_mod, is_small, shift_amount};
 use super::values::{SourceType, Typed, Value};
 use super::{Elaborator, MAX_NODES};
@@ -36,6 +37,9 @@ impl<'a> Elaborator<'a> {
                 return self.folded(folded, op, SourceType::Data(DType::Bool), span);
             }
             _ => {}
+        }
+        if let Some(compared) = compare_integers(op, &a, &b) {
+            return self.limit_size(compared, span);
         }
         let what = format!("`{}`", op.symbol());
         let Some((ty, mut exprs, size)) = self.unify(&[a, b], &what, span) else {

@@ -341,7 +341,7 @@ fn has_bit_operation(expr: &Expr) -> bool {
 /// Returns the smallest type that holds the values of both types; none for uint64 with a signed
 /// type. An integer with a 16-bit float gives `float32`, because 16-bit floats hold integers up to
 /// 2048 only.
-fn wider(a: SourceType, b: SourceType) -> Option<DType> {
+pub(super) fn wider(a: SourceType, b: SourceType) -> Option<DType> {
     let of = |ty| match ty {
         SourceType::Index => DType::Int64,
         SourceType::Data(dtype) => dtype,
@@ -454,7 +454,7 @@ fn is_rounded_to(expr: &Expr, dtype: DType) -> bool {
 }
 
 /// Converts an integer to an index. A round trip of an index through `int64` is removed.
-fn cast_to_index(typed: &Typed) -> Typed {
+pub(super) fn cast_to_index(typed: &Typed) -> Typed {
     let expr = match &typed.expr.kind {
         ExprKind::Cast(inner)
             if typed.expr.ty.dtype == DType::Int64 && inner.ty.dtype == DType::Index =>

@@ -7,6 +7,7 @@
 
 mod arithmetic;
 mod casts;
+mod comparisons;
 mod constants;
 mod domains;
 mod expressions;

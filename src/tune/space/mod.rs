@@ -17,6 +17,8 @@ mod lanes;
 mod place;
 mod plan;
 mod rows;
+mod scan;
+mod scatter;
 mod template;
 mod text;
 mod tile;
@@ -60,6 +62,20 @@ enum Fit {
 /// The rules for the loops of a stage. The rule is a choice; its default is the first that fits
 /// best, else the first possible one. Before it, `place` decides where the stage is computed.
 pub const RULES: &[Rule] = &[
+    Rule {
+        name: "scan",
+        about: "on a CPU: a prefix reduction: each element from the one before it, several rows or \
+                vectors at once; such a stage has no other rule",
+        fits: scan::fits,
+        apply: scan::apply,
+    },
+    Rule {
+        name: "scatter",
+        about: "on a CPU: a reduction whose condition says which element a term belongs to: each \
+                term is added to that element; such a stage has no other rule",
+        fits: scatter::fits,
+        apply: scatter::apply,
+    },
     Rule {
         name: "tensor",
         about: "on a GPU with tensor cores: a product of matrices of two-byte factors whose order \
@@ -227,6 +243,11 @@ fn loops(planner: &mut Planner, at: usize) {
         .map(|rule| (rule, (rule.fits)(planner, at)))
         .filter(|(_, fit)| *fit != Fit::No)
         .collect();
+    let view = &planner.facts.views[at];
+    let fits = match view.scan.is_some() || !view.scatter.is_empty() {
+        true => fits.into_iter().take(1).collect(),
+        false => fits,
+    };
     let best = fits.iter().position(|(_, fit)| *fit == Fit::Best).unwrap_or(0);
     let names = fits.iter().map(|(rule, _)| rule.name.to_string()).collect();
     let stage = planner.plans[at].name.clone();

@@ -39,7 +39,7 @@ pub(super) struct StagePlan {
     pub(super) open: usize,
     /// Whether its loops store each element once, although it is a reduction.
     pub(super) copies: bool,
-    /// Whether it must be at the root, because a copy at the root reads it.
+    /// Whether it must be at the root: a copy at the root reads it, or it is a scan.
     pub(super) pinned: bool,
     /// Whether one of its loops or an enclosing loop is parallel.
     pub(super) parallel: bool,
@@ -285,7 +285,9 @@ impl StagePlan {
         let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));
         let reduce = view.reduce.iter().map(|axis| leaf(&axis.name, Vec::new(), true, axis.extent));
         let leaves: Vec<Leaf> = data.chain(reduce).collect();
-        StagePlan { name: view.name.clone(), leaves, ..StagePlan::default() }
+        // An element of a scan needs all elements before it.
+        let pinned = view.scan.is_some();
+        StagePlan { name: view.name.clone(), leaves, pinned, ..StagePlan::default() }
     }
 
     /// Returns the loop of a data axis that is not split.

@@ -4,7 +4,9 @@ use crate::diag::Span;
 use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, map_children};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
-use crate::schedule::{Attach, Schedule, Stage, inline_stages};
+use crate::schedule::{
+    Attach, PrefixScan, Schedule, Stage, StageId, inline_stages, prefix_scan, scatter_axes,
+};
 use crate::te::{Body, Reduction};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -28,6 +30,10 @@ pub(super) struct StageView {
     pub(super) dtype: DType,
     pub(super) output: bool,
     pub(super) reduction: Option<Reduction>,
+    /// How it is computed as a scan, if it is a prefix reduction.
+    pub(super) scan: Option<PrefixScan>,
+    /// The data axes along which its terms are scattered, if it is no scan.
+    pub(super) scatter: Vec<usize>,
     pub(super) tuple: bool,
     pub(super) inlined: bool,
 }
@@ -192,10 +198,22 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             }),
             _ => None,
         };
+        let scan = match schedule.target.is_gpu() {
+            true => None,
+            false => prefix_scan(schedule, StageId(at)),
+        };
+        let term = scan.as_ref().map(|scan| scan.term);
+        let terms = stage.te.reduce_axes().iter().enumerate();
+        let terms = terms.filter(|(at, _)| Some(*at) != term).map(|(_, axis)| axis);
         StageView {
             name: stage.te.name.clone(),
             data: stage.te.axes.iter().map(axis).collect(),
-            reduce: stage.te.reduce_axes().iter().map(axis).collect(),
+            reduce: terms.map(axis).collect(),
+            scatter: match (&scan, schedule.target.is_gpu()) {
+                (None, false) => scatter_axes(schedule, StageId(at)),
+                _ => Vec::new(),
+            },
+            scan,
             loads: seen.loads.iter().filter_map(load).collect(),
             direct: direct(&schedule.stages[at]),
             cost: seen.cost.max(1),
@@ -248,9 +266,11 @@ impl StageView {
         self.data.iter().fold(1, |n, axis| n.saturating_mul(axis.size()))
     }
 
-    /// Returns the points of all axes.
+    /// Returns the number of points at which an element is computed or updated.
     pub(super) fn points(&self) -> i64 {
-        self.reduce.iter().fold(self.elements(), |n, axis| n.saturating_mul(axis.size()))
+        let is_loop = |at: &usize| !self.scatter.contains(at);
+        let data = (0..self.data.len()).filter(is_loop).map(|at| &self.data[at]);
+        data.chain(&self.reduce).fold(1, |n, axis| n.saturating_mul(axis.size()))
     }
 }
 

@@ -187,6 +187,106 @@ impl Pipeline {
         self.push_reduction(&axes, &reduce, &reducer, term, condition);
     }
 
+    /// Adds a prefix reduction along an axis of a tensor, sometimes of several terms for each
+    /// element.
+    pub(super) fn prefix(&mut self, tensor: &Tensor) {
+        let at = self.int(0, tensor.shape.len() as i64 - 1) as usize;
+        if tensor.dtype.is_half() || (tensor.shape[at].constant && tensor.shape[at].value < 1) {
+            return;
+        }
+        self.tag("prefix");
+        let mut shape = tensor.shape.clone();
+        if self.chance(20) {
+            let dims = self.dims.clone();
+            shape[at] = self.pick(&dims);
+        }
+        let axes = self.axes(&shape);
+        let (i, k) = (axes[at].0.clone(), self.fresh("k"));
+        let mut reduce = vec![(k.clone(), tensor.shape[at].clone())];
+        let mut indices: Vec<String> = axes.iter().map(|(name, _)| name.clone()).collect();
+        indices[at] = k.clone();
+        let mut term = self.load(tensor, &indices);
+        let mut first = true;
+        if self.chance(20) {
+            let many = Ext::literal(self.int(2, 3));
+            let weights = self.companion(tensor.dtype, std::slice::from_ref(&many));
+            let r = (self.fresh("r"), many);
+            let load = self.load_plain(&weights, std::slice::from_ref(&r));
+            term = Node::new(tensor.dtype, "($ * $)", vec![term, load]);
+            first = self.chance(80);
+            reduce.insert(usize::from(first), r);
+        }
+        let by = self.int(1, 3);
+        let (comparison, forward) = match self.int(0, 8) {
+            0 | 1 => (format!("{k} <= {i}"), true),
+            2 => (format!("{k} < {i}"), true),
+            3 => (format!("{i} >= {k}"), true),
+            4 => (format!("{k} + {by} <= {i}"), true),
+            5 => (format!("not ({k} > {i} - {by})"), true),
+            6 => (format!("{k} >= {i}"), false),
+            7 => (format!("{i} + {by} < {k}"), false),
+            _ => (format!("{k} > {i}"), false),
+        };
+        let condition = match self.chance(20) {
+            true => {
+                let of = self.companion(DType::Int32, &tensor.shape[at..=at]);
+                format!("{comparison} and {}[{k}] != 0", of.name)
+            }
+            false => comparison,
+        };
+        let reducer = self.reducer(tensor.dtype);
+        let count = self.stages.len();
+        self.push_reduction(&axes, &reduce, &reducer, term, Some(condition));
+        // With another extent, the last element may have several terms from the start.
+        let fits = forward
+            || (shape[at].constant && tensor.shape[at].constant)
+                && shape[at].value >= tensor.shape[at].value;
+        if let Some(stage) = self.stages.get_mut(count) {
+            stage.prefix = fits.then_some((i, first && forward));
+        }
+    }
+
+    /// Adds a reduction whose terms belong to one element each, along an axis of a tensor.
+    pub(super) fn scattered(&mut self, tensor: &Tensor) {
+        let at = self.int(0, tensor.shape.len() as i64 - 1) as usize;
+        if tensor.dtype.is_half() || (tensor.shape[at].constant && tensor.shape[at].value < 1) {
+            return;
+        }
+        self.tag("scattered");
+        let mut shape = tensor.shape.clone();
+        let dims = self.dims.clone();
+        shape[at] = self.pick(&dims);
+        let axes = self.axes(&shape);
+        let (b, k) = (axes[at].0.clone(), self.fresh("k"));
+        let reduce = vec![(k.clone(), tensor.shape[at].clone())];
+        let mut indices: Vec<String> = axes.iter().map(|(name, _)| name.clone()).collect();
+        indices[at] = k.clone();
+        let term = self.load(tensor, &indices);
+        let of = self.pick(&[DType::Int32, DType::Uint8, DType::Int64, DType::Int16]);
+        let place = self.companion(of, &tensor.shape[at..=at]);
+        let read = format!("{}[{k}]", place.name);
+        let by = self.int(2, 9);
+        let comparison = match self.int(0, 6) {
+            0 => format!("{read} == {b}"),
+            1 | 2 => format!("{b} == {read} % {by}"),
+            3 => format!("({read} as index) % {by} - 1 == {b}"),
+            4 => format!("{k} // {by} == {b} - 1"),
+            5 => format!("{k} % {by} == {b}"),
+            _ => format!("{k} + {b} == {by}"),
+        };
+        let condition = match self.int(0, 4) {
+            0 => format!("{read} >= 3 and {comparison}"),
+            1 => format!("{comparison} and {b} + {k} > 2"),
+            _ => comparison,
+        };
+        let reducer = self.reducer(tensor.dtype);
+        let count = self.stages.len();
+        self.push_reduction(&axes, &reduce, &reducer, term, Some(condition));
+        if let Some(stage) = self.stages.get_mut(count) {
+            stage.scatter = Some(b);
+        }
+    }
+
     pub(super) fn product(&mut self, tensor: &Tensor) {
         if tensor.dtype.is_half() || (tensor.shape[1].constant && tensor.shape[1].value < 1) {
             return;

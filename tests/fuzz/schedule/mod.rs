@@ -41,6 +41,8 @@ pub const KINDS: &[&str] = &[
     "cache_read",
     "layout=",
     "rfactor",
+    "scan",
+    "scatter",
     "storage_align",
     "double_buffer",
     "prefetch",
@@ -140,6 +142,10 @@ struct Stage {
     scope: Option<&'static str>,
     /// The stage whose loops it shares (`compute_with`).
     host: Option<usize>,
+    /// The axis of a possible scan, and whether that keeps the order of the terms.
+    prefix: Option<(String, bool)>,
+    /// The axis of a possible scatter.
+    scatter: Option<String>,
 }
 
 struct Model {
@@ -219,7 +225,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     }
     let wanted = model.int(8, 18) as usize;
     // Stages are added and removed first, then placed, and then their loops change.
-    let early = ["cache_write", "cache_read", "layout=", "rfactor"];
+    let early = ["cache_write", "cache_read", "layout=", "rfactor", "scan", "scatter"];
     kinds.sort_by_key(|kind| !early.contains(kind));
     for kind in kinds {
         for _ in 0..3 {
@@ -333,6 +339,8 @@ impl Model {
                 kept: false,
                 scope: None,
                 host: None,
+                prefix: info.prefix.clone(),
+                scatter: info.scatter.clone(),
             });
         }
     }
@@ -406,6 +414,8 @@ impl Model {
             ("cache_read", 3),
             ("layout=", 1),
             ("rfactor", 2),
+            ("scan", 6),
+            ("scatter", 6),
             ("storage_align", 2),
             ("double_buffer", 2),
             ("prefetch", 2),
@@ -459,6 +469,8 @@ impl Model {
             "cache_read" => self.cache_read(false),
             "layout=" => self.cache_read(true),
             "rfactor" => self.rfactor(),
+            "scan" => self.scan(),
+            "scatter" => self.scatter(),
             "storage_align" => self.storage_align(),
             "double_buffer" => self.double_buffer(),
             "pipeline" => self.pipeline(),

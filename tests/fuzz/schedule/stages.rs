@@ -34,6 +34,7 @@ impl Model {
         }
         (new.name, new.output, new.touched) = (name.clone(), false, true);
         (new.pinned, new.dot) = (false, false);
+        (self.stages[stage].prefix, self.stages[stage].scatter) = (None, None);
         new.scope = self.gpu.then_some(scope);
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
@@ -141,6 +142,8 @@ impl Model {
                 kept: layout,
                 scope: self.gpu.then_some(scope),
                 host: None,
+                prefix: None,
+                scatter: None,
             },
         );
         self.shift_places(first);
@@ -194,16 +197,122 @@ impl Model {
         new.rank += 1;
         new.loops = data;
         (new.name, new.output, new.touched) = (name.clone(), false, true);
-        (new.pinned, new.dot, new.host) = (false, false, None);
+        (new.pinned, new.dot, new.host, new.prefix) = (false, false, None, None);
+        new.scatter = None;
         new.fresh = true;
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
         let last = Loop { used: false, root: true, ..axis };
         old.loops.push(last);
-        (old.touched, old.fresh, old.dot) = (true, false, false);
+        (old.touched, old.fresh, old.dot, old.prefix) = (true, false, false, None);
+        old.scatter = None;
         old.reads = vec![name];
         self.stages.insert(stage, new);
         self.shift_places(stage);
+    }
+
+    /// Adds a scan, sometimes along an axis that is split afterwards.
+    pub(super) fn scan(&mut self) {
+        let wild = self.breaks();
+        let fits = |stage: &Stage| {
+            let marked = stage.loops.iter().any(|l| l.mark.is_some() || l.used);
+            let usual = stage.fresh && stage.prefix.is_some() && !stage.locked;
+            stage.place != Place::Inline && !stage.loops.is_empty() && (wild || usual && !marked)
+        };
+        let fitting: Vec<usize> =
+            (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
+        if fitting.is_empty() || !self.named {
+            return;
+        }
+        let stage = self.pick(&fitting);
+        let (axis, in_order) = match self.stages[stage].prefix.clone() {
+            Some(prefix) => prefix,
+            None => (self.stages[stage].loops[0].name.clone(), true),
+        };
+        let old = &self.stages[stage];
+        let place = old.loops.iter().position(|l| l.name == axis);
+        let allow = !in_order && !old.exact;
+        if (allow && !old.commutes && !wild) || place.is_none() {
+            return;
+        }
+        let extra = if allow && !self.breaks() { ", reassociate=true" } else { "" };
+        let name = self.stages[stage].name.clone();
+        self.directive("scan", format!("{name}.scan({axis}{extra})"), vec![], &[]);
+        if !extra.is_empty() {
+            self.also("reassociate=true");
+        }
+        let at = place.expect("it has the loop");
+        let term = self.stages[stage].loops.iter().position(|l| l.reduce);
+        if let Some(term) = term {
+            // The generator declares the axis that the scan replaces first, or after one other.
+            let terms = self.stages[stage].loops.iter().filter(|l| l.reduce).count();
+            let last = terms > 1 && !self.stages[stage].loops[term].name.starts_with('k');
+            self.stages[stage].loops.remove(term + usize::from(last));
+        }
+        let parts = if self.chance(40) { 2 } else { 1 };
+        if parts == 2 {
+            let factor = self.factor().min(16);
+            let kid = self.number(factor);
+            let names = self.part_names(&axis);
+            self.directive(
+                "split factor",
+                format!("{name}.split({axis}, factor=$)"),
+                vec![kid],
+                &names,
+            );
+            self.divide(stage, at, Some(factor), None, names);
+        }
+        for part in at..at + parts {
+            self.stages[stage].loops[part].used = true;
+        }
+        let old = &mut self.stages[stage];
+        (old.prefix, old.scatter, old.kept) = (None, None, true);
+        self.touch(stage);
+    }
+
+    /// Adds a scatter, sometimes with vectors of start values.
+    pub(super) fn scatter(&mut self) {
+        let wild = self.breaks();
+        let fits = |stage: &Stage| {
+            let marked = stage.loops.iter().any(|l| l.mark.is_some() || l.used);
+            let usual = stage.fresh && stage.scatter.is_some() && !stage.locked;
+            stage.place != Place::Inline && !stage.loops.is_empty() && (wild || usual && !marked)
+        };
+        let fitting: Vec<usize> =
+            (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
+        if fitting.is_empty() || !self.named {
+            return;
+        }
+        let stage = self.pick(&fitting);
+        let axis = match self.stages[stage].scatter.clone() {
+            Some(axis) => axis,
+            None => self.stages[stage].loops[0].name.clone(),
+        };
+        let Some(at) = self.stages[stage].loops.iter().position(|l| l.name == axis) else { return };
+        let name = self.stages[stage].name.clone();
+        self.directive("scatter", format!("{name}.scatter({axis})"), vec![], &[]);
+        let moved = self.stages[stage].loops.remove(at);
+        self.stages[stage].loops.push(moved);
+        let at = self.stages[stage].loops.len() - 1;
+        if self.chance(40) {
+            let factor = self.pick(&[4, 8, 16]);
+            let kid = self.number(factor);
+            let names = self.part_names(&axis);
+            let call = format!("{name}.split({axis}, factor=$)");
+            self.directive("split factor", call, vec![kid], &names);
+            self.divide(stage, at, Some(factor), None, names.clone());
+            if self.chance(60) {
+                let call = format!("{name}.vectorize({})", names[1]);
+                self.directive("vectorize", call, vec![], &[]);
+                self.stages[stage].loops[at + 1].mark = Some(Mark::Vectorize);
+            }
+        }
+        for part in &mut self.stages[stage].loops[at..] {
+            part.used = true;
+        }
+        let old = &mut self.stages[stage];
+        (old.prefix, old.scatter, old.kept) = (None, None, true);
+        self.touch(stage);
     }
 
     pub(super) fn storage_align(&mut self) {

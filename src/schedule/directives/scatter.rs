@@ -1,0 +1,259 @@
+//! `scatter`: each term of a reduction is added to the element that it belongs to.
+//!
+//! Before: `H[b] = sum(1, axis=k, where=A[k] == b)`: for each `b`, all terms are compared with `b`.
+//! After `H.scatter(b)`: `H[b] = 0` for all `b`, then `H[A[k]] = H[A[k]] + 1` for all `k`.
+//!
+//! The condition gives the axis as a function of the term, so a term belongs to at most one value
+//! of the axis. The loops over terms keep their order, so each element meets the same terms in the
+//! same order. Terms whose element is not one of the stage are skipped, as before.
+
+use super::call::{Call, Value};
+use super::scan::Scan;
+use super::{ArgKind, Directive, Subject, Targets, required};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::mentions;
+use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
+use crate::schedule::annotations::StageAnnotation;
+use crate::schedule::bounds::attach_depth;
+use crate::schedule::fused::shared_loops;
+use crate::schedule::phases::Inference;
+use crate::schedule::state::{Attach, AxisId, AxisKind, Relation, Schedule, Stage, StageId};
+use crate::te::Body;
+
+/// The annotation of a stage whose terms are scattered along a data axis.
+#[derive(Clone, Debug)]
+pub struct Scatter {
+    /// The data axis, by its index among the declared ones.
+    pub axis: usize,
+    /// The place of the condition that gives the value of the axis, among those whose conjunction
+    /// is the `where=`. The ones before it do not depend on the axis.
+    pub place: usize,
+    /// The value of the axis for a term, over the other declared axes that are not scattered. It
+    /// can be evaluated if the conditions before its own hold.
+    pub value: Expr,
+}
+
+/// `H.scatter(b)`: adds each term to the element along `b` that its `where=` names.
+pub(super) static SCATTER: Directive = Directive {
+    name: "scatter",
+    subject: Subject::Stage,
+    targets: Targets::Cpus,
+    params: &[required("b", ArgKind::Axis)],
+    usage: "scatter(b)",
+    run: scatter,
+    check: Some(check),
+};
+
+fn scatter(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let (id, axis) = (call.stage(), call.axis(0));
+    let found = find_scatter(schedule, id, axis).map_err(|why| {
+        let stage = schedule.stage(id);
+        let text = format!("the terms of `{}` cannot be scattered along `{}`", stage.te.name, {
+            &stage.axis(axis).name
+        });
+        let diag = Diag::new("E0360", call.span_of(0), text).note(why);
+        Box::new(diag.help(
+            "the `where=` of the reduction must compare the axis with a value of the term: \
+             `sum(X[k], axis=k, where=(A[k] as index) == b)`",
+        ))
+    })?;
+    move_loop(schedule.stage_mut(id), axis, call.directive, call.span, found);
+    Ok(Vec::new())
+}
+
+/// Scatters the terms of a stage along a data axis, if that is possible.
+pub(in crate::schedule) fn apply_scatter(schedule: &mut Schedule, id: StageId, axis: usize) {
+    if let Ok(found) = find_scatter(schedule, id, AxisId(axis)) {
+        move_loop(schedule.stage_mut(id), AxisId(axis), &SCATTER, Span::default(), found);
+    }
+}
+
+/// Moves the loop of a scattered axis, which only stores start values, inside of the loops over
+/// terms, so that all start values are stored before the terms.
+fn move_loop(
+    stage: &mut Stage,
+    axis: AxisId,
+    directive: &'static Directive,
+    span: Span,
+    scatter: Scatter,
+) {
+    let is_term = |leaf: &AxisId| stage.axis(*leaf).kind == AxisKind::Reduce;
+    let last = stage.leaves.iter().rposition(is_term);
+    let place = stage.place_of(axis);
+    if let Some(last) = last.filter(|last| place < *last) {
+        stage.leaves[place..=last].rotate_left(1);
+    }
+    stage.annotate(directive, None, span, scatter);
+}
+
+/// Returns the data axes along which the terms of a stage can be scattered, one at a time.
+pub fn scatter_axes(schedule: &Schedule, id: StageId) -> Vec<usize> {
+    let rank = schedule.stage(id).rank();
+    (0..rank).filter(|axis| find_scatter(schedule, id, AxisId(*axis)).is_ok()).collect()
+}
+
+/// Returns the scatter of a stage along a data axis; the error says why there is none.
+fn find_scatter(
+    schedule: &Schedule,
+    id: StageId,
+    axis: AxisId,
+) -> std::result::Result<Scatter, String> {
+    let stage = schedule.stage(id);
+    let (name, loop_name) = (&stage.te.name, &stage.axis(axis).name);
+    let Body::Reduce(reduction) = &stage.te.body else {
+        return Err(format!("`{name}` is not a reduction"));
+    };
+    if axis.0 >= stage.rank() {
+        return Err(match stage.axis(axis).kind {
+            AxisKind::Reduce => format!("`{loop_name}` is a reduction axis"),
+            AxisKind::Data => {
+                format!("`{loop_name}` is part of an axis: write the `scatter` before the `split`")
+            }
+        });
+    }
+    if stage.annotation::<Scan>().is_some() {
+        return Err(format!("`{name}` is computed by a scan"));
+    }
+    if reduction.condition.is_none() {
+        return Err(format!("`{name}` has no `where=`"));
+    }
+    let scattered = || stage.annotations_of::<Scatter>().map(|(_, scatter)| scatter);
+    if scattered().any(|scatter| scatter.axis == axis.0) {
+        return Err(format!("`{loop_name}` is scattered already"));
+    }
+    let var = &stage.te.axes[axis.0].var;
+    let taken: Vec<&Var> = scattered().map(|scatter| &stage.te.axes[scatter.axis].var).collect();
+    let mut facts = Facts::new();
+    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    for axis in stage.te.axes.iter().chain(&reduction.axes) {
+        facts.bind(&axis.var, &axis.min, &axis.extent);
+    }
+    if let Some(other) = scattered().find(|scatter| mentions(&scatter.value, var)) {
+        let other = stage.te.axes[other.axis].var.name();
+        return Err(format!("the scattered axis `{other}` depends on `{loop_name}`"));
+    }
+    let conditions = reduction.conditions();
+    let is_used = |place: usize| scattered().any(|scatter| scatter.place == place);
+    let mut late = false;
+    for (place, condition) in conditions.iter().enumerate() {
+        let value = solve(condition, var, &facts)
+            .filter(|value| !is_used(place) && !taken.iter().any(|var| mentions(value, var)));
+        let Some(value) = value else { continue };
+        if conditions[..place].iter().any(|other| mentions(other, var)) {
+            late = true;
+            continue;
+        }
+        return Ok(Scatter { axis: axis.0, place, value });
+    }
+    Err(match late {
+        true => format!(
+            "a condition before the comparison with `{loop_name}` depends on `{loop_name}`, and \
+             may keep the value in bounds: write the comparison first"
+        ),
+        false => format!("its `where=` does not say which `{loop_name}` a term belongs to"),
+    })
+}
+
+/// Returns the value of a variable that a condition determines: `f(k) + 3` for `b - 3 == f(k)`.
+fn solve(condition: &Expr, var: &Var, facts: &Facts) -> Option<Expr> {
+    let ExprKind::Binary(BinOp::Eq, a, b) = &condition.kind else { return None };
+    if a.ty != DType::Index.into() || !mentions(condition, var) {
+        return None;
+    }
+    let difference = Expr::sub(a.clone(), b.clone());
+    let own = Expr::var(var);
+    // The difference is `rest + var` or `rest - var`.
+    let plus = simplify_expr(&Expr::sub(difference.clone(), own.clone()), facts);
+    if !mentions(&plus, var) {
+        return Some(simplify_expr(&Expr::sub(Expr::index(0), plus), facts));
+    }
+    let minus = simplify_expr(&Expr::add(difference, own), facts);
+    (!mentions(&minus, var)).then_some(minus)
+}
+
+/// Whether a loop of a stage only stores start values, because its axis is scattered.
+pub fn is_scattered(stage: &Stage, leaf: AxisId) -> bool {
+    stage.annotations_of::<Scatter>().any(|(_, scatter)| {
+        let mut parts = vec![AxisId(scatter.axis)];
+        for relation in &stage.relations {
+            if let Relation::Split { parent, outer, inner, .. } = relation
+                && parts.contains(parent)
+            {
+                parts.extend([*outer, *inner]);
+            }
+        }
+        parts.contains(&leaf)
+    })
+}
+
+/// Checks that the loops of a scattered axis only store start values (E0361).
+fn check(inference: &Inference, id: StageId, span: Span) -> Result<()> {
+    let schedule = &inference.bounded.schedule;
+    schedule.checked(check_loops(schedule, id, span))
+}
+
+fn check_loops(schedule: &Schedule, id: StageId, span: Span) -> Result<()> {
+    let stage = schedule.stage(id);
+    let at_span = |(annotation, _): &(&StageAnnotation, &Scatter)| annotation.span == span;
+    let found = stage.annotations_of::<Scatter>().find(at_span);
+    let (_, scatter) = found.expect("the check is for this annotation");
+    let (name, axis) = (&stage.te.name, stage.te.axes[scatter.axis].var.name());
+    let refuse = |text: String, place: Option<Span>, help: &str| {
+        let diag = Diag::new("E0361", span, text);
+        let diag = diag.note(format!("the loop over `{axis}` only stores the start values"));
+        let diag = match place {
+            Some(place) => diag.related(place, "here"),
+            None => diag,
+        };
+        Err(Box::new(diag.help(help)))
+    };
+    let mut parts = vec![AxisId(scatter.axis)];
+    for relation in &stage.relations {
+        match relation {
+            Relation::Split { parent, outer, inner, .. } if parts.contains(parent) => {
+                parts.extend([*outer, *inner]);
+            }
+            Relation::Fuse { parts: fused, span: place, .. } => {
+                if fused.iter().any(|part| parts.contains(part)) {
+                    let text = format!("scattered axis `{axis}` is fused with another axis");
+                    return refuse(text, Some(*place), "leave out the `fuse`");
+                }
+            }
+            _ => {}
+        }
+    }
+    let is_part = |leaf: &AxisId| parts.contains(leaf);
+    let first = stage.leaves.iter().position(is_part).expect("an axis has a loop");
+    let is_term = |leaf: &AxisId| stage.axis(*leaf).kind == AxisKind::Reduce;
+    if !stage.leaves[..first].iter().any(is_term) {
+        let text = format!("the loop over `{axis}` encloses those over the terms of `{name}`");
+        let help = format!("move `{axis}` inside of the reduction loops with `reorder`");
+        return refuse(text, stage.moved, &help);
+    }
+    for leaf in &stage.leaves[first..] {
+        let annotation = stage.annotation_at(*leaf).filter(|_| is_part(leaf));
+        if let Some(annotation) = annotation {
+            let text = format!("`{}` of scattered axis `{axis}`", annotation.directive.name);
+            return refuse(text, Some(annotation.span), "name another loop");
+        }
+    }
+    let inside = |other: &Stage| match other.attach {
+        Attach::At { stage: consumer, axis, span } if consumer == id => {
+            (attach_depth(stage, axis) >= Some(first)).then_some(span)
+        }
+        _ => None,
+    };
+    if let Some(place) = schedule.stages.iter().find_map(inside) {
+        let text = format!("a stage is computed inside of scattered axis `{axis}`");
+        let help = "attach it to a loop outside, or move the scattered axis inwards with `reorder`";
+        return refuse(text, Some(place), help);
+    }
+    let shared = shared_loops(schedule);
+    if let Some(with) = shared.iter().find(|with| with.guest == id || with.host == id) {
+        let text = format!("`{name}`, whose terms are scattered, shares loops");
+        return refuse(text, Some(with.span), "leave out the `compute_with`");
+    }
+    Ok(())
+}
