@@ -268,7 +268,7 @@ fn bytes(value: &Value) -> &[u8] {
 
 /// Whether a random schedule lets some inputs be packed; if so, checks that all forms of the kernel
 /// agree.
-fn judge(random: &mut Random, seed: u64) -> bool {
+fn check_program(random: &mut Random, seed: u64) -> bool {
     let directives = draw(random);
     let dtype = random.pick(&["float32", "float64", "int8"]);
     let text = format!("{KERNEL}\nschedule k.s for cpu {{\n{directives}}}\n");
@@ -325,7 +325,8 @@ fn judge(random: &mut Random, seed: u64) -> bool {
 #[test]
 fn packed_kernels_compute_the_same() {
     let mut random = Random(11);
-    let packed = driver::with_stack(|| (0..160).filter(|seed| judge(&mut random, *seed)).count());
+    let packed =
+        driver::with_stack(|| (0..160).filter(|seed| check_program(&mut random, *seed)).count());
     assert!(packed >= 40, "{packed} schedules pack what they are asked to");
 }
 

@@ -144,12 +144,12 @@ fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
 /// The results of the interpreter for the arguments: of the default schedule, or, if the schedule
 /// changes the order of terms, of the schedule.
 fn interpret(compiled: &Compiled, args: &mut [Value]) {
-    let judge = match compiled.kernel.reassociated {
+    let reference = match compiled.kernel.reassociated {
         true => compiled.kernel.clone(),
         false => driver::lower_unoptimized(&compiled.graph, &compiled.target)
             .expect("the default schedule"),
     };
-    interp::run(&judge, args).expect("the interpreter accepts the arguments");
+    interp::run(&reference, args).expect("the interpreter accepts the arguments");
 }
 
 /// Default and other sizes of a sample's kernel.

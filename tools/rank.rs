@@ -367,7 +367,7 @@ fn report(args: &Args, rows: &[(String, f64, Estimate)], modelling: Duration) {
                 .terms
                 .iter()
                 .take(4)
-                .map(|term| format!("{} {:.0}", term.name, term.seconds * 1e6))
+                .map(|term| format!("{} {:.0}", term.kind.name(), term.seconds * 1e6))
                 .collect();
             println!(
                 "{name:8} {:10.1} us, estimate {:10.1} us, {:5.2}: {}",

@@ -29,7 +29,7 @@ Examples:
 /// the C header are written beside a `.so`. All files are written completely, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct BuildArgs {
     /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -59,7 +59,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let selectors: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
     // The cost of packing ahead does not count in an automatic schedule.
     let prepacked = PrepackedInputs::Named(selectors.clone());
@@ -113,7 +113,7 @@ fn default_output(file: &str) -> PathBuf {
 
 /// Returns the path of a file beside the module, if it is written.
 fn beside(
-    args: &Args,
+    args: &BuildArgs,
     explicit: &Option<PathBuf>,
     extension: &str,
     kind: ModuleKind,

@@ -1,6 +1,6 @@
 //! From a file to scheduled kernels and to a module, for every command that compiles.
 
-use super::recorded::{edit, put_best};
+use super::recorded::{edit, insert_best_schedules};
 use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Options, Trace};
@@ -81,7 +81,8 @@ fn schedule_recorded(
     trace: &mut Trace,
 ) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     let source = &program.sources.files[0].text;
-    let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
+    let (text, notes) =
+        insert_best_schedules(Path::new(records), source, &graphs, &options.target)?;
     trace.notes.extend(notes);
     let loader = EditedLoader { path: path.to_string(), text };
     let loaded = driver::load(path, &loader, trace);

@@ -3,7 +3,7 @@
 use super::compile::schedule_file;
 use super::data::{self, summaries};
 use super::report::{Error, Reporter, print, show_trace};
-use super::run::{Args, check_outputs, write_outputs};
+use super::run::{RunArgs, check_outputs, write_outputs};
 use super::session::Source;
 use super::verify::verify;
 use crate::driver;
@@ -12,7 +12,7 @@ use crate::ir::Kernel;
 
 /// Compiles a file and runs its kernels. Fails if the emulator finds a defect or, with `--verify`,
 /// if the results differ from the interpreter's.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options_to_run()?;
     if !options.target.is_gpu() {
         let text = format!("--emulate is for GPUs, not for {}", options.target);

@@ -22,7 +22,7 @@ Examples:
 /// without a schedule get the default schedule.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct LowerArgs {
     /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     trace.nests = args.explain_simd.then(Vec::new);

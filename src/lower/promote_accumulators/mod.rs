@@ -84,7 +84,7 @@ impl Promoter {
                     elements.add(index, mask);
                 }
             });
-            if self.suit(&elements, &[&nest]) {
+            if self.can_be_promoted(&elements, &[&nest]) {
                 nest = elements.redirect(nest);
                 promoted.push(elements);
             }
@@ -213,8 +213,8 @@ impl Promoter {
                 })
                 .collect();
             let whole: Vec<&Stmt> = std::iter::once(&nest).chain(&tail).collect();
-            let with_tail = !tail.is_empty() && self.suit(&elements, &whole);
-            if !with_tail && !self.suit(&elements, &[&nest]) {
+            let with_tail = !tail.is_empty() && self.can_be_promoted(&elements, &whole);
+            if !with_tail && !self.can_be_promoted(&elements, &[&nest]) {
                 continue;
             }
             let rest = stores.split_off(position);
@@ -267,7 +267,7 @@ impl Promoter {
 
     /// Whether the elements can be in registers while statements run, and the first of these stores
     /// to one of them.
-    fn suit(&self, elements: &Elements, stmts: &[&Stmt]) -> bool {
+    fn can_be_promoted(&self, elements: &Elements, stmts: &[&Stmt]) -> bool {
         let mut bound = FxHashSet::default();
         stmts.iter().for_each(|stmt| bind_vars(stmt, &mut bound));
         let list = &elements.list;
@@ -281,7 +281,7 @@ impl Promoter {
             })
             && stmts.iter().all(|stmt| elements.are_all_accesses(stmt))
             && stored_buffers(stmts[0]).contains(&elements.buffer)
-            && elements.are_apart()
+            && elements.are_disjoint()
     }
 
     /// Whether the lanes of an element are few enough for registers.
@@ -441,7 +441,7 @@ impl Elements {
     }
 
     /// Whether no two of the elements overlap, in every execution.
-    fn are_apart(&self) -> bool {
+    fn are_disjoint(&self) -> bool {
         let apart = |a: &Element, b: &Element| {
             let (Some(a), Some(b)) = (a.lanes(), b.lanes()) else { return false };
             let distance = Expr::sub(b.first.clone(), a.first.clone());

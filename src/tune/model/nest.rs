@@ -173,7 +173,7 @@ pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
 }
 
 /// Whether a statement accesses a buffer, and only at indices that depend on none of the variables.
-pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
+pub(super) fn has_fixed_indices(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
     let (mut found, mut fine) = (false, true);
     each_access(stmt, &mut |accessed, index| {
         if accessed == buffer {
