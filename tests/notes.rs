@@ -11,8 +11,8 @@ fn notes(text: &str) -> Vec<String> {
     let program = differential::load(text).unwrap_or_else(|_| panic!("{text}"));
     let graphs = driver::elaborate(&program, &options, &mut trace);
     let graphs = graphs.unwrap_or_else(|_| panic!("{text}"));
-    let placed = driver::schedule(&program, graphs, &options, &mut trace);
-    for kernel in placed.unwrap_or_else(|_| panic!("{text}")) {
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace);
+    for kernel in bounded.unwrap_or_else(|_| panic!("{text}")) {
         let lowered = driver::lower(&kernel, &options, None, &mut trace);
         assert!(lowered.is_ok(), "{text}");
     }

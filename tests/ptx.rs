@@ -106,12 +106,12 @@ fn compile(sample: &Sample, defines: &str, target: &str) -> Result<Compiled, Str
         bug => format!("{bug:?}"),
     };
     let graphs = driver::elaborate(&program, &options, &mut trace).map_err(failed)?;
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(failed)?;
-    let placed = placed.into_iter().next().expect("the kernel");
-    let kernel = driver::lower(&placed, &options, None, &mut trace).map_err(failed)?;
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace).map_err(failed)?;
+    let bounded = bounded.into_iter().next().expect("the kernel");
+    let kernel = driver::lower(&bounded, &options, None, &mut trace).map_err(failed)?;
     let kernels = std::slice::from_ref(&kernel);
     let ptx = driver::compile_ptx(kernels, &options.target, &mut trace).map_err(failed)?;
-    Ok(Compiled { graph: placed.schedule.graph, kernel, ptx, target: options.target })
+    Ok(Compiled { graph: bounded.schedule.graph, kernel, ptx, target: options.target })
 }
 
 /// Random arguments of the right shapes; outputs are zero.

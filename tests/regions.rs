@@ -520,7 +520,7 @@ fn computed(
     stages: usize,
 ) -> Vec<usize> {
     let built = driver::lower(
-        &interpreted.placed,
+        &interpreted.bounded,
         options,
         Some(PassId::BuildLoops),
         &mut Trace::default(),

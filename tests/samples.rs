@@ -165,12 +165,12 @@ fn options_of(case: &Case, schedule: &str, options: &Options) -> Options {
 fn schedule(program: &Program, options: &Options) -> Result<BoundedSchedule, String> {
     let trace = &mut Trace::default();
     let graphs = driver::elaborate(program, options, trace);
-    let placed = graphs.and_then(|graphs| driver::schedule(program, graphs, options, trace));
+    let bounded = graphs.and_then(|graphs| driver::schedule(program, graphs, options, trace));
     if let Some(note) = trace.notes.iter().find(|note| note.contains(REFUSED)) {
         return Err(note.clone());
     }
-    let mut placed = placed.map_err(|failure| format!("{failure:?}"))?;
-    placed.pop().ok_or_else(|| "no kernel".to_string())
+    let mut bounded = bounded.map_err(|failure| format!("{failure:?}"))?;
+    bounded.pop().ok_or_else(|| "no kernel".to_string())
 }
 
 /// Arguments, and what the interpreter computes from them.
@@ -205,16 +205,16 @@ fn reference(case: &Case, default_loops: &Kernel, reassociates: bool) -> Referen
 
 /// Compiles a case up to the last pass, with the results that its module must have.
 fn lower(case: &Case, program: &Program, options: &Options) -> Result<Interpreted, String> {
-    let placed = schedule(program, options)?;
-    let graph = placed.schedule.graph.clone();
+    let bounded = schedule(program, options)?;
+    let graph = bounded.schedule.graph.clone();
     let failed = |failure| format!("{failure:?}");
     let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
-    let kernel = driver::lower(&placed, options, None, &mut Trace::default()).map_err(failed)?;
+    let kernel = driver::lower(&bounded, options, None, &mut Trace::default()).map_err(failed)?;
     let (args, expected) = reference(case, &default_loops, graph.reassociate);
-    let mut interpreted = Interpreted { graph, placed, kernel, args, expected, bound: None };
+    let mut interpreted = Interpreted { graph, bounded, kernel, args, expected, bound: None };
     if interpreted.kernel.reassociated {
         let text = |verdict| format!("{verdict:?}");
-        let in_order = driver::lower_in_order(&interpreted.placed, options, &mut Trace::default());
+        let in_order = driver::lower_in_order(&interpreted.bounded, options, &mut Trace::default());
         let scheduled =
             differential::run(&in_order.map_err(failed)?, &interpreted.args, "scheduled")
                 .map_err(text)?;
@@ -292,9 +292,9 @@ fn auto_is_legal_everywhere() {
     let targets = Target::cpus().into_iter().filter(|target| !target.runs_here());
     for (case, target) in CASES.iter().flat_map(|case| targets.clone().map(move |t| (case, t))) {
         let options = options_of(case, "auto", &Options::new(target));
-        let placed = schedule(&load(case), &options);
-        let kernel = placed.and_then(|placed| {
-            let lowered = driver::lower(&placed, &options, None, &mut Trace::default());
+        let bounded = schedule(&load(case), &options);
+        let kernel = bounded.and_then(|bounded| {
+            let lowered = driver::lower(&bounded, &options, None, &mut Trace::default());
             lowered.map_err(|failure| format!("{failure:?}"))
         });
         if let Err(what) = kernel {

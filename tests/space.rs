@@ -546,10 +546,10 @@ fn the_space_contains_schedules_like_those_of_the_samples() {
                     schedule.map(|name| (Some(like.kernel.to_string()), name.to_string()));
                 let (program, graph) = elaborate(source, &options);
                 let mut trace = Trace::default();
-                let placed = driver::schedule(&program, vec![graph], &options, &mut trace);
-                let placed = placed.expect("it is legal");
+                let bounded = driver::schedule(&program, vec![graph], &options, &mut trace);
+                let bounded = bounded.expect("it is legal");
                 let last = Some(PassId::LAST_READABLE);
-                let kernel = driver::lower(&placed[0], &options, last, &mut trace);
+                let kernel = driver::lower(&bounded[0], &options, last, &mut trace);
                 let kernel = kernel.expect("it is lowered");
                 tec::ir::print::print_kernel(&kernel, tec::ir::print::Style::Simple)
             };

@@ -127,7 +127,7 @@ impl Loader for EditedLoader {
 /// Lowers and compiles scheduled kernels of a program to a module.
 pub fn build_module(
     program: &Program,
-    placed: &[BoundedSchedule],
+    bounded: &[BoundedSchedule],
     options: &Options,
     module: &str,
     kind: ModuleKind,
@@ -136,7 +136,7 @@ pub fn build_module(
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut kernels = Vec::new();
     let mut infos = Vec::new();
-    for one in placed {
+    for one in bounded {
         let (schedule, graph) = (&one.schedule, &one.schedule.graph);
         kernels.push(driver::lower(one, options, None, trace).map_err(failed)?);
         infos.push(KernelInfo {

@@ -22,14 +22,14 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
         return Err(Error::Usage("--emulate needs the `.te` file".to_string()));
     }
     let mut trace = args.compile.trace()?;
-    let (program, placed) =
+    let (program, bounded) =
         schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
-    let kernels = placed.iter().map(|one| driver::lower(one, &options, None, &mut trace));
+    let kernels = bounded.iter().map(|one| driver::lower(one, &options, None, &mut trace));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;
     let ptx = driver::compile_ptx(&kernels, &options.target, &mut trace).map_err(failed)?;
     show_trace(&trace, args.compile.time);
-    let source = Source { program, placed, options };
+    let source = Source { program, bounded, options };
     check_outputs(args, Some(&source))?;
     let emulator = Emulator::new(&ptx)?;
     let all: Vec<&Kernel> = kernels.iter().collect();

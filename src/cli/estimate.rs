@@ -58,11 +58,11 @@ pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let threads = args.threads.map_or_else(threads::usual, |threads| threads as usize);
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
-    let (program, placed) =
+    let (program, bounded) =
         schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut all = Vec::new();
-    for one in &placed {
+    for one in &bounded {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).map_err(failed)?;
         let ahead =
             driver::prepacked_kernel(one, &PrepackedInputs::All, &mut trace).map_err(failed)?;

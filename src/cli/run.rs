@@ -109,8 +109,8 @@ pub fn write_outputs(
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
         let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
-        let graphs = source.into_iter().flat_map(|source| &source.placed);
-        let mut stages = graphs.flat_map(|placed| &placed.schedule.graph.stages);
+        let graphs = source.into_iter().flat_map(|source| &source.bounded);
+        let mut stages = graphs.flat_map(|bounded| &bounded.schedule.graph.stages);
         if stages.any(|stage| !stage.output && stage.buffers.iter().any(|b| b.name == name)) {
             let text = format!("`{name}` is an intermediate tensor, not an output");
             let help = format!("declare it by `output {name}[…] = …` instead of `compute`");

@@ -23,13 +23,13 @@ use crate::target::Gpu;
 /// (E0378).
 pub fn match_product(
     product: WarpProduct,
-    (placed, id, stage): (&BoundedSchedule, StageId, &Stage),
+    (bounded, id, stage): (&BoundedSchedule, StageId, &Stage),
     tensorize: &Tensorize,
     nest: &Stmt,
 ) -> Result<()> {
-    let matched = lane_of(placed, id).and_then(|lane| {
+    let matched = lane_of(bounded, id).and_then(|lane| {
         let part = thread_part(product, nest)?;
-        let (facts, fixed) = enclosing_facts(placed, id, stage);
+        let (facts, fixed) = enclosing_facts(bounded, id, stage);
         Matcher { product, part, lane, facts, fixed }.part()
     });
     matched.map_err(|difference| {
@@ -51,8 +51,8 @@ pub fn match_product(
 type Matched<T> = std::result::Result<T, String>;
 
 /// Returns the variable of `threadIdx.x`, whose values are the lanes of a warp.
-fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
-    let threads = threads_around(placed, id);
+fn lane_of(bounded: &BoundedSchedule, id: StageId) -> Matched<Var> {
+    let threads = threads_around(bounded, id);
     let along_x = threads.iter().find(|(index, ..)| *index == ThreadIndex::Thread(0));
     match along_x {
         Some((_, var, extent)) if extent.as_int() == Some(Gpu::WARP.into()) => Ok(var.clone()),
@@ -71,13 +71,13 @@ fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
 /// Returns the facts inside the loops of a stage, and the variables of loops with one iteration
 /// with their values.
 fn enclosing_facts(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     id: StageId,
     stage: &Stage,
 ) -> (Facts, Vec<(Var, i64)>) {
     let (mut facts, mut fixed) = (Facts::new(), Vec::new());
-    placed.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
-    let bounds = placed.of(id);
+    bounded.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    let bounds = bounded.of(id);
     let own = stage.leaves.iter().map(|leaf| {
         let var = stage.axis(*leaf).var.clone();
         (var, loop_min(stage, *leaf), bounds.extents[leaf.0].clone())

@@ -21,8 +21,8 @@ pub fn find(name: &str, inject: fn(&mut BoundedSchedule) -> bool) {
             let setup = Setup { program, options: Options::new(Target::native()) };
             let mut injected = false;
             let result =
-                differential::interpret_damaged(&setup.case(), &setup.options(), &mut |placed| {
-                    injected = inject(placed);
+                differential::interpret_damaged(&setup.case(), &setup.options(), &mut |bounded| {
+                    injected = inject(bounded);
                 });
             injected && matches!(result, Err(Verdict::Wrong(..)))
         })
@@ -132,14 +132,14 @@ pub fn broadcast_another(expr: &Expr) -> Option<Expr> {
 }
 
 /// Drops the condition of a tail.
-pub fn drop_guard(placed: &mut BoundedSchedule) -> bool {
-    let guarded = placed.bounds.iter_mut().flatten().find(|bounds| !bounds.guards.is_empty());
+pub fn drop_guard(bounded: &mut BoundedSchedule) -> bool {
+    let guarded = bounded.bounds.iter_mut().flatten().find(|bounds| !bounds.guards.is_empty());
     guarded.map(|bounds| bounds.guards.pop()).is_some()
 }
 
 /// Computes one row too few of an attached stage.
-pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
-    for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
+pub fn drop_row(bounded: &mut BoundedSchedule) -> bool {
+    for (stage, bounds) in bounded.schedule.stages.iter().zip(&mut bounded.bounds) {
         let (Attach::At { .. }, Some(bounds)) = (stage.attach, bounds) else { continue };
         for leaf in stage.leaves.iter().filter(|leaf| leaf.0 < stage.rank()) {
             let extent = &mut bounds.extents[leaf.0];
@@ -153,8 +153,8 @@ pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
 }
 
 /// Swaps the quotient and the remainder of a fused axis.
-pub fn swap_fused(placed: &mut BoundedSchedule) -> bool {
-    for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
+pub fn swap_fused(bounded: &mut BoundedSchedule) -> bool {
+    for (stage, bounds) in bounded.schedule.stages.iter().zip(&mut bounded.bounds) {
         let Some(bounds) = bounds else { continue };
         for relation in &stage.relations {
             let Relation::Fuse { parts, .. } = relation else { continue };

@@ -67,8 +67,8 @@ fn run_unchecked(
         let Some(args) = make_args(&default_loops, &vars, seed, data) else { continue };
         let Ok(expected) = run(&default_loops, &args, "default") else { continue };
         let bound = None;
-        let (graph, placed, kernel) = (graph.clone(), bounded.clone(), built.clone());
-        let interpreted = Interpreted { graph, placed, kernel, args, expected, bound };
+        let (graph, bounded, kernel) = (graph.clone(), bounded.clone(), built.clone());
+        let interpreted = Interpreted { graph, bounded, kernel, args, expected, bound };
         for form in forms.iter().flatten() {
             let Ok(actual) = run(form, &interpreted.args, "unchecked") else {
                 return Err(UncheckedOutcome::Wrong(

@@ -73,9 +73,9 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
         sources: vec![("math.te".to_string(), String::new())],
         kernels: infos.collect(),
     };
-    let placed = shown(driver::schedule(&loaded, graphs, &options, &mut trace));
+    let bounded = shown(driver::schedule(&loaded, graphs, &options, &mut trace));
     assert!(trace.notes.is_empty(), "{:?}", trace.notes);
-    let lowered = placed.iter().map(|placed| driver::lower(placed, &options, None, &mut trace));
+    let lowered = bounded.iter().map(|bounded| driver::lower(bounded, &options, None, &mut trace));
     (lowered.map(shown).collect(), info)
 }
 

@@ -15,7 +15,7 @@ use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::BoundedSchedule;
+use tec::schedule::{BoundedSchedule, Origin};
 use tec::te::Graph;
 
 /// A program to run and compare.
@@ -82,7 +82,7 @@ pub struct Interpreted {
     /// As elaborated.
     pub graph: Graph,
     /// As scheduled.
-    pub placed: BoundedSchedule,
+    pub bounded: BoundedSchedule,
     /// After all passes.
     pub kernel: Kernel,
     /// Arguments.
@@ -108,16 +108,16 @@ pub fn interpret_damaged(
     let program = load(&case.text).or_else(failed)?;
     let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
     let graphs = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).or_else(failed)?;
-    let Some(mut placed) = placed.into_iter().next() else {
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace).or_else(failed)?;
+    let Some(mut bounded) = bounded.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
     // The compiler must not refuse its own schedules.
     if let Some(note) = trace.notes.iter().find(|note| note.contains("was refused")) {
         return wrong("a schedule that the compiler made is refused", note.clone());
     }
-    damage(&mut placed);
-    let graph = placed.schedule.graph.clone();
+    damage(&mut bounded);
+    let graph = bounded.schedule.graph.clone();
     // After the front end, an error is a bug of the compiler.
     let late = |failure| match failure {
         // Only building the loops shows whether an intrinsic matches.
@@ -133,8 +133,8 @@ pub fn interpret_damaged(
     };
     let default_loops = driver::lower_unoptimized(&graph, &options.target).or_else(late)?;
     let built =
-        driver::lower(&placed, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
-    let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
+        driver::lower(&bounded, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
+    let kernel = driver::lower(&bounded, &options, None, &mut trace).or_else(late)?;
     let built = expand_math(built, &options.target).or_else(|diag| late(diag.into()))?;
     for kernel in [&default_loops, &built, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
@@ -146,8 +146,8 @@ pub fn interpret_damaged(
         return Err(Verdict::TooLarge);
     };
     let expected = run(&default_loops, &args, "default")?;
-    let mut interpreted = Interpreted { graph, placed, kernel, args, expected, bound: None };
-    if interpreted.placed.schedule.text == "default" {
+    let mut interpreted = Interpreted { graph, bounded, kernel, args, expected, bound: None };
+    if interpreted.bounded.schedule.origin == Origin::Default {
         let actual = run(&interpreted.kernel, &interpreted.args, "passes")?;
         compare(&interpreted, &actual, "the interpreter after all passes")?;
         return Ok(interpreted);
@@ -346,7 +346,7 @@ pub fn explain(interpreted: &Interpreted, options: &Options) -> Result<Vec<Nest>
         0 | 1 => PassId::SimplifyAgain,
         _ => PassId::PromoteAccumulators,
     };
-    let kernel = driver::lower(&interpreted.placed, options, Some(before), &mut Trace::default());
+    let kernel = driver::lower(&interpreted.bounded, options, Some(before), &mut Trace::default());
     Ok(outline_simd::explain(&kernel.or_else(failed)?, &options.target))
 }
 
@@ -405,7 +405,7 @@ pub fn cross_compile(interpreted: &[&Interpreted], options: &Options) -> Result<
     let mut trace = Trace::default();
     let mut kernels = Vec::new();
     for one in interpreted {
-        kernels.push(driver::lower(&one.placed, options, None, &mut trace).or_else(failed)?);
+        kernels.push(driver::lower(&one.bounded, options, None, &mut trace).or_else(failed)?);
     }
     let info = info(interpreted, options).or_else(failed)?;
     let built = driver::build(&kernels, &info, ModuleKind::Object, &mut trace);

@@ -236,8 +236,8 @@ impl LoadedVariant<'_> {
     fn label(&self) -> &str {
         let (name, text) = (&self.manifest.name, &self.manifest.schedule);
         let source = self.session.source.as_ref();
-        let placed = source.and_then(|source| source.bounded_schedule(name));
-        placed.map_or_else(|| work::schedule_name(text), |placed| label(&placed.schedule))
+        let bounded = source.and_then(|source| source.bounded_schedule(name));
+        bounded.map_or_else(|| work::schedule_name(text), |bounded| label(&bounded.schedule))
     }
 }
 

@@ -89,10 +89,10 @@ pub(super) fn dot_of<'s>(
     let count = stmts.iter().rev().take_while(|stmt| product_of(stmt).is_some()).count();
     let (starts, terms) = stmts.split_at(stmts.len() - count);
     let products = terms.iter().filter_map(|stmt| product_of(stmt));
-    let placed = products
+    let with_offsets = products
         .filter_map(|(store, shared, each)| Some((store, shared, each, first_lane(each)?)))
         .map(|product| (offset(product.3), product));
-    let (_, (store, shared, each, first)) = placed.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    let (_, (store, shared, each, first)) = with_offsets.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
     let Stmt::Store { buffer, indices, .. } = store else { return None };
     let ExprKind::Load { buffer: vector, .. } = &each.kind else { return None };
     let lanes = indices[0].ty.lanes;

@@ -25,8 +25,8 @@ fn estimate_with(text: &str, machine: &MachineModel, threads: usize) -> Estimate
         let program = driver::load("k.te", &One(text), &mut trace).expect("a program");
         let options = Options::new(machine.target.clone());
         let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
-        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
-        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        let bounded = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops");
         estimate(&kernel, &machine, threads)
     })
 }
@@ -212,8 +212,8 @@ fn on_a_gpu(schedule: &str) -> Estimate {
         let mut options = Options::new(machine.target.clone());
         options.schedule = Some((None, schedule.to_string()));
         let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
-        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
-        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        let bounded = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops");
         estimate(&kernel, &machine, 1)
     })
 }
@@ -361,8 +361,8 @@ fn of_schedule(program: &Program, name: &str, target: &str) -> usize {
     options.schedule = Some((None, name.to_string()));
     let graphs = driver::elaborate(program, &options, &mut trace).expect("kernels");
     // Some schedules are for other targets.
-    let Ok(placed) = driver::schedule(program, graphs, &options, &mut trace) else { return 0 };
-    for one in &placed {
+    let Ok(bounded) = driver::schedule(program, graphs, &options, &mut trace) else { return 0 };
+    for one in &bounded {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).expect("loops");
         let estimate = estimate(&kernel, &machine, 2);
         let name = &kernel.name;
@@ -371,7 +371,7 @@ fn of_schedule(program: &Program, name: &str, target: &str) -> usize {
         assert!(!estimate.terms.is_empty(), "{name} on {target}");
         assert!(estimate.features.iter().all(|feature| feature.is_finite()), "{name} on {target}");
     }
-    placed.len()
+    bounded.len()
 }
 
 #[test]
