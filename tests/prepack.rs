@@ -241,6 +241,7 @@ fn link(bounded: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> L
     let describe = |one: &BoundedSchedule| KernelInfo {
         parameters: Vec::new(),
         schedule: one.schedule.text.clone(),
+        automatic: false,
         work: driver::count_work(&one.schedule.graph, &options.target).expect("it is counted"),
         prepack_role: one.prepack_role.clone(),
     };

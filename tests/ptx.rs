@@ -405,6 +405,7 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
         kernels: vec![KernelInfo {
             parameters: vec![],
             schedule: "default".into(),
+            automatic: false,
             work,
             prepack_role: None,
         }],

@@ -278,6 +278,7 @@ fn measure(args: &Args, options: &Options, bounded: &BoundedSchedule) -> Result<
         kernels: vec![KernelInfo {
             parameters: graph.params.clone(),
             schedule: bounded.schedule.text.clone(),
+            automatic: false,
             work: driver::count_work(graph, &options.target).map_err(failed)?,
             prepack_role: None,
         }],

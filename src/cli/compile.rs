@@ -7,7 +7,7 @@ use crate::driver::{self, Failure, Options, Trace};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, input};
-use crate::schedule::BoundedSchedule;
+use crate::schedule::{BoundedSchedule, Origin};
 use crate::te::Graph;
 use std::path::Path;
 
@@ -142,6 +142,7 @@ pub fn build_module(
         infos.push(KernelInfo {
             parameters: graph.params.clone(),
             schedule: schedule.text.clone(),
+            automatic: schedule.origin == Origin::Auto,
             work: driver::count_work(graph, &options.target).map_err(failed)?,
             prepack_role: one.prepack_role.clone(),
         });

@@ -62,6 +62,7 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     let infos = graphs.iter().map(|graph| KernelInfo {
         parameters: graph.params.clone(),
         schedule: schedule.to_string(),
+        automatic: false,
         work: shown(driver::count_work(graph, target)),
         prepack_role: None,
     });

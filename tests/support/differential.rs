@@ -322,6 +322,7 @@ fn info(interpreted: &[&Interpreted], options: &Options) -> Result<BuildInfo, Fa
         kernels.push(KernelInfo {
             parameters: one.graph.params.clone(),
             schedule: "default".to_string(),
+            automatic: false,
             work: driver::count_work(&one.graph, &options.target)?,
             prepack_role: None,
         });

@@ -234,10 +234,10 @@ struct LoadedVariant<'a> {
 impl LoadedVariant<'_> {
     /// Returns the name of its schedule.
     fn label(&self) -> &str {
-        let (name, text) = (&self.manifest.name, &self.manifest.schedule);
-        let source = self.session.source.as_ref();
-        let bounded = source.and_then(|source| source.bounded_schedule(name));
-        bounded.map_or_else(|| work::schedule_name(text), |bounded| label(&bounded.schedule))
+        match self.manifest.automatic {
+            true => "auto",
+            false => work::schedule_name(&self.manifest.schedule),
+        }
     }
 }
 

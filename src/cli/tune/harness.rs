@@ -212,6 +212,7 @@ impl Harness {
         let info_of = |one: &BoundedSchedule| KernelInfo {
             parameters: self.graph.params.clone(),
             schedule: one.schedule.text.clone(),
+            automatic: false,
             work: self.work.clone(),
             prepack_role: one.prepack_role.clone(),
         };
