@@ -43,7 +43,7 @@ test-oracle: $(VENV)/ready  ## the NumPy oracle: its own tests, then a few hundr
 	TEC=target/debug/tec $(PY) -m pytest -q tests/oracle
 	TEC=target/debug/tec $(PY) -m tests.oracle 400 0 --no-auto
 
-oracle: build $(VENV)/ready  ## N random programs from SEED on, judged by the NumPy oracle
+oracle: build $(VENV)/ready  ## N random programs from SEED on, checked by the NumPy oracle
 	TEC=$(TEC) $(PY) -m tests.oracle $(N) $(SEED)
 
 golden:              ## golden tests whose path contains T: make golden T=lower/conv

@@ -241,9 +241,9 @@ impl Target {
         target
     }
 
-    /// Whether [`Target::KNOWN_FEATURES`] may be added to the target.
+    /// Whether [`Target::KNOWN_FEATURES`], all extensions of AVX-512, may be added to the target.
     fn takes_features(&self) -> bool {
-        self.name == "x86-avx512"
+        self.simd() == Some(SimdIsa::Avx512)
     }
 
     /// The features beyond those of the target's name.
@@ -251,14 +251,19 @@ impl Target {
         self.features.iter().copied().filter(|name| Target::KNOWN_FEATURES.contains(name))
     }
 
+    /// The intrinsics of `lib/intrinsics.te` that have an instruction, each with the feature that
+    /// it needs beyond the instruction set of the SIMD back end.
+    const INTRINSICS: [(&'static str, Option<&'static str>); 4] = [
+        ("dot2_i16", None),
+        ("dot4_u8_i8", Some("vnni")),
+        ("dot4_i8_u8", Some("vnni")),
+        ("dot2_bf16", Some("bf16")),
+    ];
+
     /// The feature that has the instruction of an intrinsic of `lib/intrinsics.te`; `None` also if
     /// it needs no feature beyond those of a target's name.
     pub fn feature_of_intrinsic(name: &str) -> Option<&'static str> {
-        match name {
-            "dot4_u8_i8" | "dot4_i8_u8" => Some("vnni"),
-            "dot2_bf16" => Some("bf16"),
-            _ => None,
-        }
+        Target::INTRINSICS.iter().find(|(known, _)| *known == name)?.1
     }
 
     /// The least capable target of a CPU family.
@@ -310,10 +315,10 @@ impl Target {
 
     /// Whether the target has the instruction of an intrinsic of `lib/intrinsics.te`.
     pub fn has_intrinsic(&self, name: &str) -> bool {
-        match Target::feature_of_intrinsic(name) {
-            Some(feature) => self.features.contains(&feature),
-            None => name == "dot2_i16" && self.simd().is_some(),
-        }
+        let has = |feature: Option<&str>| feature.is_none_or(|f| self.features.contains(&f));
+        let is_supported =
+            |(known, feature): &(&str, Option<&str>)| *known == name && has(*feature);
+        self.simd().is_some() && Target::INTRINSICS.iter().any(is_supported)
     }
 
     /// Lanes of the widest vector of a type; 1 without vectors.

@@ -117,6 +117,13 @@ fn every_schedule_has_its_label() {
     };
     assert_eq!(labels(&["--schedule", "default,auto,own"]), ["default", "auto", "own"]);
     assert_eq!(labels(&[]), ["unnamed"]);
+    let module = dir.path().join("k.so");
+    let module = module.to_str().expect("UTF-8");
+    for schedule in ["auto", "own", "default"] {
+        succeeds(dir.path(), &["build", file, "--schedule", schedule, "-o", module]);
+        let all = json(&quick(&[module, "--json"]));
+        assert_eq!(all["results"][0]["schedule"], schedule, "of a module");
+    }
 }
 
 /// A kernel is compared with the peak of the type that it multiplies, whatever the type of its

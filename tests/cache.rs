@@ -38,9 +38,9 @@ fn schedules(path: &str, options: &Options) -> (Vec<String>, Vec<String>) {
     let mut trace = Trace::default();
     let program = driver::load(path, &Disk, &mut trace).unwrap_or_else(|_| panic!("{path}"));
     let graphs = driver::elaborate(&program, options, &mut trace).expect(path);
-    let placed = driver::schedule(&program, graphs, options, &mut trace).expect(path);
+    let bounded = driver::schedule(&program, graphs, options, &mut trace).expect(path);
     let print = |one: &_| print_tree(one);
-    let texts = placed.iter().map(|one| format!("{}\n{}", one.schedule.text, print(one)));
+    let texts = bounded.iter().map(|one| format!("{}\n{}", one.schedule.text, print(one)));
     (texts.collect(), trace.notes)
 }
 

@@ -3,8 +3,8 @@
 //! scheduled kernel, bit for bit.
 
 use crate::support::Random;
-use crate::support::judge;
-use crate::support::judge::{Case, Verdict};
+use crate::support::differential;
+use crate::support::differential::{Case, Verdict};
 use tec::driver::{self, Options};
 use tec::target::Target;
 
@@ -99,7 +99,7 @@ fn copies_change_no_result() {
             let text = format!("{KERNEL}\nschedule k {{\n{directives}}}\n");
             let vars = vec![("m".to_string(), random.below(9) as i64)];
             let case = Case { text, kernel: "k".to_string(), vars, seed };
-            match judge::interpret(&case, &options) {
+            match differential::interpret(&case, &options) {
                 Ok(_) => same += 1,
                 Err(Verdict::Refused(codes, _)) => refused.push((codes, directives)),
                 Err(verdict) => panic!("{verdict:?}\n{directives}"),

@@ -4,8 +4,8 @@
 //! lacks the instruction, a test only compiles, and prints that it does.
 
 use crate::support;
-use crate::support::judge;
-use crate::support::judge::{Case, Judged, Verdict};
+use crate::support::differential;
+use crate::support::differential::{Case, Interpreted, Verdict};
 use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::{self, Options, with_stack};
@@ -94,7 +94,7 @@ const WAYS: [&str; 5] = [
 
 fn same(text: &str, options: &Options, seed: u64) {
     let case = Case { text: text.to_string(), kernel: "product".into(), vars: Vec::new(), seed };
-    let verdict = judge::judge(&case, options);
+    let verdict = differential::compare_all(&case, options);
     assert!(matches!(verdict, Verdict::Same { .. }), "{text}\n{} {verdict:?}", options.target);
 }
 
@@ -156,7 +156,7 @@ fn bfloat16_sums_use_the_order_of_the_instruction() {
 const SHAPE: (usize, usize, usize) = (6, 64, 24);
 
 /// Returns a bfloat16 product with these elements of A and B, after the passes.
-fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
+fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Interpreted {
     let text = product(
         "bfloat16",
         "bfloat16",
@@ -166,19 +166,21 @@ fn with_data(options: &Options, a: &[u16], b: &[u16]) -> Judged {
         WAYS[0],
     );
     let case = Case { text, kernel: "product".into(), vars: Vec::new(), seed: 0 };
-    let Ok(mut judged) = judge::interpret(&case, options) else { panic!("it compiles") };
-    for (arg, values) in judged.args.iter_mut().zip([a, b]) {
+    let Ok(mut interpreted) = differential::interpret(&case, options) else {
+        panic!("it compiles")
+    };
+    for (arg, values) in interpreted.args.iter_mut().zip([a, b]) {
         let Value::Tensor(tensor) = arg else { panic!("tensors only") };
         tensor.data = values.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     }
-    judged
+    interpreted
 }
 
 /// Returns the results of the default schedule for the arguments.
-fn plain_sums(judged: &Judged, options: &Options) -> Vec<f32> {
+fn plain_sums(interpreted: &Interpreted, options: &Options) -> Vec<f32> {
     let default_loops =
-        driver::lower_unoptimized(&judged.graph, &options.target).expect("it lowers");
-    let Ok(Ok(values)) = judge::run(&default_loops, &judged.args, "default") else {
+        driver::lower_unoptimized(&interpreted.graph, &options.target).expect("it lowers");
+    let Ok(Ok(values)) = differential::run(&default_loops, &interpreted.args, "default") else {
         panic!("it runs")
     };
     floats(&values)
@@ -233,8 +235,8 @@ fn bfloat16_sums_stay_within_the_documented_bound() {
                 (0..count).map(|_| one()).collect()
             };
             let (a, b) = (draw(n * l), draw(l * m));
-            let mut judged = with_data(&options, &a, &b);
-            let (expected, plain) = (model(&a, &b), plain_sums(&judged, &options));
+            let mut interpreted = with_data(&options, &a, &b);
+            let (expected, plain) = (model(&a, &b), plain_sums(&interpreted, &options));
             for (at, (sum, plain)) in expected.iter().zip(&plain).enumerate() {
                 let difference = (f64::from(*sum) - f64::from(*plain)).abs();
                 let (x, y) = (at / m, at % m);
@@ -243,12 +245,12 @@ fn bfloat16_sums_stay_within_the_documented_bound() {
             if !here {
                 continue;
             }
-            let mut values = judged.args.clone();
+            let mut values = interpreted.args.clone();
             let Some(Value::Tensor(output)) = values.last_mut() else { panic!("an output") };
             output.data = expected.iter().flat_map(|sum| sum.to_le_bytes()).collect();
-            judged.expected = Ok(values);
-            let module = judge::link(&[&judged], &options).expect("it links");
-            let verdict = judge::call(&judged, &module);
+            interpreted.expected = Ok(values);
+            let module = differential::link(&[&interpreted], &options).expect("it links");
+            let verdict = differential::call(&interpreted, &module);
             assert!(matches!(verdict, Verdict::Same { .. }), "{exponents:?} {verdict:?}");
         }
     });

@@ -7,7 +7,7 @@
 //! | `#! test lower --schedule` | the text of the schedule must equal the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
-//! | `#! test run` | for each kernel, interpreter and module agree bit by bit: `support/judge.rs` |
+//! | `#! test run` | interpreter and module agree bit by bit (`support/differential.rs`) |
 //! | `#! var n=4` | `run`: the value of a run-time integer |
 //! | `#! seed 7` | `run`: the seed of the random data |
 //! | `#! opt 3`, `#! fp-contract off` | as `--opt`, `--fp-contract` |
@@ -33,7 +33,7 @@ mod support;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use support::Disk;
-use support::judge;
+use support::differential;
 use tec::codegen::ObjectOptions;
 use tec::diag::Diag;
 use tec::diag::hints::{Hint, TABLE};
@@ -254,7 +254,7 @@ fn front(program: &tec::lang::Program, head: &Head, trace: &mut Trace) -> Result
     driver::check_schedules(program, &graphs, &head.options, trace)
 }
 
-/// Judges every kernel of the file whose parameters have values.
+/// Checks every kernel of the file whose parameters have values.
 fn run(path: &str, text: &str, head: &Head) -> Result<(), String> {
     let mut trace = Trace::default();
     let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
@@ -264,12 +264,15 @@ fn run(path: &str, text: &str, head: &Head) -> Result<(), String> {
     }
     for kernel in graphs.into_iter().map(|graph| graph.name) {
         let (vars, seed) = (head.vars.clone(), head.seed);
-        let case = judge::Case { text: text.to_string(), kernel: kernel.clone(), vars, seed };
-        let wrong = match judge::judge(&case, &head.options) {
-            judge::Verdict::Same { .. } => continue,
-            judge::Verdict::TooLarge => "the tensors are too large".to_string(),
-            judge::Verdict::Refused(codes, _) => format!("the program is refused: {codes:?}"),
-            judge::Verdict::Wrong(what, details) => format!("{what}\n{details}"),
+        let case =
+            differential::Case { text: text.to_string(), kernel: kernel.clone(), vars, seed };
+        let wrong = match differential::compare_all(&case, &head.options) {
+            differential::Verdict::Same { .. } => continue,
+            differential::Verdict::TooLarge => "the tensors are too large".to_string(),
+            differential::Verdict::Refused(codes, _) => {
+                format!("the program is refused: {codes:?}")
+            }
+            differential::Verdict::Wrong(what, details) => format!("{what}\n{details}"),
         };
         return Err(format!("`{kernel}`: {wrong}"));
     }

@@ -103,8 +103,8 @@ fn place(case: &Case, options: &mut Options) -> Result<BoundedSchedule, String> 
     let program =
         driver::load(path, &Disk, &mut trace).map_err(|(_, failure)| failure_text(failure))?;
     let graphs = driver::elaborate(&program, options, &mut trace).map_err(failure_text)?;
-    let placed = driver::schedule(&program, graphs, options, &mut trace).map_err(failure_text)?;
-    placed.into_iter().next().ok_or_else(|| "no kernel".to_string())
+    let bounded = driver::schedule(&program, graphs, options, &mut trace).map_err(failure_text)?;
+    bounded.into_iter().next().ok_or_else(|| "no kernel".to_string())
 }
 
 /// Numbers whose sums are rounded; outputs hold values that must not be read.
@@ -144,15 +144,15 @@ fn run(kernel: &Kernel, form: &str, order: Order) -> Result<Vec<Vec<u8>>, String
 fn check(case: &Case) -> Result<(), String> {
     let mut options = Options::new(Target::parse("nvptx-sm_80").expect("a target"));
     options.fallback = Fallback::Default;
-    let placed = place(case, &mut options)?;
-    let graph = &placed.schedule.graph;
+    let bounded = place(case, &mut options)?;
+    let graph = &bounded.schedule.graph;
     let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failure_text)?;
     let mut expected = run(&default_loops, "default", Order::Ascending)?;
     let passes = PassId::ALL.iter().copied().take_while(|pass| *pass != PassId::HoistInvariants);
     for pass in passes.chain([PassId::ExpandMath]) {
         let name = pass.name();
         let mut trace = Trace::default();
-        let kernel = driver::lower(&placed, &options, Some(pass), &mut trace);
+        let kernel = driver::lower(&bounded, &options, Some(pass), &mut trace);
         let kernel = kernel.map_err(failure_text)?;
         // Math functions are expanded as in the default schedule.
         let kernel = tec::lower::expand_math::expand_math(kernel, &options.target)

@@ -101,10 +101,10 @@ fn compile(case: &Case, target: &str) -> (Estimate, Kernel, Options) {
     let program = driver::load("text.te", &Text(text), &mut trace);
     let program = program.unwrap_or_else(|(_, failure)| panic!("{failure:?}"));
     let graphs = driver::elaborate(&program, &options, &mut trace).expect("a kernel");
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("legal");
-    let near = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace).expect("legal");
+    let near = driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops");
     let machine = MachineModel::typical(&options.target);
-    let kernel = driver::lower(&placed[0], &options, None, &mut trace).expect("loops");
+    let kernel = driver::lower(&bounded[0], &options, None, &mut trace).expect("loops");
     (estimate(&near, &machine, 1), kernel, options)
 }
 

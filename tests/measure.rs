@@ -313,7 +313,7 @@ fn a_slow_kernel_is_compared_with_a_verified_automatic_schedule() {
 
 /// Returns the reply of a worker to a setup whose reference output is not that of the default
 /// schedule.
-fn judged_by_samples(place: &Place, setup: Value) -> String {
+fn compared_by_samples(place: &Place, setup: Value) -> String {
     let mut child = place
         .command(&["tune-worker"])
         .stdin(Stdio::piped())
@@ -341,7 +341,7 @@ fn reference_elements_are_verified_for_every_kind_of_kernel() {
         let file = samples.join(file);
         let mut setup = setup(file.to_str().expect("UTF-8"), kernel);
         setup["define"] = json!(define);
-        let said = judged_by_samples(&place, setup);
+        let said = compared_by_samples(&place, setup);
         let ready = said.starts_with("{\"ready\"");
         assert!(ready && said.contains("1000 elements of which"), "{kernel}: {said}");
     }
@@ -358,7 +358,7 @@ fn reference_elements_are_verified_for_every_kind_of_kernel() {
     output all[] = sum(S[i], axis=i)
 }";
     place.write("several.te", program);
-    let said = judged_by_samples(&place, setup("several.te", "several"));
+    let said = compared_by_samples(&place, setup("several.te", "several"));
     // 30 of 30, 1000 of 1500, 1 of 1.
     assert!(said.contains("1031 elements of which"), "{said}");
 }

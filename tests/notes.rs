@@ -1,6 +1,6 @@
 //! Notes about programs that are correct, but compute far more than they need.
 
-use crate::support::judge;
+use crate::support::differential;
 use tec::driver::{self, Options, Trace};
 use tec::target::Target;
 
@@ -8,11 +8,11 @@ use tec::target::Target;
 fn notes(text: &str) -> Vec<String> {
     let options = Options::new(Target::parse("x86-avx2").expect("a target"));
     let mut trace = Trace::default();
-    let program = judge::load(text).unwrap_or_else(|_| panic!("{text}"));
+    let program = differential::load(text).unwrap_or_else(|_| panic!("{text}"));
     let graphs = driver::elaborate(&program, &options, &mut trace);
     let graphs = graphs.unwrap_or_else(|_| panic!("{text}"));
-    let placed = driver::schedule(&program, graphs, &options, &mut trace);
-    for kernel in placed.unwrap_or_else(|_| panic!("{text}")) {
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace);
+    for kernel in bounded.unwrap_or_else(|_| panic!("{text}")) {
         let lowered = driver::lower(&kernel, &options, None, &mut trace);
         assert!(lowered.is_ok(), "{text}");
     }

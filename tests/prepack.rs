@@ -42,10 +42,10 @@ fn compile(
     let program =
         driver::load("k.te", &Memory("k.te", &text), &mut trace).map_err(|(_, failure)| failure)?;
     let graphs = driver::elaborate(&program, options, &mut trace)?;
-    let placed = driver::schedule(&program, graphs, options, &mut trace)?;
+    let bounded = driver::schedule(&program, graphs, options, &mut trace)?;
     let requests: Vec<_> = inputs.iter().map(|name| (None, name.to_string())).collect();
-    let graph = placed[0].schedule.graph.clone();
-    Ok((graph, driver::prepack(placed, &requests, &mut trace)?))
+    let graph = bounded[0].schedule.graph.clone();
+    Ok((graph, driver::prepack(bounded, &requests, &mut trace)?))
 }
 
 /// A product of few rows, in which packing `B` is most of the work.
@@ -237,10 +237,11 @@ fn run_packed(
     panic!("no kernel reads what is packed")
 }
 
-fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> LoadedModule {
+fn link(bounded: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> LoadedModule {
     let describe = |one: &BoundedSchedule| KernelInfo {
         parameters: Vec::new(),
         schedule: one.schedule.text.clone(),
+        automatic: false,
         work: driver::count_work(&one.schedule.graph, &options.target).expect("it is counted"),
         prepack_role: one.prepack_role.clone(),
     };
@@ -250,7 +251,7 @@ fn link(placed: &[BoundedSchedule], kernels: &[Kernel], options: &Options) -> Lo
         fp_contract: options.fp_contract.name().to_string(),
         opt: options.opt,
         sources: Vec::new(),
-        kernels: placed.iter().map(describe).collect(),
+        kernels: bounded.iter().map(describe).collect(),
     };
     let built = driver::build(kernels, &info, ModuleKind::SharedObject, &mut Trace::default());
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -268,7 +269,7 @@ fn bytes(value: &Value) -> &[u8] {
 
 /// Whether a random schedule lets some inputs be packed; if so, checks that all forms of the kernel
 /// agree.
-fn judge(random: &mut Random, seed: u64) -> bool {
+fn check_program(random: &mut Random, seed: u64) -> bool {
     let directives = draw(random);
     let dtype = random.pick(&["float32", "float64", "int8"]);
     let text = format!("{KERNEL}\nschedule k.s for cpu {{\n{directives}}}\n");
@@ -277,7 +278,7 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     options.defines = vec![(None, "T".to_string(), dtype.to_string())];
     let inputs: Vec<&str> = ["A", "B", "W"].into_iter().filter(|_| random.chance()).collect();
     let vars = ["m", "n"].map(|name| (name.to_string(), random.below(36) as i64));
-    let (graph, placed) = match compile(text, &options, &inputs) {
+    let (graph, bounded) = match compile(text, &options, &inputs) {
         Ok(compiled) => compiled,
         Err(Failure::User(diags)) => {
             let fits = |code: &str| code == "E0554" || code.starts_with("E03");
@@ -304,16 +305,16 @@ fn judge(random: &mut Random, seed: u64) -> bool {
     let expected = &expected[4];
     let lower = |one: &BoundedSchedule| driver::lower(one, &options, None, &mut Trace::default());
     let kernels: Vec<Kernel> =
-        placed.iter().map(|one| lower(one).expect("it is lowered")).collect();
+        bounded.iter().map(|one| lower(one).expect("it is lowered")).collect();
     let parts: Vec<(Kernel, Option<PrepackRole>)> =
-        kernels.iter().cloned().zip(placed.iter().map(|one| one.prepack_role.clone())).collect();
+        kernels.iter().cloned().zip(bounded.iter().map(|one| one.prepack_role.clone())).collect();
     assert_eq!(parts.len(), inputs.len() + 2, "{directives}");
     let interpreted = run_packed(&parts, &known, &mut |kernel, args| {
         let result = driver::interpret(kernel, args, &mut Trace::default()).expect("no bug");
         result.unwrap_or_else(|trap| panic!("{}: {trap:?}\n{directives}", kernel.name));
     });
     assert_eq!(bytes(&interpreted), bytes(expected), "interpreted, {dtype}\n{directives}");
-    let module = link(&placed, &kernels, &options);
+    let module = link(&bounded, &kernels, &options);
     let called = run_packed(&parts, &known, &mut |kernel, args| {
         let entry = module.kernel(&kernel.name).expect("an entry");
         entry.call(args_of(kernel, args)).unwrap_or_else(|error| panic!("{error}\n{directives}"));
@@ -325,7 +326,8 @@ fn judge(random: &mut Random, seed: u64) -> bool {
 #[test]
 fn packed_kernels_compute_the_same() {
     let mut random = Random(11);
-    let packed = driver::with_stack(|| (0..160).filter(|seed| judge(&mut random, *seed)).count());
+    let packed =
+        driver::with_stack(|| (0..160).filter(|seed| check_program(&mut random, *seed)).count());
     assert!(packed >= 40, "{packed} schedules pack what they are asked to");
 }
 

@@ -106,12 +106,12 @@ fn compile(sample: &Sample, defines: &str, target: &str) -> Result<Compiled, Str
         bug => format!("{bug:?}"),
     };
     let graphs = driver::elaborate(&program, &options, &mut trace).map_err(failed)?;
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).map_err(failed)?;
-    let placed = placed.into_iter().next().expect("the kernel");
-    let kernel = driver::lower(&placed, &options, None, &mut trace).map_err(failed)?;
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace).map_err(failed)?;
+    let bounded = bounded.into_iter().next().expect("the kernel");
+    let kernel = driver::lower(&bounded, &options, None, &mut trace).map_err(failed)?;
     let kernels = std::slice::from_ref(&kernel);
     let ptx = driver::compile_ptx(kernels, &options.target, &mut trace).map_err(failed)?;
-    Ok(Compiled { graph: placed.schedule.graph, kernel, ptx, target: options.target })
+    Ok(Compiled { graph: bounded.schedule.graph, kernel, ptx, target: options.target })
 }
 
 /// Random arguments of the right shapes; outputs are zero.
@@ -144,12 +144,12 @@ fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
 /// The results of the interpreter for the arguments: of the default schedule, or, if the schedule
 /// changes the order of terms, of the schedule.
 fn interpret(compiled: &Compiled, args: &mut [Value]) {
-    let judge = match compiled.kernel.reassociated {
+    let reference = match compiled.kernel.reassociated {
         true => compiled.kernel.clone(),
         false => driver::lower_unoptimized(&compiled.graph, &compiled.target)
             .expect("the default schedule"),
     };
-    interp::run(&judge, args).expect("the interpreter accepts the arguments");
+    interp::run(&reference, args).expect("the interpreter accepts the arguments");
 }
 
 /// Default and other sizes of a sample's kernel.
@@ -405,6 +405,7 @@ fn module_of(compiled: &Compiled, directory: &Path, number: usize) -> LoadedModu
         kernels: vec![KernelInfo {
             parameters: vec![],
             schedule: "default".into(),
+            automatic: false,
             work,
             prepack_role: None,
         }],

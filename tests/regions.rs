@@ -7,8 +7,8 @@
 //! `TEC_REGIONS=2000 cargo test --test suite regions::` tries more programs.
 
 use crate::support::Random;
-use crate::support::judge;
-use crate::support::judge::{Case, Verdict};
+use crate::support::differential;
+use crate::support::differential::{Case, Verdict};
 use std::collections::BTreeMap;
 use tec::driver::{self, Options, PassId, Trace};
 use tec::ir::interp::{Tensor, Value};
@@ -514,15 +514,23 @@ fn count_stores(stmt: Stmt, counters: &Buffer, stages: usize) -> Stmt {
 }
 
 /// Returns the number of elements that each attached stage computes.
-fn computed(judged: &judge::Judged, options: &Options, stages: usize) -> Vec<usize> {
-    let built =
-        driver::lower(&judged.placed, options, Some(PassId::BuildLoops), &mut Trace::default());
+fn computed(
+    interpreted: &differential::Interpreted,
+    options: &Options,
+    stages: usize,
+) -> Vec<usize> {
+    let built = driver::lower(
+        &interpreted.bounded,
+        options,
+        Some(PassId::BuildLoops),
+        &mut Trace::default(),
+    );
     let built = built.unwrap_or_else(|_| panic!("the program was lowered before"));
     let kernel = with_counters(&built, stages);
-    let mut args = judged.args.clone();
+    let mut args = interpreted.args.clone();
     let shape = vec![stages as i64];
     args.push(Value::Tensor(Tensor { dtype: DType::Int64, shape, data: vec![0; 8 * stages] }));
-    let result = judge::run(&kernel, &args, "counters");
+    let result = differential::run(&kernel, &args, "counters");
     let Ok(Ok(values)) = result else { panic!("the kernel ran before: {result:?}") };
     let Some(Value::Tensor(counters)) = values.last() else { panic!("counters are a tensor") };
     let count = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("8 bytes")) as usize;
@@ -538,8 +546,8 @@ fn compare_regions(programs: u64, seed: u64) {
         let text = program.text();
         let case =
             Case { text: text.clone(), kernel: "f".to_string(), vars: program.vars(), seed: at };
-        let judged = match judge::interpret(&case, &options) {
-            Ok(judged) => judged,
+        let interpreted = match differential::interpret(&case, &options) {
+            Ok(interpreted) => interpreted,
             Err(Verdict::Refused(codes, message)) => {
                 refused.push((codes, message, text));
                 continue;
@@ -547,16 +555,16 @@ fn compare_regions(programs: u64, seed: u64) {
             Err(verdict) => panic!("{verdict:?}\n{text}"),
         };
         if at % 8 == 0 && options.target.runs_here() {
-            let module =
-                judge::link(&[&judged], &options).unwrap_or_else(|v| panic!("{v:?}\n{text}"));
-            let verdict = judge::call(&judged, &module);
+            let module = differential::link(&[&interpreted], &options)
+                .unwrap_or_else(|v| panic!("{v:?}\n{text}"));
+            let verdict = differential::call(&interpreted, &module);
             assert!(matches!(verdict, Verdict::Same { .. }), "{verdict:?}\n{text}");
         }
-        if judged.expected.is_err() {
+        if interpreted.expected.is_err() {
             continue;
         }
         let used = program.used();
-        let computed = computed(&judged, &options, used.len());
+        let computed = computed(&interpreted, &options, used.len());
         for (stage, (computed, used)) in computed.iter().zip(&used).enumerate() {
             assert!(computed >= used, "S{stage}: {computed} computed, {used} used\n{text}");
             if program.exact && *used > 0 {

@@ -2,7 +2,7 @@
 //! same bits. The sizes are small, because the interpreter is slow.
 
 use crate::support::data::{Data, make_args};
-use crate::support::judge::{self, Judged, Verdict};
+use crate::support::differential::{self, Interpreted, Verdict};
 use crate::support::{self, Disk};
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -165,12 +165,12 @@ fn options_of(case: &Case, schedule: &str, options: &Options) -> Options {
 fn schedule(program: &Program, options: &Options) -> Result<BoundedSchedule, String> {
     let trace = &mut Trace::default();
     let graphs = driver::elaborate(program, options, trace);
-    let placed = graphs.and_then(|graphs| driver::schedule(program, graphs, options, trace));
+    let bounded = graphs.and_then(|graphs| driver::schedule(program, graphs, options, trace));
     if let Some(note) = trace.notes.iter().find(|note| note.contains(REFUSED)) {
         return Err(note.clone());
     }
-    let mut placed = placed.map_err(|failure| format!("{failure:?}"))?;
-    placed.pop().ok_or_else(|| "no kernel".to_string())
+    let mut bounded = bounded.map_err(|failure| format!("{failure:?}"))?;
+    bounded.pop().ok_or_else(|| "no kernel".to_string())
 }
 
 /// Arguments, and what the interpreter computes from them.
@@ -194,8 +194,8 @@ fn reference(case: &Case, default_loops: &Kernel, reassociates: bool) -> Referen
         // Some seeds make shapes that the kernel refuses.
         let runs = (0..16).map(|seed| {
             let args = make_args(default_loops, &vars, seed, data).expect("small tensors");
-            let expected =
-                judge::run(default_loops, &args, "default").expect("the interpreter runs it");
+            let expected = differential::run(default_loops, &args, "default")
+                .expect("the interpreter runs it");
             (args, expected)
         });
         runs.into_iter().find(|(_, expected)| expected.is_ok()).expect("arguments that fit")
@@ -204,24 +204,26 @@ fn reference(case: &Case, default_loops: &Kernel, reassociates: bool) -> Referen
 }
 
 /// Compiles a case up to the last pass, with the results that its module must have.
-fn lower(case: &Case, program: &Program, options: &Options) -> Result<Judged, String> {
-    let placed = schedule(program, options)?;
-    let graph = placed.schedule.graph.clone();
+fn lower(case: &Case, program: &Program, options: &Options) -> Result<Interpreted, String> {
+    let bounded = schedule(program, options)?;
+    let graph = bounded.schedule.graph.clone();
     let failed = |failure| format!("{failure:?}");
     let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
-    let kernel = driver::lower(&placed, options, None, &mut Trace::default()).map_err(failed)?;
+    let kernel = driver::lower(&bounded, options, None, &mut Trace::default()).map_err(failed)?;
     let (args, expected) = reference(case, &default_loops, graph.reassociate);
-    let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
-    if judged.kernel.reassociated {
+    let mut interpreted = Interpreted { graph, bounded, kernel, args, expected, bound: None };
+    if interpreted.kernel.reassociated {
         let text = |verdict| format!("{verdict:?}");
-        let in_order = driver::lower_in_order(&judged.placed, options, &mut Trace::default());
+        let in_order = driver::lower_in_order(&interpreted.bounded, options, &mut Trace::default());
         let scheduled =
-            judge::run(&in_order.map_err(failed)?, &judged.args, "scheduled").map_err(text)?;
-        judged.bound = Some(judge::BOUND);
-        judge::compare(&judged, &scheduled, "the scheduled interpreter").map_err(text)?;
-        (judged.expected, judged.bound) = (scheduled, None);
+            differential::run(&in_order.map_err(failed)?, &interpreted.args, "scheduled")
+                .map_err(text)?;
+        interpreted.bound = Some(differential::BOUND);
+        differential::compare(&interpreted, &scheduled, "the scheduled interpreter")
+            .map_err(text)?;
+        (interpreted.expected, interpreted.bound) = (scheduled, None);
     }
-    Ok(judged)
+    Ok(interpreted)
 }
 
 /// Verifies every case with the default schedule, the automatic schedule and each of its own; lists
@@ -241,17 +243,18 @@ fn verify_all(options: &Options) {
         let mut lowered = Vec::new();
         for name in &names {
             match lower(case, &program, &options_of(case, name, options)) {
-                Ok(mut judged) => {
-                    judged.kernel.name = format!("{}_{}", case.kernel, lowered.len());
-                    lowered.push((name, judged));
+                Ok(mut interpreted) => {
+                    interpreted.kernel.name = format!("{}_{}", case.kernel, lowered.len());
+                    lowered.push((name, interpreted));
                 }
                 Err(what) => tell(name, what),
             }
         }
-        let kernels: Vec<&Judged> = lowered.iter().map(|(_, judged)| judged).collect();
-        let module = judge::link(&kernels, options).expect("the module links");
-        for (name, judged) in &lowered {
-            let verdict = judge::call(judged, &module);
+        let kernels: Vec<&Interpreted> =
+            lowered.iter().map(|(_, interpreted)| interpreted).collect();
+        let module = differential::link(&kernels, options).expect("the module links");
+        for (name, interpreted) in &lowered {
+            let verdict = differential::call(interpreted, &module);
             if verdict != (Verdict::Same { refused_at_entry: false }) {
                 tell(name, format!("{verdict:?}"));
             }
@@ -289,9 +292,9 @@ fn auto_is_legal_everywhere() {
     let targets = Target::cpus().into_iter().filter(|target| !target.runs_here());
     for (case, target) in CASES.iter().flat_map(|case| targets.clone().map(move |t| (case, t))) {
         let options = options_of(case, "auto", &Options::new(target));
-        let placed = schedule(&load(case), &options);
-        let kernel = placed.and_then(|placed| {
-            let lowered = driver::lower(&placed, &options, None, &mut Trace::default());
+        let bounded = schedule(&load(case), &options);
+        let kernel = bounded.and_then(|bounded| {
+            let lowered = driver::lower(&bounded, &options, None, &mut Trace::default());
             lowered.map_err(|failure| format!("{failure:?}"))
         });
         if let Err(what) = kernel {

@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use support::Random;
-use support::judge;
-use support::judge::{Case, Verdict};
+use support::differential;
+use support::differential::{Case, Verdict};
 use tec::driver::{self, Options, PassId, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::lang::Program;
@@ -121,7 +121,7 @@ fn options(sample: &Sample, target: &str, defines: &str) -> Options {
 }
 
 fn elaborate(text: &str, options: &Options) -> (Program, Graph) {
-    let program = judge::load(text).expect("it parses");
+    let program = differential::load(text).expect("it parses");
     let graphs = driver::elaborate(&program, options, &mut Trace::default()).expect("it is right");
     (program, graphs.into_iter().next().expect("a kernel"))
 }
@@ -252,7 +252,7 @@ fn candidates_compute_the_same() {
                 });
                 let kernel = sample.kernel.to_string();
                 let case = Case { text, kernel, vars: vars.collect(), seed };
-                match judge::interpret(&case, &options) {
+                match differential::interpret(&case, &options) {
                     Ok(_) => same += 1,
                     Err(Verdict::Refused(..)) => refused += 1,
                     Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
@@ -546,10 +546,10 @@ fn the_space_contains_schedules_like_those_of_the_samples() {
                     schedule.map(|name| (Some(like.kernel.to_string()), name.to_string()));
                 let (program, graph) = elaborate(source, &options);
                 let mut trace = Trace::default();
-                let placed = driver::schedule(&program, vec![graph], &options, &mut trace);
-                let placed = placed.expect("it is legal");
+                let bounded = driver::schedule(&program, vec![graph], &options, &mut trace);
+                let bounded = bounded.expect("it is legal");
                 let last = Some(PassId::LAST_READABLE);
-                let kernel = driver::lower(&placed[0], &options, last, &mut trace);
+                let kernel = driver::lower(&bounded[0], &options, last, &mut trace);
                 let kernel = kernel.expect("it is lowered");
                 tec::ir::print::print_kernel(&kernel, tec::ir::print::Style::Simple)
             };
@@ -654,19 +654,19 @@ fn knobs_become_decisions() {
 
 /// Runs a candidate in the emulator, and checks its results and that there are no findings. False
 /// if nothing is launched, because the entry refuses arguments of wrong shapes.
-fn emulate(judged: &judge::Judged, target: &Target, text: &str) -> bool {
-    let kernels = std::slice::from_ref(&judged.kernel);
+fn emulate(interpreted: &differential::Interpreted, target: &Target, text: &str) -> bool {
+    let kernels = std::slice::from_ref(&interpreted.kernel);
     let ptx = driver::compile_ptx(kernels, target, &mut Trace::default());
     let ptx = ptx.unwrap_or_else(|failure| panic!("{failure:?}\n{text}"));
-    if judged.expected.is_err() {
+    if interpreted.expected.is_err() {
         return false;
     }
-    let mut actual = judged.args.clone();
+    let mut actual = interpreted.args.clone();
     let emulator = Emulator::new(&ptx).expect("the text is understood");
-    let emulation = emulator.run(&judged.kernel, 0, &mut actual, Orders::Both);
+    let emulation = emulator.run(&interpreted.kernel, 0, &mut actual, Orders::Both);
     let emulation = emulation.unwrap_or_else(|diag| panic!("{diag}\n{text}"));
     assert!(emulation.is_clean(), "{}\n{text}", emulation.describe());
-    let compared = judge::compare(judged, &Ok(actual), "the emulator");
+    let compared = differential::compare(interpreted, &Ok(actual), "the emulator");
     compared.unwrap_or_else(|verdict| panic!("{verdict:?}\n{text}"));
     true
 }
@@ -688,9 +688,9 @@ fn candidates_for_gpus_run_in_the_emulator() {
                 let text = format!("{source}\n{}", candidate.text);
                 let kernel = sample.kernel.to_string();
                 let case = Case { text, kernel, vars: Default::default(), seed };
-                match judge::interpret(&case, &options) {
-                    Ok(judged) => {
-                        let launched = emulate(&judged, &options.target, &candidate.text);
+                match differential::interpret(&case, &options) {
+                    Ok(interpreted) => {
+                        let launched = emulate(&interpreted, &options.target, &candidate.text);
                         emulated += usize::from(launched);
                     }
                     Err(Verdict::Refused(..)) => {}
@@ -735,8 +735,10 @@ fn threads_share_a_reduction_if_its_order_is_free() {
                 let (kernel, vars) = (graph.name.clone(), Default::default());
                 let case =
                     Case { text: format!("{source}\n{}", candidate.text), kernel, vars, seed };
-                emulated += match judge::interpret(&case, &options) {
-                    Ok(judged) => usize::from(emulate(&judged, &options.target, &candidate.text)),
+                emulated += match differential::interpret(&case, &options) {
+                    Ok(interpreted) => {
+                        usize::from(emulate(&interpreted, &options.target, &candidate.text))
+                    }
                     Err(Verdict::Refused(..)) => continue,
                     Err(verdict) => panic!("{verdict:?}\n{}", candidate.text),
                 };

@@ -292,20 +292,20 @@ fn a_nest_becomes_an_intrinsic() {
         diag.notes[0].clone()
     };
     let text = difference(&["C.split k 8", "C.tensorize k_i dot4_i32"]);
-    assert_eq!(text, "loop `k_i` has an extent of 8, 4 is expected");
+    assert_eq!(text, "loop `k_i` has extent 8; expected 4");
     let text = difference(&["E.split k 4", "E.tensorize k_i dot4_i32"]);
     assert_eq!(
         text,
-        "`D[((k_o*4) + k_i), j]` moves by 5 elements with `k_i`, by 1 in the intrinsic"
+        "`D[((k_o*4) + k_i), j]` moves by 5 elements per iteration of `k_i`; expected 1"
     );
     let text = difference(&["F.split k 4", "F.tensorize k_i dot4_i32"]);
-    assert!(text.contains("stands where the intrinsic has"), "{text}");
+    assert!(text.contains("in place of"), "{text}");
     let text = difference(&["C.split k 4", "C.unroll k_i", "C.tensorize k_i dot4_i32"]);
     assert_eq!(text, "loop `k_i` is not serial");
     let lines = ["C.split k 4", "C.reorder k_o,j", "C.vectorize j", "C.tensorize k_i dot4_i32"];
-    assert_eq!(difference(&lines), "loop `j` around it is vectorized");
+    assert_eq!(difference(&lines), "the enclosing loop `j` is vectorized");
     let text = difference(&["C.split j 4", "C.tensorize j_i dot4_i32"]);
-    assert_eq!(text, "there is one more loop inside, `j_i`");
+    assert_eq!(text, "the inner loop `j_i` has no counterpart in the intrinsic");
     assert_eq!(refused(DOT, &["C.tensorize k dot_i32"]).code, "E0377");
 }
 

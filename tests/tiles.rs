@@ -4,8 +4,8 @@
 
 use crate::support;
 use crate::support::Random;
-use crate::support::judge;
-use crate::support::judge::{Case, Verdict};
+use crate::support::differential;
+use crate::support::differential::{Case, Verdict};
 use tec::driver::{self, Options};
 use tec::ir::DType;
 use tec::ir::print::{Style, print_kernel};
@@ -64,17 +64,18 @@ fn transpositions(target: &str) {
             false => Vec::new(),
         };
         let case = Case { text: text.clone(), kernel: "k".to_string(), vars, seed };
-        let judged = match judge::interpret(&case, &options) {
-            Ok(judged) => judged,
+        let interpreted = match differential::interpret(&case, &options) {
+            Ok(interpreted) => interpreted,
             Err(Verdict::Refused(codes, _)) => {
                 refused.push((codes, text));
                 continue;
             }
             Err(verdict) => panic!("{verdict:?}\n{text}"),
         };
-        tiles += i32::from(print_kernel(&judged.kernel, Style::Full).contains(".tile"));
-        let module = judge::link(&[&judged], &options).unwrap_or_else(|v| panic!("{v:?}\n{text}"));
-        let verdict = judge::call(&judged, &module);
+        tiles += i32::from(print_kernel(&interpreted.kernel, Style::Full).contains(".tile"));
+        let module = differential::link(&[&interpreted], &options)
+            .unwrap_or_else(|v| panic!("{v:?}\n{text}"));
+        let verdict = differential::call(&interpreted, &module);
         assert!(matches!(verdict, Verdict::Same { .. }), "{verdict:?}\n{text}");
         same += 1;
     }

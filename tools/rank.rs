@@ -132,7 +132,7 @@ fn run(args: &Args) -> Result<(), String> {
     let mut rows = Vec::new();
     let mut modelling = Duration::ZERO;
     for (name, source) in sources {
-        let (options, placed) = match schedule(args, &program, &source) {
+        let (options, bounded) = match schedule(args, &program, &source) {
             Ok(found) => found,
             Err(message) => {
                 eprintln!("{name}: {}", message.chars().take(200).collect::<String>());
@@ -147,12 +147,12 @@ fn run(args: &Args) -> Result<(), String> {
             println!("{key}");
         }
         if !times.contains_key(key) {
-            let seconds = measure(args, &options, &placed)?;
+            let seconds = measure(args, &options, &bounded)?;
             times.insert(key.clone(), seconds);
         }
         let start = Instant::now();
-        let (_, placed) = schedule(args, &program, &source)?;
-        let kernel = driver::lower_to_estimate(&placed, &options, &mut Trace::default())
+        let (_, bounded) = schedule(args, &program, &source)?;
+        let kernel = driver::lower_to_estimate(&bounded, &options, &mut Trace::default())
             .map_err(|e| format!("{e:?}"))?;
         let estimate = model::estimate(&kernel, &machine(&options, args.threads), args.threads);
         modelling += start.elapsed();
@@ -188,12 +188,13 @@ fn schedule(
         driver::Failure::User(diags) => diags.iter().map(|diag| diag.message.clone()).collect(),
         other => format!("{other:?}"),
     };
-    let placed = match source {
+    let bounded = match source {
         Source::Named(name) => {
             options.schedule = Some((Some(args.kernel.clone()), name.clone()));
             let graphs = driver::elaborate(program, &options, &mut trace).map_err(failed)?;
-            let placed = driver::schedule(program, graphs, &options, &mut trace).map_err(failed)?;
-            placed.into_iter().next().ok_or("no kernel")?
+            let bounded =
+                driver::schedule(program, graphs, &options, &mut trace).map_err(failed)?;
+            bounded.into_iter().next().ok_or("no kernel")?
         }
         Source::Text(text) => {
             let graph = graph(args, program)?;
@@ -202,7 +203,7 @@ fn schedule(
                 .map_err(|diag| diag.message.clone())?
         }
     };
-    Ok((options, placed))
+    Ok((options, bounded))
 }
 
 /// Returns candidates of the tuner's space.
@@ -263,11 +264,11 @@ fn machine(options: &Options, threads: usize) -> MachineModel {
 }
 
 /// Returns the seconds of a call: the fastest of several batches.
-fn measure(args: &Args, options: &Options, placed: &BoundedSchedule) -> Result<f64, String> {
+fn measure(args: &Args, options: &Options, bounded: &BoundedSchedule) -> Result<f64, String> {
     let mut trace = Trace::default();
     let failed = |failure: driver::Failure| format!("{failure:?}");
-    let kernel = driver::lower(placed, options, None, &mut trace).map_err(failed)?;
-    let graph = &placed.schedule.graph;
+    let kernel = driver::lower(bounded, options, None, &mut trace).map_err(failed)?;
+    let graph = &bounded.schedule.graph;
     let info = BuildInfo {
         module: "rank".to_string(),
         target: options.target.clone(),
@@ -276,7 +277,8 @@ fn measure(args: &Args, options: &Options, placed: &BoundedSchedule) -> Result<f
         sources: Vec::new(),
         kernels: vec![KernelInfo {
             parameters: graph.params.clone(),
-            schedule: placed.schedule.text.clone(),
+            schedule: bounded.schedule.text.clone(),
+            automatic: false,
             work: driver::count_work(graph, &options.target).map_err(failed)?,
             prepack_role: None,
         }],
@@ -367,7 +369,7 @@ fn report(args: &Args, rows: &[(String, f64, Estimate)], modelling: Duration) {
                 .terms
                 .iter()
                 .take(4)
-                .map(|term| format!("{} {:.0}", term.name, term.seconds * 1e6))
+                .map(|term| format!("{} {:.0}", term.kind.name(), term.seconds * 1e6))
                 .collect();
             println!(
                 "{name:8} {:10.1} us, estimate {:10.1} us, {:5.2}: {}",

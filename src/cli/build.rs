@@ -29,7 +29,7 @@ Examples:
 /// the C header are written beside a `.so`. All files are written completely, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct BuildArgs {
     /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -59,7 +59,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let selectors: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
     // The cost of packing ahead does not count in an automatic schedule.
     let prepacked = PrepackedInputs::Named(selectors.clone());
@@ -67,10 +67,10 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let (program, mut placed) =
+    let (program, mut bounded) =
         schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
-    for one in &placed {
+    for one in &bounded {
         let kernel = &one.schedule.graph.name;
         let packed = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
         let is_selected = |name: &String| {
@@ -87,7 +87,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         }
     }
     if !selectors.is_empty() {
-        placed = driver::prepack(placed, &selectors, &mut trace).map_err(failed)?;
+        bounded = driver::prepack(bounded, &selectors, &mut trace).map_err(failed)?;
     }
     let (manifest, header) = (
         beside(args, &args.manifest, "json", kind, &output),
@@ -101,7 +101,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
     let files = files.output("-o", Some(&output)).output("--manifest", manifest.as_ref());
     files.output("--header", header.as_ref()).check()?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
-    let built = build_module(&program, &placed, &options, &module, kind, &mut trace);
+    let built = build_module(&program, &bounded, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
     reporter.write(&output_files(built?, kind, output, manifest, header))
 }
@@ -113,7 +113,7 @@ fn default_output(file: &str) -> PathBuf {
 
 /// Returns the path of a file beside the module, if it is written.
 fn beside(
-    args: &Args,
+    args: &BuildArgs,
     explicit: &Option<PathBuf>,
     extension: &str,
     kind: ModuleKind,

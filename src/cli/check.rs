@@ -18,7 +18,7 @@ Examples:
 /// error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct CheckArgs {
     /// Source files.
     #[arg(required = true, value_name = "FILE.te")]
     files: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 /// Runs the command. An error in one file does not keep the others from being checked.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &CheckArgs, reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     let mut failed = false;

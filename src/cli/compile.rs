@@ -1,13 +1,13 @@
 //! From a file to scheduled kernels and to a module, for every command that compiles.
 
-use super::recorded::{edit, put_best};
+use super::recorded::{edit, insert_best_schedules};
 use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Options, Trace};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, input};
-use crate::schedule::BoundedSchedule;
+use crate::schedule::{BoundedSchedule, Origin};
 use crate::te::Graph;
 use std::path::Path;
 
@@ -81,7 +81,8 @@ fn schedule_recorded(
     trace: &mut Trace,
 ) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     let source = &program.sources.files[0].text;
-    let (text, notes) = put_best(Path::new(records), source, &graphs, &options.target)?;
+    let (text, notes) =
+        insert_best_schedules(Path::new(records), source, &graphs, &options.target)?;
     trace.notes.extend(notes);
     let loader = EditedLoader { path: path.to_string(), text };
     let loaded = driver::load(path, &loader, trace);
@@ -126,7 +127,7 @@ impl Loader for EditedLoader {
 /// Lowers and compiles scheduled kernels of a program to a module.
 pub fn build_module(
     program: &Program,
-    placed: &[BoundedSchedule],
+    bounded: &[BoundedSchedule],
     options: &Options,
     module: &str,
     kind: ModuleKind,
@@ -135,12 +136,13 @@ pub fn build_module(
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut kernels = Vec::new();
     let mut infos = Vec::new();
-    for one in placed {
+    for one in bounded {
         let (schedule, graph) = (&one.schedule, &one.schedule.graph);
         kernels.push(driver::lower(one, options, None, trace).map_err(failed)?);
         infos.push(KernelInfo {
             parameters: graph.params.clone(),
             schedule: schedule.text.clone(),
+            automatic: schedule.origin == Origin::Auto,
             work: driver::count_work(graph, &options.target).map_err(failed)?,
             prepack_role: one.prepack_role.clone(),
         });

@@ -12,13 +12,13 @@ Examples:
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct CompletionsArgs {
     /// Shell.
     shell: clap_complete::Shell,
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<(), Error> {
+pub fn run(args: &CompletionsArgs) -> Result<(), Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "tec", &mut script);
     print(&String::from_utf8_lossy(&script))

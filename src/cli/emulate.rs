@@ -3,7 +3,7 @@
 use super::compile::schedule_file;
 use super::data::{self, summaries};
 use super::report::{Error, Reporter, print, show_trace};
-use super::run::{Args, check_outputs, write_outputs};
+use super::run::{RunArgs, check_outputs, write_outputs};
 use super::session::Source;
 use super::verify::verify;
 use crate::driver;
@@ -12,7 +12,7 @@ use crate::ir::Kernel;
 
 /// Compiles a file and runs its kernels. Fails if the emulator finds a defect or, with `--verify`,
 /// if the results differ from the interpreter's.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options_to_run()?;
     if !options.target.is_gpu() {
         let text = format!("--emulate is for GPUs, not for {}", options.target);
@@ -22,14 +22,14 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
         return Err(Error::Usage("--emulate needs the `.te` file".to_string()));
     }
     let mut trace = args.compile.trace()?;
-    let (program, placed) =
+    let (program, bounded) =
         schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
-    let kernels = placed.iter().map(|one| driver::lower(one, &options, None, &mut trace));
+    let kernels = bounded.iter().map(|one| driver::lower(one, &options, None, &mut trace));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;
     let ptx = driver::compile_ptx(&kernels, &options.target, &mut trace).map_err(failed)?;
     show_trace(&trace, args.compile.time);
-    let source = Source { program, placed, options };
+    let source = Source { program, bounded, options };
     check_outputs(args, Some(&source))?;
     let emulator = Emulator::new(&ptx)?;
     let all: Vec<&Kernel> = kernels.iter().collect();

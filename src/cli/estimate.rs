@@ -22,11 +22,10 @@ Examples:
 ///
 /// Prints each term of the estimate with its share of the total. `tec tune` and `--schedule auto`
 /// use the same model to rank schedules; as a prediction of seconds it is rough. If terms overlap
-/// in time, the longest counts in full, and the others only as far as it does not hide them
-/// (docs/COST-MODEL.md).
+/// in time, the longest counts in full and the others in part (docs/COST-MODEL.md).
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct ExplainArgs {
     /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -54,16 +53,16 @@ enum MachineOption {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<(), Error> {
+pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let options = args.compile.options_to_run()?;
     let mut trace = args.compile.trace()?;
     let threads = args.threads.map_or_else(threads::usual, |threads| threads as usize);
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
-    let (program, placed) =
+    let (program, bounded) =
         schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut all = Vec::new();
-    for one in &placed {
+    for one in &bounded {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).map_err(failed)?;
         let ahead =
             driver::prepacked_kernel(one, &PrepackedInputs::All, &mut trace).map_err(failed)?;
@@ -144,7 +143,7 @@ fn as_text(all: &[KernelEstimate], options: &Options, threads: usize, from: &str
         ));
         text.push_str(&table(estimate));
         if let Some(first) = estimate.terms.first() {
-            text.push_str(&format!("\nbound by {}\n", first.name));
+            text.push_str(&format!("\nbound by {}\n", first.kind.name()));
         }
         if let Some((inputs, seconds)) = ahead {
             let less = 100.0 * (1.0 - seconds / estimate.seconds);
@@ -160,7 +159,7 @@ fn as_text(all: &[KernelEstimate], options: &Options, threads: usize, from: &str
 
 /// Returns the terms of an estimate, a line for each, and the total.
 pub fn table(estimate: &Estimate) -> String {
-    let names = estimate.terms.iter().map(|term| term.name.len());
+    let names = estimate.terms.iter().map(|term| term.kind.name().len());
     let width = names.max().unwrap_or(0).max(5);
     let line = |name: &str, seconds: f64, share: f64, alone: &str, about: &str| {
         let line = format!(
@@ -174,7 +173,13 @@ pub fn table(estimate: &Estimate) -> String {
         format!("{:width$}  {:>10}  {:>7}  {:>10}  where\n", "", "time", "share", "alone");
     for term in &estimate.terms {
         let share = term.seconds / estimate.seconds;
-        text.push_str(&line(term.name, term.seconds, share, &duration(term.alone), &term.about));
+        text.push_str(&line(
+            term.kind.name(),
+            term.seconds,
+            share,
+            &duration(term.alone),
+            &term.about,
+        ));
     }
     text + &line("total", estimate.seconds, 1.0, "", "")
 }
@@ -182,7 +187,7 @@ pub fn table(estimate: &Estimate) -> String {
 fn as_json(all: &[KernelEstimate], options: &Options, threads: usize, from: &str) -> String {
     let kernel = |KernelEstimate { kernel, schedule, estimate, ahead }: &KernelEstimate| {
         let terms = estimate.terms.iter().map(|term| {
-            json!({"name": term.name, "seconds": term.seconds, "alone": term.alone,
+            json!({"name": term.kind.name(), "seconds": term.seconds, "alone": term.alone,
                    "about": term.about})
         });
         json!({"kernel": kernel, "schedule": schedule, "seconds": estimate.seconds,

@@ -11,13 +11,13 @@ Examples:
 /// Explain an error code, with an example.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct ExplainErrorArgs {
     /// Error code, as in `error[E0204]`.
     code: String,
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<(), Error> {
+pub fn run(args: &ExplainErrorArgs) -> Result<(), Error> {
     let code = args.code.to_uppercase();
     match codes::explain(&code) {
         Some(text) => print(text),

@@ -14,7 +14,7 @@ Examples:
 /// Print the manifest of a module.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct InspectArgs {
     /// Module of `tec build`: `.so`, `.o`, `.tar` or `.ptx`.
     module: PathBuf,
     /// Print JSON.
@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &InspectArgs, _reporter: &Reporter) -> Result<(), Error> {
     let manifest = read_manifest(&args.module)?;
     print(&if args.json { manifest.to_json() + "\n" } else { describe(&manifest) })
 }

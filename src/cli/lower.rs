@@ -22,7 +22,7 @@ Examples:
 /// without a schedule get the default schedule.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct LowerArgs {
     /// Source file.
     #[arg(value_name = "FILE.te")]
     file: String,
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     trace.nests = args.explain_simd.then(Vec::new);
@@ -55,8 +55,8 @@ pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
         false => (Style::Full, None),
     };
     let mut text = String::new();
-    for (index, placed) in kernels.iter().enumerate() {
-        let kernel = match driver::lower(placed, &options, last, &mut trace) {
+    for (index, bounded) in kernels.iter().enumerate() {
+        let kernel = match driver::lower(bounded, &options, last, &mut trace) {
             Ok(kernel) => kernel,
             Err(failure) => {
                 show_trace(&trace, args.compile.time);
@@ -121,17 +121,17 @@ fn describe_nests(kernels: &[(String, Vec<Nest>)], options: &Options) -> String 
 /// of an automatic schedule precedes its tree, which is then a comment.
 fn trees(kernels: &[BoundedSchedule]) -> String {
     let mut text = String::new();
-    for (index, placed) in kernels.iter().enumerate() {
+    for (index, bounded) in kernels.iter().enumerate() {
         if kernels.len() > 1 {
             let gap = if index > 0 { "\n" } else { "" };
-            text.push_str(&format!("{gap}# {}\n", placed.schedule.graph.name));
+            text.push_str(&format!("{gap}# {}\n", bounded.schedule.graph.name));
         }
-        let tree = print_tree(placed);
-        if placed.schedule.origin != Origin::Auto {
+        let tree = print_tree(bounded);
+        if bounded.schedule.origin != Origin::Auto {
             text.push_str(&tree);
             continue;
         }
-        text.push_str(&format!("{}\n\n", placed.schedule.text));
+        text.push_str(&format!("{}\n\n", bounded.schedule.text));
         tree.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
     }
     text

@@ -62,19 +62,19 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Build(build::Args),
-    Check(check::Args),
-    Run(run::Args),
-    Lower(lower::Args),
-    Explain(estimate::Args),
+    Build(build::BuildArgs),
+    Check(check::CheckArgs),
+    Run(run::RunArgs),
+    Lower(lower::LowerArgs),
+    Explain(estimate::ExplainArgs),
     Bench(bench::BenchArgs),
     Tune(tune::command::TuneArgs),
     Best(tune::best::BestArgs),
     Records(tune::manage::RecordsArgs),
-    Inspect(inspect::Args),
-    Targets(targets::Args),
-    ExplainError(explain::Args),
-    Completions(completions::Args),
+    Inspect(inspect::InspectArgs),
+    Targets(targets::TargetsArgs),
+    ExplainError(explain::ExplainErrorArgs),
+    Completions(completions::CompletionsArgs),
     /// Compile, run and time candidates for the search that started this process.
     #[command(hide = true)]
     TuneWorker,

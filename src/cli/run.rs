@@ -25,7 +25,7 @@ Examples:
 /// random: floats from 0 to 1, integers from 0 to 99.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct RunArgs {
     /// Source file, or a module of `tec build`.
     #[arg(value_name = "FILE.te|MODULE.so")]
     pub file: String,
@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
     let session = session::open(&args.file, &args.compile)?;
     if args.verify && session.source.is_none() {
         let text = "--verify needs the `.te` file: the interpreter cannot run a module";
@@ -89,7 +89,7 @@ pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Error> {
 }
 
 /// Refuses outputs that would overwrite an input or each other.
-pub fn check_outputs(args: &Args, source: Option<&Source>) -> Result<(), Error> {
+pub fn check_outputs(args: &RunArgs, source: Option<&Source>) -> Result<(), Error> {
     let mut files = session::files(&args.file, source, &args.arguments.input, &args.compile);
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
@@ -100,7 +100,7 @@ pub fn check_outputs(args: &Args, source: Option<&Source>) -> Result<(), Error> 
 
 /// Writes the outputs that `--output` names.
 pub fn write_outputs(
-    args: &Args,
+    args: &RunArgs,
     kernel: &Kernel,
     values: &[Value],
     (all, source): (&[&Kernel], Option<&Source>),
@@ -109,8 +109,8 @@ pub fn write_outputs(
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
         let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
-        let graphs = source.into_iter().flat_map(|source| &source.placed);
-        let mut stages = graphs.flat_map(|placed| &placed.schedule.graph.stages);
+        let graphs = source.into_iter().flat_map(|source| &source.bounded);
+        let mut stages = graphs.flat_map(|bounded| &bounded.schedule.graph.stages);
         if stages.any(|stage| !stage.output && stage.buffers.iter().any(|b| b.name == name)) {
             let text = format!("`{name}` is an intermediate tensor, not an output");
             let help = format!("declare it by `output {name}[…] = …` instead of `compute`");

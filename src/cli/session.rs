@@ -37,7 +37,7 @@ pub struct Source {
     /// The syntax trees and texts.
     pub program: Program,
     /// Its kernels, scheduled, in the order of the manifest.
-    pub placed: Vec<BoundedSchedule>,
+    pub bounded: Vec<BoundedSchedule>,
     /// The options that they were compiled with.
     pub options: Options,
 }
@@ -121,10 +121,10 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let (program, placed) = schedule_file(file, &options, compile.records.as_deref(), &mut trace)?;
+    let (program, bounded) = schedule_file(file, &options, compile.records.as_deref(), &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
-    let built = build_module(&program, &placed, &options, &name, kind, &mut trace);
+    let built = build_module(&program, &bounded, &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
     let manifest = Manifest::from_json(&built.manifest, file)?;
@@ -136,14 +136,14 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let path = directory.path().join(format!("{name}.so"));
     write_files(&[OutputFile { path: path.clone(), bytes: built.bytes, executable: true }])?;
     let module = LoadedModule::open(&path)?;
-    let source = Some(Source { program, placed, options });
+    let source = Some(Source { program, bounded, options });
     Ok(Session { manifest, module, gpu, source })
 }
 
 impl Source {
     /// Returns a kernel under its schedule.
     pub fn bounded_schedule(&self, kernel: &str) -> Option<&BoundedSchedule> {
-        self.placed.iter().find(|placed| placed.schedule.graph.name == kernel)
+        self.bounded.iter().find(|bounded| bounded.schedule.graph.name == kernel)
     }
 }
 

@@ -12,14 +12,14 @@ Examples:
 /// List the targets with their lanes and features.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct TargetsArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
-pub fn run(args: &Args, _reporter: &Reporter) -> Result<(), Error> {
+pub fn run(args: &TargetsArgs, _reporter: &Reporter) -> Result<(), Error> {
     let native = Target::native();
     let native_features = |target: &Target| -> Vec<&str> {
         if target.name == native.name { native.added_features().collect() } else { Vec::new() }

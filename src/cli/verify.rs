@@ -85,9 +85,9 @@ pub fn verify(
     reporter: &Reporter,
 ) -> Result<(String, bool), Error> {
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
-    let placed =
+    let bounded =
         source.bounded_schedule(&kernel.name).expect("every kernel of the manifest was scheduled");
-    let (graph, options) = (&placed.schedule.graph, &source.options);
+    let (graph, options) = (&bounded.schedule.graph, &source.options);
     let trace = &mut Trace::default();
     let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failed)?;
     let progress = reporter.spinner(format!("interpreting {}", kernel.name));
@@ -105,7 +105,7 @@ pub fn verify(
         }
     };
     let in_order = match kernel.reassociated {
-        true => Some(driver::lower_in_order(placed, options, trace).map_err(failed)?),
+        true => Some(driver::lower_in_order(bounded, options, trace).map_err(failed)?),
         false => None,
     };
     let body = &in_order.as_ref().unwrap_or(&default_loops).body;

@@ -3,7 +3,7 @@
 
 /// The kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum TokenKind {
     /// An identifier or a reserved word.
     Word,
     /// A number, well-formed or not: a digit and all that follows without a gap.
@@ -20,7 +20,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Token<'i> {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: TokenKind,
     /// Its first byte.
     pub start: usize,
     /// As written.
@@ -79,16 +79,16 @@ pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token<'_>> {
         let rest = &text[at..];
         let first = rest.chars().next()?;
         let (kind, length) = match first {
-            'a'..='z' | 'A'..='Z' | '_' => (Kind::Word, word_length(rest)),
-            '0'..='9' => (Kind::Number, number_length(rest)),
+            'a'..='z' | 'A'..='Z' | '_' => (TokenKind::Word, word_length(rest)),
+            '0'..='9' => (TokenKind::Number, number_length(rest)),
             '"' => match rest[1..].find(['"', '\n']) {
-                Some(i) if rest.as_bytes()[i + 1] == b'"' => (Kind::String, i + 2),
-                Some(i) => (Kind::OpenString, i + 1),
-                None => (Kind::OpenString, rest.len()),
+                Some(i) if rest.as_bytes()[i + 1] == b'"' => (TokenKind::String, i + 2),
+                Some(i) => (TokenKind::OpenString, i + 1),
+                None => (TokenKind::OpenString, rest.len()),
             },
             _ => {
                 let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
-                (Kind::Sign, sign.map_or(first.len_utf8(), |sign| sign.len()))
+                (TokenKind::Sign, sign.map_or(first.len_utf8(), |sign| sign.len()))
             }
         };
         let token = Token { kind, start: at, text: &rest[..length] };

@@ -18,9 +18,10 @@ use std::fmt::Debug;
 
 /// The largest number of candidates that are estimated, by default.
 pub(super) const DEFAULT_CANDIDATES: usize = 384;
-/// A small kernel gets one candidate for so many of its operations ...
+/// A small kernel gets one candidate for each this many of its operations, so that the search takes
+/// no longer than the kernel deserves.
 const FLOPS_PER_CANDIDATE: f64 = 1e4;
-/// ... and these.
+/// The number of candidates that the smallest kernel gets.
 const MIN_CANDIDATES: usize = 16;
 /// Threads that the schedule is made for. The module does not depend on this machine's number.
 const THREADS: usize = 4;

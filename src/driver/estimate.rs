@@ -18,11 +18,11 @@ use std::thread::ScopedJoinHandle;
 /// the nests of the SIMD back end outlined. Unrolled loops stay loops, because writing them out
 /// takes most of the time of lowering and does not change the estimate.
 pub fn lower_to_estimate(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
-    let mut kernel = lower(placed, options, Some(PassId::VectorizeLoops), trace)?;
+    let mut kernel = lower(bounded, options, Some(PassId::VectorizeLoops), trace)?;
     for id in [PassId::OutlineSimd, PassId::ExpandMath] {
         kernel = run_pass(id, kernel, &options.target, options.opt, trace)?;
     }
@@ -35,21 +35,21 @@ pub fn lower_to_estimate(
 /// Returns the kernel that takes these `layout_free` inputs packed, if its schedule packs any of
 /// them.
 pub fn prepacked_kernel(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     inputs: &schedule::PrepackedInputs,
     trace: &mut Trace,
 ) -> Result<Option<BoundedSchedule>, Failure> {
     let kernels =
-        trace.phase("prepack", &String::new, || schedule::prepack_layout_free(placed, inputs))?;
+        trace.phase("prepack", &String::new, || schedule::prepack_layout_free(bounded, inputs))?;
     Ok(kernels.and_then(|mut kernels| kernels.pop()))
 }
 
 /// Returns the `layout_free` inputs that each call of a kernel packs.
 pub fn packed_in_calls(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     trace: &mut Trace,
 ) -> Result<Vec<String>, Failure> {
-    let prepacked = prepacked_kernel(placed, &schedule::PrepackedInputs::All, trace)?;
+    let prepacked = prepacked_kernel(bounded, &schedule::PrepackedInputs::All, trace)?;
     Ok(match prepacked.and_then(|kernel| kernel.prepack_role) {
         Some(PrepackRole::Prepacked { inputs, .. }) => inputs,
         _ => Vec::new(),
@@ -87,15 +87,15 @@ fn estimate_lines(
     let (target, defines) = (&options.target, &options.defines);
     let apply = || {
         let fast = schedule::apply_lines(graph, target, defines, text, parsed);
-        if let Some(placed) = fast.and_then(|schedule| infer_bounds(schedule).ok()) {
-            return Ok(placed);
+        if let Some(bounded) = fast.and_then(|schedule| infer_bounds(schedule).ok()) {
+            return Ok(bounded);
         }
         // The places of errors are in the whole text.
         infer_bounds(schedule::apply_text(graph, target, defines, text)?)
     };
-    let placed = trace.phase("schedule", &String::new, apply)??;
-    let placed = prepacked_kernel(&placed, &options.prepacked, trace)?.unwrap_or(placed);
-    let kernel = lower_to_estimate(&placed, options, trace)?;
+    let bounded = trace.phase("schedule", &String::new, apply)??;
+    let bounded = prepacked_kernel(&bounded, &options.prepacked, trace)?.unwrap_or(bounded);
+    let kernel = lower_to_estimate(&bounded, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
     trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
 }

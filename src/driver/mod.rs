@@ -179,10 +179,10 @@ pub fn schedule(
         })?
         .map_err(|diags| errors(program, diags))?;
     trace.notes.append(&mut notes);
-    let (placed, diags) = infer_all_bounds(schedules, trace)?;
-    trace.notes.extend(placed.iter().flat_map(schedule::note_recomputed));
-    trace.notes.extend(placed.iter().filter_map(|kernel| work::note_work(kernel, options)));
-    if diags.is_empty() { Ok(placed) } else { Err(errors(program, diags)) }
+    let (bounded, diags) = infer_all_bounds(schedules, trace)?;
+    trace.notes.extend(bounded.iter().flat_map(schedule::note_recomputed));
+    trace.notes.extend(bounded.iter().filter_map(|kernel| work::note_work(kernel, options)));
+    if diags.is_empty() { Ok(bounded) } else { Err(errors(program, diags)) }
 }
 
 /// Applies every schedule of the kernels, for this target or others; returns all errors, each once.
@@ -196,10 +196,10 @@ pub fn check_schedules(
     let (schedules, mut diags) = trace.phase("schedule", &String::new, || {
         schedule::schedule_all(program, graphs, target, defines)
     })?;
-    let (placed, more) = infer_all_bounds(schedules, trace)?;
+    let (bounded, more) = infer_all_bounds(schedules, trace)?;
     diags.extend(more);
     // `tensorize` is checked against the loops.
-    for one in &placed {
+    for one in &bounded {
         let built =
             trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(one))?;
         diags.extend(built.err().map(|diag| *diag));
@@ -248,37 +248,37 @@ fn infer_all_bounds(
     schedules: Vec<Schedule>,
     trace: &mut Trace,
 ) -> Result<(Vec<BoundedSchedule>, Vec<Diag>), Failure> {
-    let (mut placed, mut diags) = (Vec::new(), Vec::new());
+    let (mut bounded, mut diags) = (Vec::new(), Vec::new());
     for schedule in schedules {
         match trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))? {
-            Ok(one) => placed.push(one),
+            Ok(one) => bounded.push(one),
             Err(diag) => diags.push(*diag),
         }
     }
-    Ok((placed, diags))
+    Ok((bounded, diags))
 }
 
 /// Adds the kernels that pack inputs ahead, and those that take packed inputs.
 pub fn prepack(
-    placed: Vec<BoundedSchedule>,
+    bounded: Vec<BoundedSchedule>,
     selectors: &[schedule::InputSelector],
     trace: &mut Trace,
 ) -> Result<Vec<BoundedSchedule>, Failure> {
     trace
-        .phase("prepack", &String::new, || schedule::prepack_kernels(placed, selectors))?
+        .phase("prepack", &String::new, || schedule::prepack_kernels(bounded, selectors))?
         .map_err(Failure::User)
 }
 
 /// Lowers a scheduled kernel through every pass that `--opt` runs; if `last` is given, through the
 /// passes up to and including it.
 pub fn lower(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     options: &Options,
     last: Option<PassId>,
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
     let built =
-        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(placed));
+        trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(bounded));
     let mut kernel = built??;
     after_pass(PassId::BuildLoops, None, &kernel, trace)?;
     let end = last.and_then(|last| PassId::ALL.iter().position(|id| *id == last));
@@ -343,11 +343,11 @@ pub fn lower_unoptimized(graph: &Graph, target: &Target) -> Result<Kernel, Failu
 /// Lowers a scheduled kernel without any pass but `expand_math`. If the schedule changes the order
 /// of reduction terms, machine code is compared with the result.
 pub fn lower_in_order(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
-    let kernel = lower(placed, options, Some(PassId::BuildLoops), trace)?;
+    let kernel = lower(bounded, options, Some(PassId::BuildLoops), trace)?;
     Ok(lower::expand_math::expand_math(kernel, &options.target)?)
 }
 

@@ -38,10 +38,10 @@ const CACHE_LINE_BYTES: i64 = 64;
 const MAX_UNROLLED_HINTS: i128 = 32;
 
 /// Builds the loops of a bounded schedule.
-pub fn build_loops(placed: &BoundedSchedule) -> Result<Kernel> {
-    let schedule = &placed.schedule;
+pub fn build_loops(bounded: &BoundedSchedule) -> Result<Kernel> {
+    let schedule = &bounded.schedule;
     let graph = &schedule.graph;
-    let nests = Nests::new(placed);
+    let nests = Nests::new(bounded);
     let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
     let roots: Vec<StageId> = roots.copied().collect();
     let groups = roots.iter().filter_map(|id| nests.group_ending_with(*id));
@@ -67,7 +67,7 @@ pub fn build_plain_loops(graph: &Graph, target: &Target) -> Result<Kernel> {
 
 /// Builds the nests of all stages.
 struct Nests<'a> {
-    placed: &'a BoundedSchedule,
+    bounded: &'a BoundedSchedule,
     /// For the buffer of each stage: the buffer that is allocated for it, as large as the region of
     /// the stage, and the stage.
     boxes: FxHashMap<Buffer, (Buffer, StageId)>,
@@ -77,8 +77,8 @@ struct Nests<'a> {
 }
 
 impl<'a> Nests<'a> {
-    fn new(placed: &'a BoundedSchedule) -> Nests<'a> {
-        let schedule = &placed.schedule;
+    fn new(bounded: &'a BoundedSchedule) -> Nests<'a> {
+        let schedule = &bounded.schedule;
         let mut boxes = FxHashMap::default();
         let mut attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>> = FxHashMap::default();
         for id in schedule.order.iter().copied() {
@@ -88,15 +88,15 @@ impl<'a> Nests<'a> {
                 attached.entry(consumer).or_default().push((depth, id));
             }
             for buffer in &stage.te.buffers {
-                let placed_buffer = place_buffer(buffer, stage, placed.of(id));
-                boxes.insert(buffer.clone(), (placed_buffer, id));
+                let region_buffer = place_buffer(buffer, stage, bounded.of(id));
+                boxes.insert(buffer.clone(), (region_buffer, id));
             }
         }
-        Nests { placed, boxes, attached }
+        Nests { bounded, boxes, attached }
     }
 
     fn allocate(&self, id: StageId, body: Stmt) -> Stmt {
-        let buffers = &self.placed.schedule.stage(id).te.buffers;
+        let buffers = &self.bounded.schedule.stage(id).te.buffers;
         buffers.iter().rev().fold(body, |body, buffer| {
             let buffer = self.boxes[buffer].0.clone();
             Stmt::Allocate { buffer, body: Box::new(body) }
@@ -106,7 +106,7 @@ impl<'a> Nests<'a> {
     /// Returns the stages that are computed in one nest with this one, if it is the last of them.
     /// They are adjacent in the order.
     fn group_ending_with(&self, id: StageId) -> Option<Vec<StageId>> {
-        let group = group_of(&self.placed.schedule, id);
+        let group = group_of(&self.bounded.schedule, id);
         (group.last() == Some(&id)).then_some(group)
     }
 
@@ -115,7 +115,7 @@ impl<'a> Nests<'a> {
         let inner = self.shared_nest(group, 0)?;
         let mut inner = self.inside(group, None, inner)?;
         // Threads are added on GPUs only, and only to groups of one stage.
-        for (index, var, extent) in self.placed.of(group[0]).threads.iter().rev() {
+        for (index, var, extent) in self.bounded.of(group[0]).threads.iter().rev() {
             let kind = ForKind::Thread(*index);
             let (var, min, extent) = (var.clone(), Expr::index(0), extent.clone());
             inner = Stmt::For { var, min, extent, kind, body: Box::new(inner) };
@@ -125,14 +125,14 @@ impl<'a> Nests<'a> {
 
     /// Marks the statements that compute stages.
     fn mark_stages(&self, stages: &[StageId], body: Stmt) -> Stmt {
-        let name = |id: &StageId| &self.placed.schedule.stage(*id).te.name[..];
+        let name = |id: &StageId| &self.bounded.schedule.stage(*id).te.name[..];
         let names: Vec<&str> = stages.iter().map(name).collect();
         Stmt::Produce { name: names.join(", "), body: Box::new(body) }
     }
 
     /// Returns the loops from `at` inwards of stages that share all loops around it.
     fn shared_nest(&self, stages: &[StageId], at: usize) -> Result<Stmt> {
-        let schedule = &self.placed.schedule;
+        let schedule = &self.bounded.schedule;
         if let [id] = stages {
             return self.nest(*id, at);
         }
@@ -141,7 +141,7 @@ impl<'a> Nests<'a> {
             if let [id] = group[..] {
                 let mut part = self.nest(id, at)?;
                 if at == schedule.stage(id).leaves.len() {
-                    part = wrap_terms(self.placed.of(id), part);
+                    part = wrap_terms(self.bounded.of(id), part);
                 }
                 nests.push(self.mark_stages(&[id], part));
                 continue;
@@ -153,9 +153,9 @@ impl<'a> Nests<'a> {
                 let stage = schedule.stage(*id);
                 body = mark_unrolled(stage, stage.leaves[at], body);
             }
-            body = wrap_loop(schedule.stage(*first), self.placed.of(*first), at, body);
+            body = wrap_loop(schedule.stage(*first), self.bounded.of(*first), at, body);
             for id in &group {
-                let (stage, bounds) = (schedule.stage(*id), self.placed.of(*id));
+                let (stage, bounds) = (schedule.stage(*id), self.bounded.of(*id));
                 if let (Some(start), _) = self.statements(stage, bounds)
                     && first_reduction(stage) == at
                 {
@@ -170,8 +170,8 @@ impl<'a> Nests<'a> {
 
     /// Returns the loops of a stage from `outer` inwards.
     fn nest(&self, id: StageId, outer: usize) -> Result<Stmt> {
-        let stage = self.placed.schedule.stage(id);
-        let bounds = self.placed.of(id);
+        let stage = self.bounded.schedule.stage(id);
+        let bounds = self.bounded.of(id);
         let count = stage.leaves.len();
         let first = first_reduction(stage);
         let (start, mut inner) = self.statements(stage, bounds);
@@ -205,14 +205,14 @@ impl<'a> Nests<'a> {
         at: usize,
         nest: Stmt,
     ) -> Result<Stmt> {
-        let (stage, target) = (self.placed.schedule.stage(id), &self.placed.schedule.target);
+        let (stage, target) = (self.bounded.schedule.stage(id), &self.bounded.schedule.target);
         let asked = stage.annotation::<Tensorize>().map(|(_, asked)| asked);
         let asked = asked.filter(|asked| asked.axis == stage.leaves[at]);
         let Some(tensorize) = asked else { return Ok(nest) };
         let intrinsic = &tensorize.intrinsic;
         let name = intrinsic.name.clone();
         if let Some(product) = WarpProduct::of(&name) {
-            match_product(product, (self.placed, id, stage), tensorize, &nest)?;
+            match_product(product, (self.bounded, id, stage), tensorize, &nest)?;
             return Ok(Stmt::Tensorize { name, body: Box::new(nest) });
         }
         let mut facts = Facts::new();
@@ -242,16 +242,16 @@ impl<'a> Nests<'a> {
     fn is_lanes(&self, stage: &Stage, at: usize) -> bool {
         stage.annotation::<Tensorize>().is_some_and(|(_, tensorize)| {
             tensorize.axis == stage.leaves[at]
-                && self.placed.schedule.target.has_intrinsic(&tensorize.intrinsic.name)
+                && self.bounded.schedule.target.has_intrinsic(&tensorize.intrinsic.name)
         })
     }
 
     /// Returns the body of the loop at `depth`, which `group` shares: the stages attached there,
     /// then `inner`, all under the guards of that depth.
     fn inside(&self, group: &[StageId], depth: Option<usize>, inner: Stmt) -> Result<Stmt> {
-        let schedule = &self.placed.schedule;
+        let schedule = &self.bounded.schedule;
         // Stages that share a loop have the same guards there.
-        let bounds = self.placed.of(group[0]);
+        let bounds = self.bounded.of(group[0]);
         let innermost_guards =
             bounds.guards.iter().rev().filter(|g| g.innermost && g.depth == depth);
         let mut body = innermost_guards.fold(inner, |body, guard| Stmt::If {
@@ -259,7 +259,7 @@ impl<'a> Nests<'a> {
             then: Box::new(body),
             otherwise: None,
         });
-        let ahead = self.placed.prefetches.iter();
+        let ahead = self.bounded.prefetches.iter();
         let ahead = ahead.filter(|ask| group.contains(&ask.stage) && Some(ask.depth) == depth);
         let mut ahead: Vec<Stmt> = ahead.map(|ask| self.prefetch(ask)).collect();
         if !ahead.is_empty() {
@@ -318,7 +318,7 @@ impl<'a> Nests<'a> {
                 extent = simplify_expr(&extent, &Facts::new());
             }
             let mut index = min.clone();
-            if let Some(first) = producer.map(|id| &self.placed.of(id).mins[at])
+            if let Some(first) = producer.map(|id| &self.bounded.of(id).mins[at])
                 && first.as_int() != Some(0)
             {
                 index = Expr::sub(index, first.clone());
@@ -420,7 +420,7 @@ impl<'a> Nests<'a> {
         rewrite_expr(expr, &mut |e| {
             let ExprKind::Load { buffer, indices, .. } = &e.kind else { return e };
             let Some((buffer, id)) = self.boxes.get(buffer) else { return e };
-            let relative = indices.iter().zip(&self.placed.of(*id).mins).map(|(index, min)| {
+            let relative = indices.iter().zip(&self.bounded.of(*id).mins).map(|(index, min)| {
                 match min.as_int() {
                     Some(0) => index.clone(),
                     _ => Expr::sub(index.clone(), min.clone()),

@@ -322,7 +322,7 @@ fn share_in_values(
         **value = sharer.replace(value, names);
     }
     let Sharer { seen, written, .. } = sharer;
-    for Seen { mut expr, var, .. } in seen {
+    for CountedExpr { mut expr, var, .. } in seen {
         if let Some(var) = var {
             share_in_values(&mut [&mut expr], written.clone(), names, lets);
             lets.push((var, expr));
@@ -331,7 +331,7 @@ fn share_in_values(
 }
 
 /// A costly expression with its number of uses.
-struct Seen {
+struct CountedExpr {
     expr: Expr,
     /// The uses that are always evaluated.
     always: usize,
@@ -339,7 +339,7 @@ struct Seen {
     var: Option<Var>,
 }
 
-impl Seen {
+impl CountedExpr {
     fn is_shared(&self) -> bool {
         self.always > 0 && self.total > 1
     }
@@ -351,7 +351,7 @@ struct Sharer {
     written: FxHashSet<Buffer>,
     hasher: ExprHasher,
     by_hash: FxHashMap<u64, Vec<usize>>,
-    seen: Vec<Seen>,
+    seen: Vec<CountedExpr>,
 }
 
 impl Sharer {
@@ -371,7 +371,7 @@ impl Sharer {
             let index = self.find(expr).unwrap_or_else(|| {
                 let hash = self.hasher.hash(expr);
                 self.by_hash.entry(hash).or_default().push(self.seen.len());
-                self.seen.push(Seen { expr: expr.clone(), always: 0, total: 0, var: None });
+                self.seen.push(CountedExpr { expr: expr.clone(), always: 0, total: 0, var: None });
                 self.seen.len() - 1
             });
             self.seen[index].total += 1;

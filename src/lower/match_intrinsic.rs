@@ -55,7 +55,7 @@ pub fn match_intrinsic(
     let lanes = lanes.map(|leaf| stage.axis(*leaf).name.clone());
     let mut unifier = Unifier { vars: Vec::new(), parts: FxHashMap::default(), facts };
     let unified = match lanes {
-        Some(name) => Err(format!("loop `{name}` around it is vectorized")),
+        Some(name) => Err(format!("the enclosing loop `{name}` is vectorized")),
         None => unifier.stmt(&pattern, nest),
     };
     match unified {
@@ -63,7 +63,8 @@ pub fn match_intrinsic(
         Err(difference) => {
             let (name, axis) = (&stage.te.name, &stage.axis(tensorize.axis).name);
             let intrinsic = &tensorize.intrinsic.name;
-            let text = format!("`{name}` from loop `{axis}` inwards is not `{intrinsic}`");
+            let text =
+                format!("the loops of `{name}` from `{axis}` inwards do not match `{intrinsic}`");
             Err(Box::new(
                 Diag::new("E0378", tensorize.span, text)
                     .note(difference)
@@ -118,14 +119,14 @@ pub struct WholeNest {
 /// After:  `for (j, 0, 16) { for (k, 0, 4) { … } }`, where `likely(ko*4 + 3 < n)`
 pub fn without_tails(nest: &Stmt) -> WholeNest {
     let (mut tails, mut all_terms) = (Vec::new(), Vec::new());
-    let bare = taken_out(nest, &mut Vec::new(), false, &mut tails);
-    let lanes = taken_out(nest, &mut Vec::new(), true, &mut all_terms);
+    let bare = without_tail_conditions(nest, &mut Vec::new(), false, &mut tails);
+    let lanes = without_tail_conditions(nest, &mut Vec::new(), true, &mut all_terms);
     WholeNest { bare, has_tails: !tails.is_empty(), lanes, all_terms }
 }
 
 /// Removes conditions of tails and adds them to `conditions`. `vars` are the enclosing loops,
 /// outermost first, each with its last iteration.
-fn taken_out(
+fn without_tail_conditions(
     stmt: &Stmt,
     vars: &mut Vec<(Var, i64)>,
     keep_lanes: bool,
@@ -135,13 +136,13 @@ fn taken_out(
         Stmt::For { var, min, extent, kind, body } if min.as_int() == Some(0) => {
             let Some(count) = extent.as_int() else { return stmt.clone() };
             vars.push((var.clone(), count as i64 - 1));
-            let body = taken_out(body, vars, keep_lanes, conditions);
+            let body = without_tail_conditions(body, vars, keep_lanes, conditions);
             vars.pop();
             let (var, min, extent) = (var.clone(), min.clone(), extent.clone());
             Stmt::For { var, min, extent, kind: kind.clone(), body: Box::new(body) }
         }
         Stmt::If { cond, then, otherwise: None } => {
-            let inner = taken_out(then, vars, keep_lanes, conditions);
+            let inner = without_tail_conditions(then, vars, keep_lanes, conditions);
             let of_terms = |var: &Var| vars[1.min(vars.len())..].iter().any(|(v, _)| v == var);
             let lanes_only = !any_expr(cond, &mut |e| e.as_var().is_some_and(of_terms));
             match for_all(cond, vars) {
@@ -156,7 +157,10 @@ fn taken_out(
             }
         }
         Stmt::Block(stmts) => Stmt::Block(
-            stmts.iter().map(|stmt| taken_out(stmt, vars, keep_lanes, conditions)).collect(),
+            stmts
+                .iter()
+                .map(|stmt| without_tail_conditions(stmt, vars, keep_lanes, conditions))
+                .collect(),
         ),
         other => other.clone(),
     }
@@ -232,19 +236,19 @@ impl Unifier {
                 self.stmt(pb, body)
             }
             (_, Stmt::If { cond, .. }) => Err(format!(
-                "a condition stands inside: `{}`; split so that the factor divides",
+                "the loops contain the condition `{}`; split by a factor that divides the extent",
                 print_expr(cond)
             )),
             (_, Stmt::Allocate { buffer, .. }) => {
-                Err(format!("`{}` is computed inside", buffer.name))
+                Err(format!("stage `{}` is computed inside these loops", buffer.name))
             }
             (Stmt::For { extent, .. }, _) => {
-                Err(format!("a loop of {} more is expected inside", print_expr(extent)))
+                Err(format!("expected one more inner loop, with extent {}", print_expr(extent)))
             }
             (_, Stmt::For { var, .. }) => {
-                Err(format!("there is one more loop inside, `{}`", var.name()))
+                Err(format!("the inner loop `{}` has no counterpart in the intrinsic", var.name()))
             }
-            _ => Err("the statements differ".to_string()),
+            _ => Err("the statements have different forms".to_string()),
         }
     }
 
@@ -261,11 +265,12 @@ impl Unifier {
             return Err(format!("loop `{name}` is not serial"));
         }
         if min.as_int() != pmin.as_int() {
-            return Err(format!("loop `{name}` begins at {}", print_expr(min)));
+            let (got, wanted) = (print_expr(min), print_expr(pmin));
+            return Err(format!("loop `{name}` begins at {got}; expected {wanted}"));
         }
         if extent.as_int() != pextent.as_int() {
             let (got, wanted) = (print_expr(extent), print_expr(pextent));
-            return Err(format!("loop `{name}` has an extent of {got}, {wanted} is expected"));
+            return Err(format!("loop `{name}` has extent {got}; expected {wanted}"));
         }
         self.vars.push((p.clone(), var.clone()));
         self.facts.bind(var, min, extent);
@@ -276,7 +281,7 @@ impl Unifier {
         use ExprKind::*;
         if pattern.ty != expr.ty {
             return Err(format!(
-                "`{}` is {}, {} is expected",
+                "`{}` has type {}; expected {}",
                 print_expr(expr),
                 expr.ty,
                 pattern.ty
@@ -307,7 +312,7 @@ impl Unifier {
         };
         if !alike {
             let (got, wanted) = (print_expr(expr), print_expr(pattern));
-            return Err(format!("`{got}` stands where the intrinsic has `{wanted}`"));
+            return Err(format!("found `{got}` in place of `{wanted}`"));
         }
         pairs.into_iter().try_for_each(|(p, e)| self.expr(p, e))
     }
@@ -332,7 +337,7 @@ impl Unifier {
         let shown = print_expr(&Expr::load(buffer, indices.to_vec()));
         if tensor.dtype != buffer.dtype {
             return Err(format!(
-                "`{}` holds {}, {} is expected",
+                "`{}` has elements of type {}; expected {}",
                 buffer.name, buffer.dtype, tensor.dtype
             ));
         }
@@ -340,7 +345,7 @@ impl Unifier {
         // In a packed layout, this removes quotients and remainders of the nest's variables.
         let flat = simplify_expr(&flat, &self.facts);
         let inner: Vec<Var> = self.vars.iter().map(|(_, var)| var.clone()).collect();
-        let unclear = || format!("`{shown}` is not read at regular distances");
+        let unclear = || format!("the distance between reads of `{shown}` is not constant");
         let first = at_zero(&flat, &inner);
         let own: Vec<Var> = self.vars.iter().map(|(var, _)| var.clone()).collect();
         let rank = pattern_indices.len();
@@ -353,7 +358,8 @@ impl Unifier {
         });
         if part.buffer != *buffer || !equal(&part.first, &first) {
             return Err(format!(
-                "`{shown}` and another element stand for the same one of the intrinsic, `{}`",
+                "accesses in place of `{}` must be to one tile of one tensor; `{shown}` is in \
+                 another",
                 tensor.name
             ));
         }
@@ -378,7 +384,7 @@ impl Unifier {
             let expected = simplify_expr(&expected, &Facts::new());
             if !equal(&expected, &step) {
                 return Err(format!(
-                    "`{shown}` moves by {} elements with `{}`, by {} in the intrinsic",
+                    "`{shown}` moves by {} elements per iteration of `{}`; expected {}",
                     print_expr(&step),
                     var.name(),
                     print_expr(&expected)

@@ -23,21 +23,22 @@ use crate::target::Gpu;
 /// (E0378).
 pub fn match_product(
     product: WarpProduct,
-    (placed, id, stage): (&BoundedSchedule, StageId, &Stage),
+    (bounded, id, stage): (&BoundedSchedule, StageId, &Stage),
     tensorize: &Tensorize,
     nest: &Stmt,
 ) -> Result<()> {
-    let matched = lane_of(placed, id).and_then(|lane| {
+    let matched = lane_of(bounded, id).and_then(|lane| {
         let part = thread_part(product, nest)?;
-        let (facts, fixed) = enclosing_facts(placed, id, stage);
+        let (facts, fixed) = enclosing_facts(bounded, id, stage);
         Matcher { product, part, lane, facts, fixed }.part()
     });
     matched.map_err(|difference| {
         let (name, axis) = (&stage.te.name, &stage.axis(tensorize.axis).name);
         let WarpProduct { name: intrinsic, terms, .. } = product;
-        let text = format!("`{name}` from loop `{axis}` inwards is not `{intrinsic}`");
+        let text =
+            format!("the loops of `{name}` from `{axis}` inwards do not match `{intrinsic}`");
         let part = format!(
-            "a thread's part of `{intrinsic}`, `lane` being `threadIdx.x`, is:\n\
+            "each thread must compute this part of `{intrinsic}`, where `lane` is `threadIdx.x`:\n\
              for (half, 0, 2) {{\n  for (column, 0, 2) {{\n    for (k, 0, {terms}) {{\n      \
              c[half, column] = (c[half, column] + (a[((half*8) + floordiv(lane, 4)), k]*b[k, \
              ((floormod(lane, 4)*2) + column)]))\n    }}\n  }}\n}}"
@@ -46,22 +47,22 @@ pub fn match_product(
     })
 }
 
-/// The difference in words if the nest is not a thread's part.
+/// An error describes the first difference between the nest and a thread's part.
 type Matched<T> = std::result::Result<T, String>;
 
 /// Returns the variable of `threadIdx.x`, whose values are the lanes of a warp.
-fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
-    let threads = threads_around(placed, id);
+fn lane_of(bounded: &BoundedSchedule, id: StageId) -> Matched<Var> {
+    let threads = threads_around(bounded, id);
     let along_x = threads.iter().find(|(index, ..)| *index == ThreadIndex::Thread(0));
     match along_x {
         Some((_, var, extent)) if extent.as_int() == Some(Gpu::WARP.into()) => Ok(var.clone()),
         Some((.., extent)) => Err(format!(
-            "`threadIdx.x` has {} iterations, those of a warp are {}",
+            "`threadIdx.x` has {} iterations; it must have {}, one for each thread of a warp",
             print_expr(extent),
             Gpu::WARP
         )),
         None => Err(format!(
-            "no axis is bound to `threadIdx.x`; the threads of a warp are its {} iterations",
+            "no axis is bound to `threadIdx.x`; bind one with {} iterations, the threads of a warp",
             Gpu::WARP
         )),
     }
@@ -70,13 +71,13 @@ fn lane_of(placed: &BoundedSchedule, id: StageId) -> Matched<Var> {
 /// Returns the facts inside the loops of a stage, and the variables of loops with one iteration
 /// with their values.
 fn enclosing_facts(
-    placed: &BoundedSchedule,
+    bounded: &BoundedSchedule,
     id: StageId,
     stage: &Stage,
 ) -> (Facts, Vec<(Var, i64)>) {
     let (mut facts, mut fixed) = (Facts::new(), Vec::new());
-    placed.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
-    let bounds = placed.of(id);
+    bounded.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    let bounds = bounded.of(id);
     let own = stage.leaves.iter().map(|leaf| {
         let var = stage.axis(*leaf).var.clone();
         (var, loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
@@ -112,59 +113,67 @@ impl Matcher<'_> {
     fn sum(&self) -> Matched<()> {
         let c = &self.part.c;
         if c.buffer.scope != Scope::Local {
-            return Err(format!("`{}` is not `local`", c.buffer.name));
+            return Err(format!("`{}` is not in `local` memory", c.buffer.name));
         }
         let flat = flat_index(c.buffer, c.indices);
         if self.step(&flat, 2) != Some(0) {
-            return Err(format!("`{}` moves with the terms", shown(c)));
+            return Err(format!(
+                "the index of `{}` changes with the reduction axis; it must stay the same",
+                shown(c)
+            ));
         }
         match (0..Gpu::WARP.into()).all(|lane| self.distance(&flat, lane) == Some(0)) {
             true => Ok(()),
             false => Err(format!(
-                "each thread has another place for `{}`; write it to a stage whose axes are those \
-                 parts: `cache_write(local, layout=[…])`",
+                "the index of `{}` differs between threads; all threads must use the same one: \
+                 `cache_write(local, layout=[…])` with a dimension for each loop of the part",
                 shown(c)
             )),
         }
     }
 
-    /// Checks that a factor is a tile: `place` returns the row that a lane reads; each iteration of
-    /// loop `own` reads `apart` rows further.
+    /// Checks that a factor is a tile: `row_of` returns the row that a lane reads; each iteration
+    /// of loop `own` reads `rows` rows further.
     fn factor(
         &self,
         element: &Element<'_>,
         own: usize,
-        place: impl Fn(i64) -> i64,
-        apart: i64,
+        row_of: impl Fn(i64) -> i64,
+        rows: i64,
     ) -> Matched<()> {
         let (shown, name) = (shown(element), &element.buffer.name);
         if element.buffer.scope != Scope::Shared {
             return Err(format!(
-                "`{name}` is not `shared`; copy it: `cache_read(shared, …)` inside the stage"
+                "`{name}` is not in `shared` memory; copy it inside the stage: \
+                 `cache_read(shared, …)`"
             ));
         }
         let flat = flat_index(element.buffer, element.indices);
-        let irregular = || format!("`{shown}` is not read at constant distances");
+        let irregular = || format!("the distance between reads of `{shown}` is not constant");
         let step = |at: usize| self.step(&flat, at).ok_or_else(irregular);
         let var = |at: usize| self.part.vars[at].name();
         if step(1 - own)? != 0 {
-            return Err(format!("`{shown}` moves with `{}`, too", var(1 - own)));
+            return Err(format!(
+                "`{shown}` depends on loop `{}`; all its iterations must read the same element",
+                var(1 - own)
+            ));
         }
         let (own_step, term) = (step(own)?, step(2)?);
-        let row = own_step / apart;
-        if own_step % apart != 0 {
+        let row = own_step / rows;
+        if own_step % rows != 0 {
             return Err(format!(
-                "`{shown}` moves by {own_step} elements with `{}`, which is to be {apart} rows",
+                "`{shown}` moves by {own_step} elements per iteration of `{}`; this must be {rows} \
+                 rows",
                 var(own)
             ));
         }
         for lane in 0..Gpu::WARP.into() {
             let distance = self.distance(&flat, lane).ok_or_else(irregular)?;
-            let expected = place(lane) * row;
+            let expected = row_of(lane) * row;
             if distance != expected {
                 return Err(format!(
-                    "`{shown}` is {distance} elements further for lane {lane} than for lane 0, \
-                     {expected} are expected"
+                    "`{shown}` reads {distance} elements further in lane {lane} than in lane 0; \
+                     expected {expected}"
                 ));
             }
         }
@@ -175,7 +184,8 @@ impl Matcher<'_> {
             _ => {
                 let by = if halves { "rows or columns" } else { "terms" };
                 return Err(format!(
-                    "`{shown}` moves by {term} elements with `{}`; its {by} have to be consecutive",
+                    "`{shown}` moves by {term} elements per iteration of `{}`; its {by} must be \
+                     consecutive",
                     var(2)
                 ));
             }
@@ -193,14 +203,14 @@ impl Matcher<'_> {
         let rest = simplify_expr(&rest, &self.facts);
         if other % row != 0 {
             return Err(format!(
-                "rows of `{name}` are {other} elements apart, which is no multiple of {row}: see \
-                 `storage_align`"
+                "rows of `{name}` are {other} elements apart; this must be a multiple of {row}: \
+                 use `storage_align`"
             ));
         }
         match rest.as_int() {
             Some(0) => Ok(()),
             _ => Err(format!(
-                "the tile of `{name}` begins at `{}`, which may be no multiple of {row}",
+                "the tile of `{name}` begins at `{}`, which is not provably a multiple of {row}",
                 print_expr(&first)
             )),
         }

@@ -83,7 +83,7 @@ struct Head {
 }
 
 /// A `likely` condition in the body of a loop that depends on its variable.
-struct Found {
+struct LikelyCondition {
     /// The condition with its mark.
     cond: Expr,
     /// If this is at least 0, the condition holds in all iterations of inner loops.
@@ -183,7 +183,14 @@ impl Partitioner {
 
     /// Cuts a loop into up to three: before the part where all conditions hold, that part, after
     /// it.
-    fn cut(&mut self, head: Head, body: Stmt, found: &[Found], first: Expr, end: Expr) -> Stmt {
+    fn cut(
+        &mut self,
+        head: Head,
+        body: Stmt,
+        found: &[LikelyCondition],
+        first: Expr,
+        end: Expr,
+    ) -> Stmt {
         let last = self.simple(&Expr::add(head.min.clone(), head.extent.clone()));
         let (begin, last) = match self.reached(&head, &body, found) {
             Some((begin, reached)) => (
@@ -221,20 +228,25 @@ impl Partitioner {
     }
 
     /// Returns the range of iterations that may have an effect; `None` if all may.
-    fn reached(&mut self, head: &Head, body: &Stmt, found: &[Found]) -> Option<(Expr, Expr)> {
+    fn reached(
+        &mut self,
+        head: &Head,
+        body: &Stmt,
+        found: &[LikelyCondition],
+    ) -> Option<(Expr, Expr)> {
         let reaches = self.guards(body, found);
         if reaches.is_empty() { None } else { self.affine_range(head, &reaches) }
     }
 
     /// Returns expressions that are negative only in iterations that do nothing.
-    fn guards<'f>(&self, body: &Stmt, found: &'f [Found]) -> Vec<&'f Expr> {
+    fn guards<'f>(&self, body: &Stmt, found: &'f [LikelyCondition]) -> Vec<&'f Expr> {
         let agrees = |reach: &Expr| self.varying.as_ref().is_none_or(|all| all.agrees(reach));
         let guards = found.iter().filter(|one| is_nothing_without(body, &one.cond));
         guards.filter_map(|one| one.reach.as_ref()).filter(|reach| agrees(reach)).collect()
     }
 
     /// Makes one loop with a choice in its body between a copy without conditions and the original.
-    fn choose(&mut self, head: Head, body: Stmt, found: &[Found], alone: bool) -> Stmt {
+    fn choose(&mut self, head: Head, body: Stmt, found: &[LikelyCondition], alone: bool) -> Stmt {
         let zero = Expr::index(0);
         let holds = found.iter().map(|one| Expr::le(zero.clone(), one.margin.clone()));
         let cond = holds.reduce(Expr::and).expect("something was found");
@@ -268,7 +280,7 @@ impl Partitioner {
 
     /// Finds the `likely` conditions in the body that depend on the loop's variable and have a
     /// known margin.
-    fn find(&mut self, head: &Head, body: &Stmt) -> Vec<Found> {
+    fn find(&mut self, head: &Head, body: &Stmt) -> Vec<LikelyCondition> {
         self.facts.push();
         self.facts.bind(&head.var, &head.min, &head.extent);
         let mut found = Vec::new();
@@ -277,7 +289,13 @@ impl Partitioner {
         found
     }
 
-    fn search(&mut self, var: &Var, stmt: &Stmt, inner: &mut Vec<Var>, found: &mut Vec<Found>) {
+    fn search(
+        &mut self,
+        var: &Var,
+        stmt: &Stmt,
+        inner: &mut Vec<Var>,
+        found: &mut Vec<LikelyCondition>,
+    ) {
         match stmt {
             Stmt::For { var: own, min, extent, body, .. } => {
                 self.facts.push();
@@ -304,7 +322,7 @@ impl Partitioner {
         }
     }
 
-    fn margin(&self, var: &Var, cond: &Expr, inner: &[Var]) -> Option<Found> {
+    fn margin(&self, var: &Var, cond: &Expr, inner: &[Var]) -> Option<LikelyCondition> {
         let ExprKind::Unary(UnOp::Likely, bare) = &cond.kind else { return None };
         if !mentions(bare, var) {
             return None;
@@ -328,7 +346,7 @@ impl Partitioner {
         let fits = |one: &Expr| !inner.iter().any(|own| mentions(one, own)) && mentions(one, var);
         let exact = moving.is_empty();
         let reach = Some(reach).filter(fits);
-        fits(&margin).then(|| Found { cond: cond.clone(), margin, reach, exact })
+        fits(&margin).then(|| LikelyCondition { cond: cond.clone(), margin, reach, exact })
     }
 
     /// Returns the range `first .. end` of iterations in which all margins are at least 0; `None`
@@ -351,7 +369,7 @@ impl Partitioner {
 }
 
 /// Removes these conditions, which hold, from the statement.
-fn without(stmt: Stmt, found: &[Found]) -> Stmt {
+fn without(stmt: Stmt, found: &[LikelyCondition]) -> Stmt {
     match stmt {
         Stmt::If { cond, then, .. } if found.iter().any(|one| one.cond.same(&cond)) => {
             without(*then, found)

@@ -74,6 +74,9 @@ pub struct KernelManifest {
     pub parameters: serde_json::Map<String, serde_json::Value>,
     /// `default`, or the schedule's text.
     pub schedule: String,
+    /// Whether the compiler wrote the schedule; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub automatic: bool,
     /// Parameters of the raw entry, in its order.
     pub args: Vec<ArgManifest>,
     /// Bytes of workspace that a call uses, kept between calls.
@@ -240,6 +243,7 @@ impl Manifest {
                     .map(|(name, text)| parameter(name, text))
                     .collect(),
                 schedule: info.schedule.clone(),
+                automatic: info.automatic,
                 args: kernel
                     .params
                     .iter()

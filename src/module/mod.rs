@@ -48,6 +48,8 @@ pub struct KernelInfo {
     pub parameters: Vec<(String, String)>,
     /// `default`, or the schedule's text.
     pub schedule: String,
+    /// Whether the compiler wrote the schedule.
+    pub automatic: bool,
     /// The operations and bytes of a call, counted before `expand_math`.
     pub work: Work,
     /// Its role, if prepacking made it.

@@ -7,7 +7,7 @@
 //! read converts to that type anyway.
 
 use super::layout::Layout;
-use crate::ir::visit::{for_each_child, map_children};
+use crate::ir::visit::{Memo, for_each_child, map_children};
 use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::te::Body;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -150,24 +150,20 @@ pub(super) fn redirect_converted(
     layout: Option<&Layout>,
     conversion: &Conversion,
 ) {
-    let mut redirector = Redirector { copies, layout, conversion, done: FxHashMap::default() };
-    // `done` identifies expressions by address, so the old ones must stay alive: their addresses
-    // are not reused.
-    let old = body.clone();
+    let mut redirector = Redirector { copies, layout, conversion, done: Memo::default() };
     body.map_exprs(&mut |expr| redirector.visit(expr));
-    drop(old);
 }
 
 struct Redirector<'a> {
     copies: &'a FxHashMap<Buffer, Buffer>,
     layout: Option<&'a Layout>,
     conversion: &'a Conversion,
-    done: FxHashMap<usize, Expr>,
+    done: Memo<Expr>,
 }
 
 impl Redirector<'_> {
     fn visit(&mut self, expr: &Expr) -> Expr {
-        if let Some(done) = self.done.get(&expr.id()) {
+        if let Some(done) = self.done.get(expr) {
             return done.clone();
         }
         let read = match &expr.kind {
@@ -178,7 +174,7 @@ impl Redirector<'_> {
             Some(copied) => self.conversion.original(copied, expr.ty.dtype),
             None => map_children(expr, &mut |child| self.visit(child)),
         };
-        self.done.insert(expr.id(), new.clone());
+        self.done.insert(expr, new.clone());
         new
     }
 

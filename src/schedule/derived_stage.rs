@@ -3,7 +3,7 @@
 use super::layout::Layout;
 use super::state::{Schedule, StageId};
 use crate::diag::Span;
-use crate::ir::visit::map_children;
+use crate::ir::visit::{Memo, map_children};
 use crate::ir::{Buffer, Expr, ExprKind, Scope, Var};
 use crate::te::{self, Axis, Body};
 use rustc_hash::FxHashMap;
@@ -34,9 +34,9 @@ pub(super) fn redirect(
         expr: &Expr,
         copies: &FxHashMap<Buffer, Buffer>,
         layout: Option<&Layout>,
-        done: &mut FxHashMap<usize, Expr>,
+        done: &mut Memo<Expr>,
     ) -> Expr {
-        if let Some(done) = done.get(&expr.id()) {
+        if let Some(done) = done.get(expr) {
             return done.clone();
         }
         let new = map_children(expr, &mut |child| visit(child, copies, layout, done));
@@ -50,15 +50,11 @@ pub(super) fn redirect(
             }
             _ => new,
         };
-        done.insert(expr.id(), new.clone());
+        done.insert(expr, new.clone());
         new
     }
-    let mut done = FxHashMap::default();
-    // `done` identifies expressions by address, so the old ones must stay alive: their addresses
-    // are not reused.
-    let old = body.clone();
+    let mut done = Memo::default();
     body.map_exprs(&mut |expr| visit(expr, copies, layout, &mut done));
-    drop(old);
 }
 
 /// Gives a stage and its buffers unique names with a suffix, and the buffers the shape of its axes.

@@ -433,7 +433,8 @@ impl Checker<'_> {
         let (low, high) = (low.text(), high.text());
         let text = match missing {
             Some((a, b)) => format!(
-                "this layout is not a bijection: no {axis} has `{low}` = {a} and `{high}` = {b}"
+                "this layout is not a bijection: no value of {axis} satisfies `{low}` = {a} and \
+                 `{high}` = {b}"
             ),
             None => format!("this layout is not a bijection: `{low}` and `{high}` overlap"),
         };

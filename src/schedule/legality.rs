@@ -185,8 +185,11 @@ fn check_constant_extents(stage: &Stage, bounds: &StageBounds) -> Result<()> {
             continue;
         }
         let extent = crate::ir::print::print_expr(extent);
-        let text =
-            format!("`{}` needs a constant extent, but `{}` has {extent}", how.name(), axis.name);
+        let text = format!(
+            "`{}` needs a constant extent, but that of `{}` is {extent}",
+            how.name(),
+            axis.name
+        );
         return Err(Box::new(Diag::new("E0330", span, text).help(format!(
             "split off a constant part: `let o, i = {}.split({}, factor=8)`, then \
              `{}.{}(i)`",

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overflows_or_varies_has_no_offsets() {
+    fn overflowing_and_varying_indices_have_no_offsets() {
         let over = Expr::binary(BinOp::FloorMod, ramp(i64::MAX - 2, 1, 4), all(Expr::index(7), 4));
         assert!(lane_offsets(&over).is_none());
         let by_zero = Expr::binary(BinOp::FloorDiv, ramp(0, 1, 4), all(Expr::index(0), 4));

@@ -48,7 +48,7 @@ type Sample = Vec<u64>;
 const RANDOM_TRIPLES: usize = 600;
 
 /// The number of different values of a domain that a check needs.
-const LEAST_SAMPLES: usize = 4;
+const MIN_SAMPLES: usize = 4;
 
 /// The number of random draws for each value that is needed, for values outside the domain.
 const DRAWS: usize = 50;
@@ -76,7 +76,7 @@ impl<'a> Trial<'a> {
         let count = if slow { RANDOM_TRIPLES / 20 } else { RANDOM_TRIPLES };
         let random = random_samples(&dtypes, &domain, 3 * count);
         let different: FxHashSet<&Sample> = small.iter().chain(&random).collect();
-        if combiner.domain.is_some() && different.len() < LEAST_SAMPLES {
+        if combiner.domain.is_some() && different.len() < MIN_SAMPLES {
             let found = different.len();
             return Err(format!("only {found} of the values tried satisfy its `where`"));
         }

@@ -4,7 +4,7 @@
 //! These directives seldom apply to other random programs, so these programs are made for them:
 //! chains of factors over random axes, read shifted and mirrored, and sums over sums.
 
-use crate::judge::{Case, Verdict, judge};
+use crate::differential::{Case, Verdict, compare_all};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub fn algebra(n: u64, seed: u64) {
     for number in 0..n {
         let text = Writer::new(seed, number).program();
         let case = Case { text, kernel: "sums".to_string(), vars: Vec::new(), seed: number };
-        match judge(&case, &options) {
+        match compare_all(&case, &options) {
             Verdict::Same { .. } => {
                 legal += 1;
                 let found = drawn.iter_mut().filter(|(feature, _)| case.text.contains(**feature));

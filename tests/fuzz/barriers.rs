@@ -4,7 +4,7 @@
 //! and a thread beyond the end reads nothing. Some barriers may therefore be unnecessary in a run,
 //! and the test limits their share.
 
-use crate::judge;
+use crate::differential;
 use crate::run::{Setup, Source};
 use tec::driver::{self, Options, Trace, with_stack};
 use tec::ir::interp::Trap;
@@ -25,18 +25,24 @@ pub fn are_needed(n: u64, seed: u64) {
         for number in 0..n {
             let program = Source::Threads.program(seed, number);
             let setup = Setup { program, options: Options::new(target.clone()) };
-            let Ok(judged) = judge::interpret(&setup.case(), &setup.options()) else { continue };
-            if judged.expected.is_err() {
+            let Ok(interpreted) = differential::interpret(&setup.case(), &setup.options()) else {
+                continue;
+            };
+            if interpreted.expected.is_err() {
                 continue;
             }
             for barrier in 0.. {
-                let Some(broken) = without(&judged.kernel, barrier) else { break };
-                let mut args = judged.args.clone();
+                let Some(broken) = without(&interpreted.kernel, barrier) else { break };
+                let mut args = interpreted.args.clone();
                 match driver::interpret(&broken, &mut args, &mut Trace::default()) {
                     Ok(Err(Trap::Bug(_))) => needed += 1,
                     Ok(_) => {
                         unnecessary += 1;
-                        shown.push((number, barrier, print_kernel(&judged.kernel, Style::Full)));
+                        shown.push((
+                            number,
+                            barrier,
+                            print_kernel(&interpreted.kernel, Style::Full),
+                        ));
                     }
                     Err(failure) => panic!("program {number}: {failure:?}"),
                 }

@@ -1,12 +1,12 @@
 //! The differential fuzzer: random programs (`generate`, `pipeline`) with the default schedule,
 //! random schedules (`schedule`), the automatic schedule and candidates of the tuner's space. Each
-//! program runs in several ways that must agree bit for bit (`judge`): the default schedule, the
-//! schedule forwards and backwards, the loops after all passes, machine code. No two threads may
-//! write one element (`rewrite`). Schedules that a legality check refuses run without the check and
-//! must give wrong results (`unchecked`). Sums of products are rewritten by `merge` and `contract`
-//! (`algebra`). Planted bugs must be found (`plant`), and nearly every barrier must be necessary
-//! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
-//! (`damage`).
+//! program runs in several ways that must agree bit for bit (`differential`): the default schedule,
+//! the schedule forwards and backwards, the loops after all passes, machine code. No two threads
+//! may write one element (`rewrite`). Schedules that a legality check refuses run without the check
+//! and must give wrong results (`unchecked`). Sums of products are rewritten by `merge` and
+//! `contract` (`algebra`). Injected faults must be found (`faults`), and nearly every barrier must
+//! be necessary (`barriers`). Damaged inputs of every kind must give an error or a result, never a
+//! panic (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many programs; it sets `TEC_FUZZ_N` and `TEC_FUZZ_SEED`. A
 //! program depends only on the seed and its number. A finding is shrunk and printed as a golden
@@ -18,9 +18,9 @@ mod algebra;
 mod barriers;
 mod damage;
 mod express;
+mod faults;
 mod generate;
 mod pipeline;
-mod plant;
 mod run;
 mod schedule;
 mod shrink;
@@ -32,7 +32,7 @@ mod table;
 mod tree;
 mod unchecked;
 
-use support::{data, judge, rewrite};
+use support::{data, differential, rewrite};
 
 /// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
@@ -88,19 +88,19 @@ fn sums_of_products_agree() {
 }
 
 #[test]
-fn planted_bugs_are_found() {
-    plant::find("a tail without its condition", plant::drop_guard);
-    plant::find("a row that is not computed", plant::drop_row);
-    plant::find("two fused axes swapped", plant::swap_fused);
+fn injected_faults_are_found() {
+    faults::find("a tail without its condition", faults::drop_guard);
+    faults::find("a row that is not computed", faults::drop_row);
+    faults::find("two fused axes swapped", faults::swap_fused);
 }
 
 #[test]
-fn planted_bugs_of_the_simd_back_end_are_found() {
+fn injected_faults_of_the_simd_back_end_are_found() {
     for target in ["x86-avx2", "x86-avx512"] {
-        plant::find_in_code("a mask of one lane more", target, plant::widen_mask);
-        plant::find_in_code("a minimum with its operands swapped", target, plant::swap_minimum);
-        plant::find_in_code("a wrong column of a tile", target, plant::shuffle_wrongly);
-        plant::find_in_code("a broadcast of another element", target, plant::broadcast_another);
+        faults::find_in_code("a mask of one lane more", target, faults::widen_mask);
+        faults::find_in_code("a minimum with its operands swapped", target, faults::swap_minimum);
+        faults::find_in_code("a wrong column of a tile", target, faults::shuffle_wrongly);
+        faults::find_in_code("a broadcast of another element", target, faults::broadcast_another);
     }
 }
 

@@ -1,14 +1,14 @@
 //! Runs batches of random programs on two threads and reports.
 
 use crate::damage::be_quiet;
+use crate::differential::{self, Case, Interpreted, Verdict};
 use crate::generate::generate;
-use crate::judge::{self, Case, Judged, Verdict};
 use crate::pipeline::{empty_pipeline, pipeline};
 use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::{Line, Node, Program, ScheduleText};
-use crate::unchecked::{UncheckedOutcome, judge_unchecked};
+use crate::unchecked::{UncheckedOutcome, check_unchecked};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -132,7 +132,7 @@ fn add_candidate(program: &mut Program, options: &Options, seed: u64) {
     let defines = defines.map(|(k, value)| (Some(name.clone()), k.clone(), value.clone()));
     let kernels = Some(vec![name.clone()]);
     let options = Options { kernels, defines: defines.collect(), ..options.clone() };
-    let Ok(loaded) = judge::load(&program.text()) else { return };
+    let Ok(loaded) = differential::load(&program.text()) else { return };
     let graphs = driver::elaborate(&loaded, &options, &mut Trace::default());
     let Ok(Some(graph)) = graphs.map(|graphs| graphs.into_iter().next()) else { return };
     let space = space::of_kernel(&graph, &options.target, 2);
@@ -166,7 +166,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns the case for the judge.
+    /// Returns the case to run.
     pub fn case(&self) -> Case {
         Case {
             text: self.program.text(),
@@ -286,56 +286,56 @@ fn run_batch(
     let texts: Vec<String> = setups.iter().map(Setup::golden).collect();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{source:?}-{thread}.te"));
     std::fs::write(&path, texts.join("\n")).expect("the target folder can be written");
-    let mut judged: Vec<(&Setup, Judged)> = Vec::new();
+    let mut interpreted: Vec<(&Setup, Interpreted)> = Vec::new();
     for setup in &setups {
-        match judge::interpret(&setup.case(), &setup.options()) {
-            Ok(one) => judged.push((setup, one)),
+        match differential::interpret(&setup.case(), &setup.options()) {
+            Ok(one) => interpreted.push((setup, one)),
             Err(verdict) => report.add(setup, verdict),
         }
     }
     if matches!(source, Source::Threads | Source::SpaceThreads) {
-        for (setup, one) in &judged {
+        for (setup, one) in &interpreted {
             let same = Verdict::Same { refused_at_entry: one.expected.is_err() };
-            let emulated = judge::emulate(one, &setup.options());
+            let emulated = differential::emulate(one, &setup.options());
             report.add(setup, emulated.map_or_else(|verdict| verdict, |()| same));
         }
         return report;
     }
-    for (setup, one) in &judged {
-        match judge::explain(one, &setup.options()) {
+    for (setup, one) in &interpreted {
+        match differential::explain(one, &setup.options()) {
             Ok(nests) => report.count_nests(setup, nests),
             Err(verdict) => report.add(setup, verdict),
         }
     }
     if std::env::var_os("TEC_FUZZ_NO_NATIVE").is_some() {
-        for (setup, _) in &judged {
+        for (setup, _) in &interpreted {
             report.add(setup, Verdict::Same { refused_at_entry: false });
         }
         return report;
     }
-    let kernels: Vec<&Judged> = judged.iter().map(|(_, one)| one).collect();
-    if let Ok(module) = judge::link(&kernels, &options) {
-        for (setup, one) in &judged {
-            report.add(setup, judge::call(one, &module));
+    let kernels: Vec<&Interpreted> = interpreted.iter().map(|(_, one)| one).collect();
+    if let Ok(module) = differential::link(&kernels, &options) {
+        for (setup, one) in &interpreted {
+            report.add(setup, differential::call(one, &module));
         }
     } else {
         // One of them is wrong: run each by itself.
-        for (setup, one) in &judged {
+        for (setup, one) in &interpreted {
             report.add(
                 setup,
-                match judge::link(&[one], &options) {
-                    Ok(module) => judge::call(one, &module),
+                match differential::link(&[one], &options) {
+                    Ok(module) => differential::call(one, &module),
                     Err(verdict) => verdict,
                 },
             );
         }
     }
     if batch % 4 == 3 {
-        for (setup, one) in &judged {
+        for (setup, one) in &interpreted {
             for name in ["aarch64", "riscv64"] {
                 let target = Target::parse(name).expect("a target");
                 let options = Options { target, ..options.clone() };
-                if let Err(verdict) = judge::cross(&[one], &options) {
+                if let Err(verdict) = differential::cross_compile(&[one], &options) {
                     let program = setup.program.clone();
                     report.add(&Setup { program, options }, verdict);
                 }
@@ -420,7 +420,7 @@ impl Report {
     /// Runs a refused program without the check that refuses it.
     fn leave_out(&mut self, setup: &Setup, code: &'static str, texts: &str) {
         let counts = self.unchecked.entry(code).or_default();
-        match judge_unchecked(&setup.case(), &setup.options(), code) {
+        match check_unchecked(&setup.case(), &setup.options(), code) {
             UncheckedOutcome::Wrong(how) => *counts.wrong.entry(how).or_default() += 1,
             UncheckedOutcome::RefusedOtherwise(_) => counts.otherwise += 1,
             UncheckedOutcome::Right => {

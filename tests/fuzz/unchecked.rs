@@ -2,7 +2,7 @@
 //! results are wrong.
 
 use crate::data::{Data, make_args};
-use crate::judge::{Case, Judged, compare, has_race, load, run};
+use crate::differential::{Case, Interpreted, compare, has_race, load, run};
 use crate::rewrite::backwards;
 use tec::driver::{self, Failure, Options, PassId, Trace};
 use tec::ir::verify::verify_kernel;
@@ -21,7 +21,7 @@ pub enum UncheckedOutcome {
 }
 
 /// Runs a refused program with the check of `code` left out.
-pub fn judge_unchecked(case: &Case, options: &Options, code: &'static str) -> UncheckedOutcome {
+pub fn check_unchecked(case: &Case, options: &Options, code: &'static str) -> UncheckedOutcome {
     let result = run_unchecked(case, options, code);
     result.map_or_else(|outcome| outcome, |()| UncheckedOutcome::Right)
 }
@@ -67,19 +67,19 @@ fn run_unchecked(
         let Some(args) = make_args(&default_loops, &vars, seed, data) else { continue };
         let Ok(expected) = run(&default_loops, &args, "default") else { continue };
         let bound = None;
-        let (graph, placed, kernel) = (graph.clone(), bounded.clone(), built.clone());
-        let judged = Judged { graph, placed, kernel, args, expected, bound };
+        let (graph, bounded, kernel) = (graph.clone(), bounded.clone(), built.clone());
+        let interpreted = Interpreted { graph, bounded, kernel, args, expected, bound };
         for form in forms.iter().flatten() {
-            let Ok(actual) = run(form, &judged.args, "unchecked") else {
+            let Ok(actual) = run(form, &interpreted.args, "unchecked") else {
                 return Err(UncheckedOutcome::Wrong(
                     "accesses out of bounds, or reads uninitialized memory",
                 ));
             };
-            if compare(&judged, &actual, "unchecked").is_err() {
+            if compare(&interpreted, &actual, "unchecked").is_err() {
                 return Err(UncheckedOutcome::Wrong("another result"));
             }
         }
-        if has_race(&built, &judged.args, true) != Ok(false) {
+        if has_race(&built, &interpreted.args, true) != Ok(false) {
             return Err(UncheckedOutcome::Wrong("race"));
         }
     }

@@ -29,9 +29,9 @@ fn build(text: &str, kernel: &str, schedule: &str, defines: &str) -> (Kernel, Ke
         .unwrap_or_else(|failure| panic!("{failure:?}"));
     let plain = driver::lower_unoptimized(&graphs[0], &target)
         .unwrap_or_else(|failure| panic!("{failure:?}"));
-    let placed = driver::schedule(&program, graphs, &options, &mut trace)
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace)
         .unwrap_or_else(|failure| panic!("{failure:?}"));
-    (plain, build_loops(&placed[0]).unwrap_or_else(|diag| panic!("{diag}")))
+    (plain, build_loops(&bounded[0]).unwrap_or_else(|diag| panic!("{diag}")))
 }
 
 /// Checks a schedule after every pass, and returns its number of barriers.

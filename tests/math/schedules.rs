@@ -62,6 +62,7 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
     let infos = graphs.iter().map(|graph| KernelInfo {
         parameters: graph.params.clone(),
         schedule: schedule.to_string(),
+        automatic: false,
         work: shown(driver::count_work(graph, target)),
         prepack_role: None,
     });
@@ -73,9 +74,9 @@ fn lower(schedule: &str, target: &Target) -> (Vec<Kernel>, BuildInfo) {
         sources: vec![("math.te".to_string(), String::new())],
         kernels: infos.collect(),
     };
-    let placed = shown(driver::schedule(&loaded, graphs, &options, &mut trace));
+    let bounded = shown(driver::schedule(&loaded, graphs, &options, &mut trace));
     assert!(trace.notes.is_empty(), "{:?}", trace.notes);
-    let lowered = placed.iter().map(|placed| driver::lower(placed, &options, None, &mut trace));
+    let lowered = bounded.iter().map(|bounded| driver::lower(bounded, &options, None, &mut trace));
     (lowered.map(shown).collect(), info)
 }
 

@@ -20,6 +20,7 @@ pub fn info(module: &str, kernels: &[Kernel], target: Target) -> BuildInfo {
     let kernel = KernelInfo {
         parameters: vec![("n".into(), "100".into()), ("T".into(), "float32".into())],
         schedule: "default".into(),
+        automatic: false,
         work,
         prepack_role: None,
     };

@@ -1,7 +1,7 @@
 //! Shared helpers of tests: random numbers, programs as texts, `tec` and `ptxas` as commands.
 
 pub mod data;
-pub mod judge;
+pub mod differential;
 pub mod rewrite;
 
 use std::io::Write;

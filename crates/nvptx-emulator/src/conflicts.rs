@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn banks() {
+    fn bank_conflicts_are_counted() {
         let cost = |f: &dyn Fn(u32) -> u32, bytes| wavefronts(&lanes(f), !0, bytes);
         assert_eq!(cost(&|i| i * 4, 4), Cost { taken: 1, ideal: 1 });
         assert_eq!(cost(&|_| 64, 4), Cost { taken: 1, ideal: 1 });
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn sectors_of_global_memory() {
+    fn sectors_of_global_memory_are_counted() {
         let at = |f: &dyn Fn(u64) -> u64| -> [u64; 32] { std::array::from_fn(|i| f(i as u64)) };
         assert_eq!(sectors(&at(&|i| i * 4), !0, 4), Cost { taken: 4, ideal: 4 });
         assert_eq!(sectors(&at(&|i| i * 4 + 4), !0, 4), Cost { taken: 5, ideal: 4 });

@@ -158,7 +158,7 @@ pub(crate) fn add_odd(a: f64, b: f64) -> f64 {
     }
     let part = sum - a;
     let error = (a - (sum - part)) + (b - part);
-    make_odd(sum, error)
+    round_to_odd(sum, error)
 }
 
 /// Computes `a * b + c`, rounded to odd. `a * b` must be exact in `f64`: factors of at most 24
@@ -175,7 +175,7 @@ pub(crate) fn div_odd(a: f64, b: f64) -> f64 {
         return quotient;
     }
     let rest = f64::mul_add(-quotient, b, a);
-    make_odd(quotient, if b < 0.0 { -rest } else { rest })
+    round_to_odd(quotient, if b < 0.0 { -rest } else { rest })
 }
 
 /// Computes the square root, rounded to odd.
@@ -184,12 +184,12 @@ pub(crate) fn sqrt_odd(a: f64) -> f64 {
     if !root.is_finite() || root == 0.0 {
         return root;
     }
-    make_odd(root, f64::mul_add(-root, root, a))
+    round_to_odd(root, f64::mul_add(-root, root, a))
 }
 
 /// Rounds `rounded + error` to odd; `rounded` is its nearest `f64`.
 #[inline]
-fn make_odd(rounded: f64, error: f64) -> f64 {
+fn round_to_odd(rounded: f64, error: f64) -> f64 {
     let bits = rounded.to_bits();
     if error == 0.0 || bits & 1 == 1 {
         return rounded;

@@ -77,7 +77,7 @@ fn shared() -> Run {
 const AT: &str = "mov.u32 %r2, s; add.u32 %r2, %r2, %r1;";
 
 #[test]
-fn shared_races() {
+fn shared_races_are_found() {
     let run = shared();
     run.is_clean(&format!("{AT}\nst.shared.u32 [%r2], %r0;\nld.shared.u32 %r3, [%r2];"));
     let neighbour = "xor.b32 %r4, %r2, 4;";
@@ -119,7 +119,7 @@ fn shared_races() {
 }
 
 #[test]
-fn global_races() {
+fn global_races_are_found() {
     let run = Run::default();
     run.is_clean("st.global.u32 [%rd4], %r0;");
     run.finds(FindingKind::GlobalRace, 1, "st.global.u32 [%rd1], %r0;");
@@ -161,7 +161,7 @@ fn launches_do_not_race_with_each_other() {
 }
 
 #[test]
-fn programs_of_several_kernels() {
+fn programs_of_several_kernels_are_checked() {
     let text = "
 .version 7.0
 .target sm_75
@@ -198,7 +198,7 @@ fn programs_of_several_kernels() {
 }
 
 #[test]
-fn barriers() {
+fn barrier_defects_are_found() {
     let run = Run::default();
     run.is_clean(
         "setp.lt.u32 %p0, %r0, 32;\n@%p0 bra A;\nbar.sync 0;\nbra B;\nA: bar.sync 0;\n\
@@ -230,7 +230,7 @@ fn barriers() {
 }
 
 #[test]
-fn warps() {
+fn divergent_warps_are_found() {
     let run = Run::default();
     run.is_clean(
         "setp.lt.u32 %p0, %r0, 16;\n@%p0 bra A;\nmov.u32 %r2, 1;\nbra B;\n\
@@ -258,7 +258,7 @@ fn warps() {
 }
 
 #[test]
-fn addresses() {
+fn invalid_addresses_are_found() {
     let run = shared();
     run.finds(FindingKind::Misaligned, 1, "ld.global.v2.u32 {%r2, %r3}, [%rd0+4];");
     run.finds(FindingKind::Misaligned, 1, "st.shared.u32 [s+2], %r0;");
@@ -278,7 +278,7 @@ fn addresses() {
 }
 
 #[test]
-fn uninitialised() {
+fn uninitialised_reads_are_found() {
     let run = shared();
     run.finds(FindingKind::UninitialisedRead, 1, "ld.shared.u32 %r2, [s];");
     run.finds(FindingKind::UninitialisedRead, 1, "ld.global.u32 %r2, [%rd4];");
@@ -315,7 +315,7 @@ fn uninitialised() {
 }
 
 #[test]
-fn unwritten_outputs() {
+fn unwritten_outputs_are_found() {
     let source = text("", "setp.ne.u32 %p0, %r0, 5;\n@%p0 st.global.u32 [%rd4], %r0;");
     let module = Module::parse(&source).unwrap();
     let mut memory = Memory::new();
@@ -331,7 +331,7 @@ fn unwritten_outputs() {
 }
 
 #[test]
-fn copies_in_flight() {
+fn accesses_to_copies_in_flight_are_found() {
     let run = shared();
     let copy = format!("{AT}\ncp.async.ca.shared.global [%r2], [%rd3], 4;\n");
     let read = "\nld.shared.u32 %r3, [%r2];";
@@ -365,7 +365,7 @@ fn copies_in_flight() {
 }
 
 #[test]
-fn other_defects() {
+fn other_defects_are_found() {
     let run = Run::default();
     run.finds(FindingKind::DivisionByZero, 1, "rem.u32 %r2, 5, %r0;");
     run.is_clean("add.u32 %r2, %r0, 1; div.u32 %r2, 5, %r2;");
@@ -402,7 +402,7 @@ fn results_that_depend_on_the_order_are_reported() {
 }
 
 #[test]
-fn costs() {
+fn wavefronts_and_sectors_are_counted() {
     let run = shared();
     let report = run.run(&format!("{AT} st.shared.u32 [%r2], %r0;"));
     assert_eq!(report.counters.wavefronts(), (2, 2));

@@ -42,7 +42,7 @@ fn reported(report: &nvptx_emulator::Report, kind: FindingKind, line: u32) {
 }
 
 #[test]
-fn all_barriers_removed() {
+fn missing_barriers_are_found() {
     let text = SGEMM.replace("bar.sync 0;", "");
     let (report, _) = sgemm(&text, 128, 128, 64);
     reported(&report, FindingKind::SharedRace, line_of(&text, "st.shared.v4", 0));
@@ -50,21 +50,21 @@ fn all_barriers_removed() {
 }
 
 #[test]
-fn loop_barrier_removed() {
+fn a_missing_loop_barrier_is_found() {
     let text = replace_nth(SGEMM, "bar.sync 0;", "", 1);
     let (report, _) = sgemm(&text, 128, 128, 64);
     reported(&report, FindingKind::SharedRace, line_of(&text, "@%p0 st.shared.v4", 0));
 }
 
 #[test]
-fn first_barrier_removed() {
+fn a_missing_first_barrier_is_found() {
     let text = replace_nth(SGEMM, "bar.sync 0;", "", 0);
     let (report, _) = sgemm(&text, 128, 128, 64);
     reported(&report, FindingKind::SharedRace, line_of(&text, "st.shared.v4", 0));
 }
 
 #[test]
-fn buffer_toggle_removed() {
+fn a_missing_buffer_toggle_is_found() {
     let text = SGEMM
         .replace(&format!("mov.u32 %r20, {};", 8 * 132 * 4), "mov.u32 %r20, 0;")
         .replace("mov.u32 %r21, 4096;", "mov.u32 %r21, 0;");
@@ -73,7 +73,7 @@ fn buffer_toggle_removed() {
 }
 
 #[test]
-fn misaligned_store() {
+fn a_misaligned_store_is_found() {
     let text = replace_nth(SGEMM, "st.global.v4.f32 [%rd6+256]", "st.global.v4.f32 [%rd6+252]", 0);
     let (report, _) = sgemm(&text, 128, 128, 64);
     reported(&report, FindingKind::Misaligned, line_of(&text, "%rd6+252", 0));
@@ -81,7 +81,7 @@ fn misaligned_store() {
 }
 
 #[test]
-fn misaligned_load() {
+fn a_misaligned_load_is_found() {
     let text = replace_nth(SGEMM, "[%r18+256]", "[%r18+260]", 0);
     let (report, error) = sgemm(&text, 128, 128, 64);
     reported(&report, FindingKind::Misaligned, line_of(&text, "[%r18+260]", 0));
@@ -89,14 +89,14 @@ fn misaligned_load() {
 }
 
 #[test]
-fn shared_array_too_small() {
+fn a_short_shared_array_is_found() {
     let text = SGEMM.replace("As[8448]", "As[8192]");
     let (report, _) = sgemm(&text, 128, 128, 64);
     assert!(report.has(FindingKind::OutOfBounds), "{report}");
 }
 
 #[test]
-fn pad_removed() {
+fn a_missing_pad_costs_bank_conflicts() {
     // Without the pad, only the transposed stores of A have conflicts, two-way.
     let mut text = SGEMM.replace("%r6, 132, %r5", "%r6, 128, %r5").replace("4224", "4096");
     for k in (0..8).rev() {
@@ -117,7 +117,7 @@ fn pad_removed() {
 }
 
 #[test]
-fn wait_group_too_high() {
+fn a_wait_for_too_few_groups_is_found() {
     for text in [BF16_MMA, BF16_LDMATRIX] {
         let text = text.replace("wait_group 1", "wait_group 2");
         let (report, _) = bf16_product(&text, 64, 64, 96);
@@ -127,7 +127,7 @@ fn wait_group_too_high() {
 }
 
 #[test]
-fn wait_group_removed() {
+fn a_missing_wait_group_is_found() {
     for text in [BF16_MMA, BF16_LDMATRIX] {
         let text = text.replace("cp.async.wait_group 1;", "");
         let (report, _) = bf16_product(&text, 64, 64, 96);
@@ -136,7 +136,7 @@ fn wait_group_removed() {
 }
 
 #[test]
-fn barriers_of_the_pipeline_removed() {
+fn missing_barriers_of_the_pipeline_are_found() {
     for text in [BF16_MMA, BF16_LDMATRIX] {
         for nth in 0..2 {
             let text = replace_nth(text, "bar.sync 0;", "", nth);
@@ -147,7 +147,7 @@ fn barriers_of_the_pipeline_removed() {
 }
 
 #[test]
-fn bf16_pitch_of_64_bytes() {
+fn a_pitch_of_64_bytes_costs_bank_conflicts() {
     let text = BF16_MMA
         .replace(", 80, %r", ", 64, %r")
         .replace("%r12+2560", "%r12+2048")

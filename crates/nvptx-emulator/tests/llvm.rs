@@ -24,7 +24,7 @@ fn clean(report: &Report) {
 }
 
 #[test]
-fn saxpy() {
+fn saxpy_is_correct() {
     for_each_file(|module| {
         let (x, y) = (numbers(1000, 1), numbers(1000, 2));
         let mut memory = Memory::new();
@@ -46,7 +46,7 @@ fn saxpy() {
 }
 
 #[test]
-fn transpose() {
+fn transpose_is_correct() {
     for_each_file(|module| {
         let x = numbers(64 * 64, 5);
         let mut memory = Memory::new();
@@ -66,7 +66,7 @@ fn transpose() {
 }
 
 #[test]
-fn softmax() {
+fn softmax_is_correct() {
     for_each_file(|module| {
         let x = numbers(5 * 128, 6);
         let mut memory = Memory::new();
@@ -91,7 +91,7 @@ fn softmax() {
 }
 
 #[test]
-fn bits() {
+fn bit_operations_are_correct() {
     const PRIMES: [u32; 8] = [2, 3, 5, 7, 11, 13, 17, 19];
     for_each_file(|module| {
         let x: Vec<i32> = (0..96).map(|i: i32| i.wrapping_mul(-1640531527) >> (i % 5)).collect();
@@ -127,7 +127,7 @@ fn bits() {
 }
 
 #[test]
-fn histogram() {
+fn histogram_is_correct() {
     for_each_file(|module| {
         let x: Vec<u8> =
             (0..64 * 50).map(|i: u32| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
@@ -148,7 +148,7 @@ fn histogram() {
 }
 
 #[test]
-fn halves() {
+fn halves_are_correct() {
     for_each_file(|module| {
         let x: Vec<f16> = numbers(256, 9).into_iter().map(f16::from_f32).collect();
         let mut memory = Memory::new();

@@ -80,7 +80,7 @@ fn pair(low: f32, high: f32, half: fn(f32) -> u16) -> u64 {
 }
 
 #[test]
-fn halves_m16n8k16_and_m16n8k8() {
+fn halves_are_multiplied() {
     type Half = fn(f32) -> u16;
     let kinds: [(&str, Half); 2] =
         [("f16", |v| f16::from_f32(v).to_bits()), ("bf16", |v| bf16::from_f32(v).to_bits())];
@@ -109,7 +109,7 @@ fn halves_m16n8k16_and_m16n8k8() {
 }
 
 #[test]
-fn halves_with_a_half_accumulator() {
+fn halves_are_added_to_half_accumulators() {
     let half = |v| f16::from_f32(v).to_bits();
     let (a, b, c) = (matrix(16, 8, 1), matrix(8, 8, 2), matrix(16, 8, 3));
     let fa = fragment(2, |g, t, r| pair(a[g + 8 * r][2 * t], a[g + 8 * r][2 * t + 1], half));
@@ -124,7 +124,7 @@ fn halves_with_a_half_accumulator() {
 }
 
 #[test]
-fn tf32() {
+fn tf32_numbers_are_multiplied() {
     for k in [8, 4] {
         let (a, b, c) = (matrix(16, k, 4), matrix(k, 8, 5), matrix(16, 8, 6));
         // The low bits of the operands are ignored.
@@ -145,7 +145,7 @@ fn tf32() {
 }
 
 #[test]
-fn floats_of_eight_bits() {
+fn floats_of_eight_bits_are_multiplied() {
     // Powers of two times 1 or 1.5, as bits of e4m3 (bias 7) and e5m2 (bias 15).
     let e4m3 = |i: usize| ((6 + i % 3) << 3 | (i % 2) << 2) as u64;
     let e5m2 = |i: usize| ((14 + i % 3) << 2 | (i % 2) << 1) as u64;
@@ -170,7 +170,7 @@ fn floats_of_eight_bits() {
 }
 
 #[test]
-fn bytes() {
+fn bytes_are_multiplied() {
     let value = |i: usize, j: usize, seed: usize| (i * 37 + j * 101 + seed * 59) as u8;
     let wide = |v: u8, signed: bool| if signed { i64::from(v as i8) } else { i64::from(v) };
     for (shape, rows, k) in [("m16n8k32", 16, 32), ("m16n8k16", 16, 16), ("m8n8k16", 8, 16)] {
@@ -204,7 +204,7 @@ fn bytes() {
 }
 
 #[test]
-fn doubles() {
+fn doubles_are_multiplied() {
     let (a, b, c) = (matrix(8, 4, 7), matrix(4, 8, 8), matrix(8, 8, 9));
     let wide = |v: f32| f64::from(v).to_bits();
     let fa = fragment(1, |g, t, _| wide(a[g][t]));
@@ -216,7 +216,7 @@ fn doubles() {
 }
 
 #[test]
-fn matrices_of_shared_memory() {
+fn matrices_of_shared_memory_are_loaded() {
     // Thread t of group g receives columns 2t and 2t + 1 of row g, or their transposes.
     let body = |trans: &str| {
         format!(

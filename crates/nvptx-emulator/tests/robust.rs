@@ -22,7 +22,7 @@ fn try_text(text: &str) -> bool {
 }
 
 #[test]
-fn lines_left_out() {
+fn missing_lines_cause_no_panic() {
     for text in [BF16_MMA, BF16_LDMATRIX] {
         let lines: Vec<&str> = text.lines().collect();
         let mut ran = 0;
@@ -35,7 +35,7 @@ fn lines_left_out() {
 }
 
 #[test]
-fn words_exchanged() {
+fn exchanged_words_cause_no_panic() {
     let mut state = 12345u64;
     let mut next = |n: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -57,7 +57,7 @@ fn words_exchanged() {
 }
 
 #[test]
-fn characters_left_out() {
+fn missing_characters_cause_no_panic() {
     for start in (0..SGEMM.len()).step_by(211) {
         if let (Some(head), Some(tail)) = (SGEMM.get(..start), SGEMM.get(start + 3..)) {
             try_text(&format!("{head}{tail}"));

@@ -72,7 +72,7 @@ const SUB: u32 = 0x007f_ffff;
 const NORMAL: u32 = 0x0080_0000;
 
 #[test]
-fn integers() {
+fn integers_follow_the_manual() {
     check(&[
         w32("add.s32", &[7, !0], 6),
         w32("add.u32", &[!0, 1], 0),
@@ -134,7 +134,7 @@ fn integers() {
 }
 
 #[test]
-fn bits() {
+fn bit_operations_follow_the_manual() {
     check(&[
         w32("and.b32", &[0xff0f, 0x0ff0], 0x0f00),
         w32("or.b32", &[0xff0f, 0x0ff0], 0xffff),
@@ -194,7 +194,7 @@ fn bits() {
 }
 
 #[test]
-fn floats() {
+fn floats_follow_the_manual() {
     let third = 1f32 / 3.0;
     let up = |v: f32| f32::from_bits(v.to_bits() + 1);
     let down = |v: f32| f32::from_bits(v.to_bits() - 1);
@@ -289,7 +289,7 @@ fn floats() {
 }
 
 #[test]
-fn halves() {
+fn halves_follow_the_manual() {
     // 0x3c00 is 1, 0x0001 the smallest subnormal, 0x7bff the largest number of f16.
     check(&[
         w16("add.f16", &[0x3c00, 0x3c00], 0x4000),
@@ -320,7 +320,7 @@ fn halves() {
 }
 
 #[test]
-fn conversions() {
+fn conversions_follow_the_manual() {
     let f = |v: f32| u64::from(v.to_bits());
     let d = |v: f64| v.to_bits();
     let b32 = |v: i32| u64::from(v as u32);
@@ -400,7 +400,7 @@ fn conversions() {
 }
 
 #[test]
-fn comparisons_that_set_values() {
+fn comparisons_that_set_values_follow_the_manual() {
     let nan = NAN;
     let (one, two) = (1f32.to_bits(), 2f32.to_bits());
     check(&[
@@ -453,7 +453,7 @@ fn lanes(f: impl Fn(u32) -> u32) -> Vec<u32> {
 }
 
 #[test]
-fn shuffles_and_votes() {
+fn shuffles_and_votes_follow_the_manual() {
     let out = warp("", "shfl.sync.bfly.b32 %r1, %r0, 5, 31, -1;");
     assert_eq!(out, lanes(|i| i ^ 5));
     let out = warp("", "shfl.sync.up.b32 %r1|%p0, %r0, 3, 0, -1; @!%p0 mov.u32 %r1, 99;");
@@ -486,7 +486,7 @@ fn shuffles_and_votes() {
 }
 
 #[test]
-fn predicates_and_moves() {
+fn predicates_and_moves_follow_the_manual() {
     let out = warp(
         "",
         "setp.ge.u32 %p2, %r0, 4; setp.lt.and.u32 %p0|%p1, %r0, 8, %p2;
@@ -523,7 +523,7 @@ fn predicates_and_moves() {
 }
 
 #[test]
-fn divergence_and_loops() {
+fn divergence_and_loops_follow_the_manual() {
     // The length of the 3n + 1 sequence, which differs by lane.
     let body = "
         add.u32 %r2, %r0, 1;
@@ -564,7 +564,7 @@ fn divergence_and_loops() {
 }
 
 #[test]
-fn memory_of_all_kinds() {
+fn memory_of_all_kinds_follows_the_manual() {
     // Sign and zero extension, vectors, generic addresses of shared and local memory.
     let shared = ".shared .align 16 .b8 s[256];";
     let body = "
@@ -587,7 +587,7 @@ fn memory_of_all_kinds() {
 }
 
 #[test]
-fn atomics() {
+fn atomics_follow_the_manual() {
     let shared = ".shared .align 8 .b8 s[64];";
     let zero = "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [s], 5; bar.sync 0;";
     let run = |op: &str| {

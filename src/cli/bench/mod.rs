@@ -26,7 +26,7 @@ use stats::{Ratio, Summary};
 use std::path::Path;
 use sweep::Sweep;
 pub use work::label;
-use work::{Roof, Work};
+use work::{Roofline, Work};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +59,7 @@ pub struct BenchArgs {
     /// Limits of the machine to compare with [default without a value: beside]
     #[arg(long, value_enum, default_value = "cached", value_name = "WHEN")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "beside")]
-    roofline: Roofline,
+    roofline: RooflineOption,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -74,7 +74,7 @@ pub struct BenchArgs {
 
 /// `--roofline`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Roofline {
+enum RooflineOption {
     /// The limits measured earlier; they are measured if there are none.
     Cached,
     /// Measure the limits again.
@@ -98,7 +98,7 @@ struct Row {
     calls: usize,
     work: Work,
     /// The limits of the machine for this work.
-    roof: Option<Roof>,
+    roofline: Option<Roofline>,
     /// With `--roofline`: the rate of the limiting resource, and the kernel's rate relative to it.
     beside: Option<(f64, Ratio)>,
     /// The speedup over the first variant; none for the first itself.
@@ -182,7 +182,7 @@ fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Resu
         for variant in variants(args) {
             compile.schedule = variant.schedule.map(String::from).into_iter().collect();
             progress.set_message(format!("compiling {}", variant.file));
-            if matches!(args.roofline, Roofline::Fresh | Roofline::Beside) {
+            if matches!(args.roofline, RooflineOption::Fresh | RooflineOption::Beside) {
                 let help =
                     "leave `--roofline` out: the limits that it measures are those of the CPU";
                 session::require_cpu(variant.file, &compile, "tec bench --roofline", help)?;
@@ -234,10 +234,10 @@ struct LoadedVariant<'a> {
 impl LoadedVariant<'_> {
     /// Returns the name of its schedule.
     fn label(&self) -> &str {
-        let (name, text) = (&self.manifest.name, &self.manifest.schedule);
-        let source = self.session.source.as_ref();
-        let placed = source.and_then(|source| source.bounded_schedule(name));
-        placed.map_or_else(|| work::schedule_name(text), |placed| label(&placed.schedule))
+        match self.manifest.automatic {
+            true => "auto",
+            false => work::schedule_name(&self.manifest.schedule),
+        }
     }
 }
 
@@ -280,8 +280,8 @@ impl Point<'_> {
             loaded.push(function);
             held.push(AlignedArgs::new(values));
         }
-        let roofs = loaded_variants.iter().map(|one| self.roof(one, results));
-        let roofs = roofs.collect::<Result<Vec<_>, Error>>()?;
+        let rooflines = loaded_variants.iter().map(|one| self.roofline(one, results));
+        let rooflines = rooflines.collect::<Result<Vec<_>, Error>>()?;
         let bound = loaded.iter().zip(&kernels).zip(&mut held);
         let calls = bound.zip(&loaded_variants).map(|(((function, kernel), args), one)| {
             let args = args.of(kernel);
@@ -291,17 +291,18 @@ impl Point<'_> {
             })
         });
         let mut calls = calls.collect::<Result<Vec<Timed<'_>>, Error>>()?;
-        let mut limit = self.limit(&loaded_variants, &roofs, results.threads);
-        let first_limit = roofs[0].as_ref().map(|roof| roof.limit);
+        let mut limit = self.limit(&loaded_variants, &rooflines, results.threads);
+        let first_limit = rooflines[0].as_ref().map(|roofline| roofline.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
         self.progress.set_message(format!("timing {name}{of}"));
         let rounds = measure_interleaved(&mut calls, limit.as_mut(), self.args.min_time)?;
-        for (at, (one, roof)) in loaded_variants.iter().zip(roofs).enumerate() {
+        for (at, (one, roofline)) in loaded_variants.iter().zip(rooflines).enumerate() {
             let times = &rounds.times[at];
-            let measured =
-                |roof: &&Roof| !rounds.limit.is_empty() && Some(roof.limit) == first_limit;
-            let beside = roof.as_ref().filter(measured).map(|roof| {
-                let work = roof.work_of_limit(&one.work);
+            let measured = |roofline: &&Roofline| {
+                !rounds.limit.is_empty() && Some(roofline.limit) == first_limit
+            };
+            let beside = roofline.as_ref().filter(measured).map(|roofline| {
+                let work = roofline.work_of_limit(&one.work);
                 let rates: Vec<f64> = times.iter().map(|time| work / time / 1e9).collect();
                 (Summary::new(&rounds.limit).median, Ratio::new(&rates, &rounds.limit))
             });
@@ -315,7 +316,7 @@ impl Point<'_> {
                 rounds: times.len(),
                 calls: rounds.calls[at],
                 work: one.work,
-                roof,
+                roofline,
                 beside,
                 speedup: (at > 0).then(|| Ratio::new(&rounds.times[0], times)),
             });
@@ -325,8 +326,12 @@ impl Point<'_> {
 
     /// Returns the limits of the machine for a kernel's work; measures the machine when it is first
     /// needed.
-    fn roof(&self, one: &LoadedVariant<'_>, results: &mut Results) -> Result<Option<Roof>, Error> {
-        if self.args.roofline == Roofline::Off || one.session.gpu.is_some() {
+    fn roofline(
+        &self,
+        one: &LoadedVariant<'_>,
+        results: &mut Results,
+    ) -> Result<Option<Roofline>, Error> {
+        if self.args.roofline == RooflineOption::Off || one.session.gpu.is_some() {
             return Ok(None);
         }
         let isa = Isa::of(&Target::parse(&one.session.manifest.target.name)?);
@@ -337,28 +342,29 @@ impl Point<'_> {
             results.machines.push(limits(isa, threads, self.args.roofline));
             results.machines.len() - 1
         });
-        Ok(Roof::new(&results.machines[at], &one.work))
+        Ok(Roofline::new(&results.machines[at], &one.work))
     }
 
     /// Returns the limit to measure interleaved with the kernels: that of the first kernel.
     fn limit(
         &self,
         loaded_variants: &[LoadedVariant<'_>],
-        roofs: &[Option<Roof>],
+        rooflines: &[Option<Roofline>],
         threads: usize,
     ) -> Option<LimitLoop> {
-        if self.args.roofline != Roofline::Beside {
+        if self.args.roofline != RooflineOption::Beside {
             return None;
         }
-        let roof = roofs.first()?.as_ref()?;
+        let roofline = rooflines.first()?.as_ref()?;
         let target = Target::parse(&loaded_variants[0].session.manifest.target.name).ok()?;
-        Some(LimitLoop::new(Isa::of(&target), roof.limit, threads))
+        Some(LimitLoop::new(Isa::of(&target), roofline.limit, threads))
     }
 }
 
 /// Returns the machine's limits, from the cache or measured.
-fn limits(isa: Isa, threads: usize, when: Roofline) -> Machine {
-    let kept = if when == Roofline::Fresh { None } else { machine::cache::load(isa, threads) };
+fn limits(isa: Isa, threads: usize, when: RooflineOption) -> Machine {
+    let kept =
+        if when == RooflineOption::Fresh { None } else { machine::cache::load(isa, threads) };
     kept.unwrap_or_else(|| {
         let machine = Machine::measure(isa, threads);
         if let Err(why) = machine::cache::store(&machine) {

@@ -11,9 +11,10 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 560.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 56.0;
-/// The left edge of the legend, and the greatest width of a letter.
-const LEGEND: f64 = 580.0;
-const LETTER: f64 = 8.5;
+/// The left edge of the legend.
+const LEGEND_LEFT: f64 = 580.0;
+/// The greatest width of a letter.
+const MAX_LETTER_WIDTH: f64 = 8.5;
 
 /// A palette for colour-blind readers (Okabe and Ito).
 const COLORS: [&str; 7] =
@@ -53,40 +54,43 @@ impl Unit {
     }
 }
 
-/// Plots the results; `across` holds the position of each value of the sweep.
-pub(super) fn svg(results: &Results, across: &[f64]) -> String {
+/// Plots the results; `x_values` holds the position of each value of the sweep.
+pub(super) fn svg(results: &Results, x_values: &[f64]) -> String {
     let sweep = results.sweep.as_ref().expect("a picture has a sweep");
     let unit = Unit::of(&results.rows);
     let place = |row: &Row| {
         let at = sweep.values.iter().position(|value| Some(value) == row.point.as_ref());
-        across[at.expect("a point of the sweep")]
+        x_values[at.expect("a point of the sweep")]
     };
     let curves = series(results, &place, &|row| {
         Some((legend(results, row), unit.rate(row, row.times.median)))
     });
-    let mut roofs = series(results, &place, &|row| {
-        let roof = row.roof.as_ref()?;
+    let mut rooflines = series(results, &place, &|row| {
+        let roofline = row.roofline.as_ref()?;
         let several = results.rows.iter().any(|other| other.kernel != row.kernel);
         let of = if several { format!(" of {}", row.kernel) } else { String::new() };
-        Some((format!("roofline{of}"), unit.rate(row, roof.seconds)))
+        Some((format!("roofline{of}"), unit.rate(row, roofline.seconds)))
     });
     // A roofline far above the curves is cut off, not the scale enlarged.
-    let (curve, roof) = (highest(&curves), highest(&roofs));
-    let frame = Frame::new(across, if roof > 2.5 * curve { 1.2 * curve } else { curve.max(roof) });
-    for series in &mut roofs {
+    let (curve, roofline) = (highest(&curves), highest(&rooflines));
+    let frame = Frame::new(
+        x_values,
+        if roofline > 2.5 * curve { 1.2 * curve } else { curve.max(roofline) },
+    );
+    for series in &mut rooflines {
         if series.points.iter().all(|point| point.1 > frame.top) {
             let least = series.points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
             series.name.push_str(&format!(", above: {least:.0}"));
         }
     }
-    let letters = curves.iter().chain(&roofs).map(|series| series.name.chars().count()).max();
-    let width = LEGEND + 40.0 + LETTER * letters.unwrap_or(0) as f64;
+    let letters = curves.iter().chain(&rooflines).map(|series| series.name.chars().count()).max();
+    let width = LEGEND_LEFT + 40.0 + MAX_LETTER_WIDTH * letters.unwrap_or(0) as f64;
     let mut svg = Svg::new(&title(results), width.max(MIN_WIDTH));
     frame.draw(&mut svg, &sweep.name, unit.name());
-    for (at, series) in roofs.iter().enumerate() {
+    for (at, series) in rooflines.iter().enumerate() {
         // If there are several rooflines, each has the colour of its kernel's first curve.
         let first = curves.iter().position(|curve| curve.kernel == series.kernel);
-        let several = roofs.len() > 1;
+        let several = rooflines.len() > 1;
         let color = if several { COLORS[first.unwrap_or(at) % COLORS.len()] } else { "#777777" };
         frame.line(&mut svg, series, color, true, curves.len() + at);
     }
@@ -100,8 +104,8 @@ pub(super) fn svg(results: &Results, across: &[f64]) -> String {
 /// Plots lines with points at any position; the horizontal axis begins at 0.
 pub fn curves(
     title: &str,
-    across: &str,
-    upwards: &str,
+    x_label: &str,
+    y_label: &str,
     lines: Vec<(String, Vec<(f64, f64)>)>,
 ) -> String {
     let line = |(name, points): (String, Vec<(f64, f64)>)| {
@@ -116,9 +120,9 @@ pub fn curves(
     let marks: Vec<f64> = (0..=count).map(|mark| mark as f64 * steps.step).collect();
     let frame = Frame::new(&marks, highest(&all));
     let letters = all.iter().map(|series| series.name.chars().count()).max();
-    let width = LEGEND + 40.0 + LETTER * letters.unwrap_or(0) as f64;
+    let width = LEGEND_LEFT + 40.0 + MAX_LETTER_WIDTH * letters.unwrap_or(0) as f64;
     let mut svg = Svg::new(title, width.max(MIN_WIDTH));
-    frame.draw(&mut svg, across, upwards);
+    frame.draw(&mut svg, x_label, y_label);
     for (at, series) in all.iter().enumerate() {
         frame.line(&mut svg, series, COLORS[at % COLORS.len()], false, at);
     }
@@ -191,7 +195,7 @@ fn series(
 /// The mapping from values to pixels.
 struct Frame {
     /// The marked values of the horizontal axis, sorted.
-    across: Vec<f64>,
+    x_values: Vec<f64>,
     /// Whether the horizontal axis is logarithmic.
     logarithmic: bool,
     /// The value at the upper edge, and the distance of grid lines.
@@ -200,22 +204,23 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(across: &[f64], highest: f64) -> Frame {
-        let mut across = across.to_vec();
-        across.sort_by(f64::total_cmp);
-        let (first, last) = (across[0], across[across.len() - 1]);
+    fn new(x_values: &[f64], highest: f64) -> Frame {
+        let mut x_values = x_values.to_vec();
+        x_values.sort_by(f64::total_cmp);
+        let (first, last) = (x_values[0], x_values[x_values.len() - 1]);
         let logarithmic = first > 0.0 && last >= 4.0 * first;
         // At most eight steps of 1, 2 or 5 times a power of ten.
         let highest = if highest > 0.0 { highest } else { 1.0 };
         let power = 10_f64.powf((highest / 5.0).log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|by| by * power);
         let step = step.into_iter().find(|step| highest / step <= 7.0).unwrap_or(10.0 * power);
-        Frame { across, logarithmic, top: (highest * 1.02 / step).ceil() * step, step }
+        Frame { x_values, logarithmic, top: (highest * 1.02 / step).ceil() * step, step }
     }
 
     fn x(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.logarithmic { value.log2() } else { value };
-        let (first, last) = (scale(self.across[0]), scale(self.across[self.across.len() - 1]));
+        let (first, last) =
+            (scale(self.x_values[0]), scale(self.x_values[self.x_values.len() - 1]));
         // Points keep a distance from the edges; a single point is in the middle.
         let (left, right) = (LEFT + 16.0, RIGHT - 16.0);
         if last > first {
@@ -230,7 +235,7 @@ impl Frame {
     }
 
     /// Draws the axes, the grid and their labels.
-    fn draw(&self, svg: &mut Svg, across: &str, upwards: &str) {
+    fn draw(&self, svg: &mut Svg, x_label: &str, y_label: &str) {
         let bottom = HEIGHT - BOTTOM;
         let size = [("width", px(RIGHT - LEFT)), ("height", px(bottom - TOP))];
         let inside = [&[("x", px(LEFT)), ("y", px(TOP))][..], &size].concat();
@@ -247,7 +252,7 @@ impl Frame {
         svg.path(&format!("M{LEFT} {TOP}V{bottom}H{RIGHT}"), "#333333");
         // Labels that would touch the previous one are left out.
         let mut free = f64::NEG_INFINITY;
-        for value in &self.across {
+        for value in &self.x_values {
             let (x, number) = (self.x(*value), value.to_string());
             let width = 7.5 * number.len() as f64;
             svg.path(&format!("M{x:.1} {bottom}v5"), "#333333");
@@ -256,10 +261,10 @@ impl Frame {
                 free = x + width / 2.0 + 4.0;
             }
         }
-        svg.text(((LEFT + RIGHT) / 2.0, HEIGHT - 14.0), "middle", across);
+        svg.text(((LEFT + RIGHT) / 2.0, HEIGHT - 14.0), "middle", x_label);
         let turned = format!("translate(18 {}) rotate(-90)", px((TOP + bottom) / 2.0));
         let place = [("transform", turned), ("text-anchor", "middle".to_string())];
-        svg.element("text", &place, Some(upwards));
+        svg.element("text", &place, Some(y_label));
     }
 
     /// Draws a line with its points, and its entry in the legend.
@@ -280,7 +285,7 @@ impl Frame {
             svg.element("title", &[], Some(&format!("{}, {x}: {y:.2}", series.name)));
             svg.close("circle");
         }
-        let (x, y) = (LEGEND, TOP + 8.0 + 20.0 * at as f64);
+        let (x, y) = (LEGEND_LEFT, TOP + 8.0 + 20.0 * at as f64);
         let mut sample = vec![("d", format!("M{x} {y}h24"))];
         sample.extend(dashes);
         svg.element("path", &sample, None);

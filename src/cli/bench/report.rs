@@ -64,12 +64,14 @@ fn columns(results: &Results) -> Vec<Column> {
     columns.push(column("GFLOP/s", false, &gflops));
     let gbs = |row: &Row| format!("{:.2}", row.work.gbs(row.times.median));
     columns.push(column("GB/s", false, &gbs));
-    if rows.iter().any(|row| row.roof.is_some()) {
+    if rows.iter().any(|row| row.roofline.is_some()) {
         let peak = |row: &Row| part_of_peak(row).map_or("-".to_string(), percent);
         columns.push(column("of peak", false, &peak));
-        let roof = |row: &Row| part_of_roof(row).map_or("-".to_string(), percent);
-        columns.push(column("of roofline", false, &roof));
-        let limit = |row: &Row| row.roof.as_ref().map_or("-", |roof| &roof.limit_name).to_string();
+        let roofline = |row: &Row| part_of_roof(row).map_or("-".to_string(), percent);
+        columns.push(column("of roofline", false, &roofline));
+        let limit = |row: &Row| {
+            row.roofline.as_ref().map_or("-", |roofline| &roofline.limit_name).to_string()
+        };
         columns.push(column("which is", true, &limit));
     }
     if rows.iter().any(|row| row.beside.is_some()) {
@@ -99,12 +101,12 @@ fn percent(part: f64) -> String {
 }
 
 fn part_of_peak(row: &Row) -> Option<f64> {
-    let peak = row.roof.as_ref()?.peak?;
+    let peak = row.roofline.as_ref()?.peak?;
     Some(row.work.gflops(row.times.median) / peak)
 }
 
 fn part_of_roof(row: &Row) -> Option<f64> {
-    Some(row.roof.as_ref()?.seconds / row.times.median)
+    Some(row.roofline.as_ref()?.seconds / row.times.median)
 }
 
 /// Whether a kernel is more than 10 % faster than its limit, so that the measurement of the limit
@@ -161,20 +163,20 @@ pub fn json(results: &Results) -> String {
 
 fn row_json(results: &Results, row: &Row) -> Value {
     let (times, work) = (&row.times, &row.work);
-    let roof = row.roof.as_ref().map(|roof| {
+    let roofline = row.roofline.as_ref().map(|roofline| {
         json!({
-            "limit": roof.limit_name,
-            "bound_ns": roof.seconds * 1e9,
-            "level": roof.level,
-            "bandwidth_gbs": roof.bandwidth,
-            "peak_gflops": roof.peak,
+            "limit": roofline.limit_name,
+            "bound_ns": roofline.seconds * 1e9,
+            "level": roofline.level,
+            "bandwidth_gbs": roofline.bandwidth,
+            "peak_gflops": roofline.peak,
             "of_peak": part_of_peak(row),
             "of_roofline": part_of_roof(row),
         })
     });
     let beside = row.beside.as_ref().map(|(rate, ratio)| {
         json!({
-            "limit": row.roof.as_ref().map(|roof| &roof.limit_name),
+            "limit": row.roofline.as_ref().map(|roofline| &roofline.limit_name),
             "rate": rate,
             "ratio": ratio_json(ratio),
         })
@@ -196,7 +198,7 @@ fn row_json(results: &Results, row: &Row) -> Value {
         "bytes": work.bytes,
         "gflops": work.gflops(times.median),
         "gbs": work.gbs(times.median),
-        "roofline": roof,
+        "roofline": roofline,
         "beside": beside,
         "speedup": row.speedup.as_ref().map(ratio_json),
     })

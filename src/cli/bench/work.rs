@@ -25,7 +25,7 @@ pub struct Work {
 /// The roofline of some work: the larger of the time of its operations at the peak and the time of
 /// its bytes from the nearest memory that holds them.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Roof {
+pub struct Roofline {
     /// The peak in 10^9 operations per second, if one is known for the element type.
     pub peak: Option<f64>,
     /// The level that holds the arguments.
@@ -72,9 +72,9 @@ impl Work {
     }
 }
 
-impl Roof {
+impl Roofline {
     /// Returns the roofline of some work; none if there is no work that the machine limits.
-    pub fn new(machine: &Machine, work: &Work) -> Option<Roof> {
+    pub fn new(machine: &Machine, work: &Work) -> Option<Roofline> {
         let at = machine.level_of(work.bytes);
         // A kernel that writes little is limited by reads.
         let stream =
@@ -91,7 +91,7 @@ impl Roof {
             }
             _ => (moving, stream),
         };
-        (seconds > 0.0).then(|| Roof {
+        (seconds > 0.0).then(|| Roofline {
             peak: peak.map(|(_, peak)| peak),
             level: machine.levels[at].name.clone(),
             bandwidth,
@@ -111,7 +111,7 @@ impl Roof {
     }
 }
 
-/// Returns the element type of most arithmetic, judged by the arguments: 8-bit integers if most
+/// Returns the element type of most arithmetic, by the argument types: 8-bit integers if most
 /// inputs are, else the widest floats; none for 16-bit integers and kernels without floats, for
 /// which no peak is measured.
 fn numbers_of(kernel: &Kernel, vars: &[(Var, i64)]) -> Option<Numbers> {
@@ -195,21 +195,21 @@ mod tests {
     #[test]
     fn the_slower_of_arithmetic_and_transfers_is_the_limit() {
         let machine = machine(10_000);
-        let roof = |work: &Work| Roof::new(&machine, work).expect("a limit");
-        let product = roof(&work(2e9, 12e6, 4e6, Some(Numbers::Float32)));
+        let roofline = |work: &Work| Roofline::new(&machine, work).expect("a limit");
+        let product = roofline(&work(2e9, 12e6, 4e6, Some(Numbers::Float32)));
         assert_eq!((product.limit, product.seconds), (Limit::Peak(Numbers::Float32), 0.01));
-        let wide = roof(&work(2e9, 24e6, 8e6, Some(Numbers::Float64)));
+        let wide = roofline(&work(2e9, 24e6, 8e6, Some(Numbers::Float64)));
         assert_eq!((wide.limit, wide.seconds), (Limit::Peak(Numbers::Float64), 0.02));
-        let sum = roof(&work(1e6, 4e6, 4e3, Some(Numbers::Float32)));
+        let sum = roofline(&work(1e6, 4e6, 4e3, Some(Numbers::Float32)));
         assert_eq!((sum.limit, &sum.limit_name[..]), (Limit::Read(1), "DRAM read"));
         assert_eq!(sum.seconds, 1e4 / 80.0 / 1e9 + 3.99e6 / 20.0 / 1e9);
-        let small = roof(&work(1e3, 9e3, 3e3, Some(Numbers::Float32)));
+        let small = roofline(&work(1e3, 9e3, 3e3, Some(Numbers::Float32)));
         assert_eq!((small.limit, &small.level[..]), (Limit::Triad(0), "L1"));
-        let bytes = roof(&work(2e9, 12e5, 4e5, Some(Numbers::Int8)));
+        let bytes = roofline(&work(2e9, 12e5, 4e5, Some(Numbers::Int8)));
         assert_eq!((bytes.limit, &bytes.limit_name[..]), (Limit::Peak(Numbers::Int8), "int8 peak"));
-        let integers = roof(&work(2e9, 12e6, 4e6, None));
+        let integers = roofline(&work(2e9, 12e6, 4e6, None));
         assert_eq!((integers.peak, integers.limit), (None, Limit::Triad(1)));
-        assert_eq!(Roof::new(&machine, &work(0.0, 0.0, 0.0, None)), None);
+        assert_eq!(Roofline::new(&machine, &work(0.0, 0.0, 0.0, None)), None);
     }
 
     #[test]

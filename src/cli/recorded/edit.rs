@@ -38,15 +38,15 @@ fn only_schedule(file: &ast::File) -> Result<&Schedule> {
 }
 
 /// Returns the text of a file with schedules that [`rename_to_tuned`] returned.
-pub fn put(source: &str, schedules: &[String]) -> Result<String> {
+pub fn insert_schedules(source: &str, schedules: &[String]) -> Result<String> {
     let mut text = source.to_string();
     for schedule in schedules {
-        text = put_one(&text, schedule)?;
+        text = insert_schedule(&text, schedule)?;
     }
     Ok(text)
 }
 
-fn put_one(source: &str, schedule: &str) -> Result<String> {
+fn insert_schedule(source: &str, schedule: &str) -> Result<String> {
     let (file, own) = (parse_file(source, 0)?, parse_file(schedule, 0)?);
     let own = only_schedule(&own)?;
     let target = |item: &Schedule| item.target.as_ref().map(|target| target.text.clone());
@@ -106,7 +106,7 @@ schedule a { B.vectorize(i) }
         let text = "# why\nschedule x.y(t = 2) for x86-avx2 {\n    B.parallel(i)\n}";
         let own = rename_to_tuned(text, "a").unwrap();
         assert_eq!(own, "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}\n");
-        let changed = put(FILE, std::slice::from_ref(&own)).unwrap();
+        let changed = insert_schedules(FILE, std::slice::from_ref(&own)).unwrap();
         assert_eq!(
             changed,
             FILE.replace(
@@ -114,7 +114,7 @@ schedule a { B.vectorize(i) }
                 "schedule a.tuned(t = 2) for x86-avx2 {\n    B.parallel(i)\n}"
             )
         );
-        assert_eq!(put(&changed, &[own]).unwrap(), changed, "once more");
+        assert_eq!(insert_schedules(&changed, &[own]).unwrap(), changed, "once more");
     }
 
     #[test]
@@ -126,7 +126,7 @@ schedule a { B.vectorize(i) }
         let left = FILE.replace("schedule a.tuned for x86-avx2 { B.unroll(i) } ", "");
         let between = "# between\nschedule a.tuned for x86-avx512 { }\n";
         assert_eq!(
-            put(&file, std::slice::from_ref(&own)).unwrap(),
+            insert_schedules(&file, std::slice::from_ref(&own)).unwrap(),
             format!("{left}{between}{own}")
         );
     }
@@ -135,9 +135,15 @@ schedule a { B.vectorize(i) }
     fn keeps_schedules_of_other_targets() {
         let own = rename_to_tuned("schedule a for x86-avx512 { B.parallel(i) }", "a").unwrap();
         assert_eq!(own, "schedule a.tuned for x86-avx512 { B.parallel(i) }\n");
-        assert_eq!(put(FILE, std::slice::from_ref(&own)).unwrap(), format!("{FILE}\n{own}"));
+        assert_eq!(
+            insert_schedules(FILE, std::slice::from_ref(&own)).unwrap(),
+            format!("{FILE}\n{own}")
+        );
         let end = FILE.trim_end();
-        assert_eq!(put(end, std::slice::from_ref(&own)).unwrap(), format!("{end}\n\n{own}"));
+        assert_eq!(
+            insert_schedules(end, std::slice::from_ref(&own)).unwrap(),
+            format!("{end}\n\n{own}")
+        );
     }
 
     #[test]
@@ -145,10 +151,13 @@ schedule a { B.vectorize(i) }
         let with = |target: &str| format!("schedule a.tuned for {target} {{ B.unroll(i) }}\n");
         let file = format!("{FILE}{}{}", with("x86-avx512+vnni"), with("x86-avx512+bf16"));
         let vnni = with("x86-avx512+vnni").replace("unroll", "parallel");
-        let changed = put(&file, std::slice::from_ref(&vnni)).unwrap();
+        let changed = insert_schedules(&file, std::slice::from_ref(&vnni)).unwrap();
         assert_eq!(changed, format!("{FILE}{vnni}{}", with("x86-avx512+bf16")));
         let all = with("x86-avx512").replace("unroll", "parallel");
-        assert_eq!(put(&file, std::slice::from_ref(&all)).unwrap(), format!("{FILE}{all}"));
+        assert_eq!(
+            insert_schedules(&file, std::slice::from_ref(&all)).unwrap(),
+            format!("{FILE}{all}")
+        );
     }
 
     #[test]
@@ -156,6 +165,6 @@ schedule a { B.vectorize(i) }
         assert_eq!(rename_to_tuned("", "a").unwrap_err().code, "E0605");
         assert_eq!(rename_to_tuned(FILE, "a").unwrap_err().code, "E0605");
         let other = rename_to_tuned("schedule a { B.parallel(i) }", "b").unwrap();
-        assert!(put(FILE, &[other]).unwrap_err().message.contains("no kernel `b`"));
+        assert!(insert_schedules(FILE, &[other]).unwrap_err().message.contains("no kernel `b`"));
     }
 }

@@ -33,7 +33,7 @@ impl Writer {
             let text = format!("{} is being replaced by another `tec`", path.display());
             return Err(Box::new(Diag::global("E0604", text).help("try again")));
         }
-        if parsed.torn.is_some() {
+        if parsed.incomplete_line.is_some() {
             file.write_all(b"\n").map_err(cannot)?;
         }
         Ok((Writer { path: path.to_path_buf(), file }, parsed))
@@ -71,7 +71,7 @@ pub fn read(path: &Path) -> Result<Parsed> {
 /// Refuses a file without a single record, so that nothing is appended to another kind of file.
 fn require_records(path: &Path, parsed: Parsed) -> Result<Parsed> {
     match parsed.notes.first() {
-        Some(note) if parsed.records.is_empty() && parsed.strange => {
+        Some(note) if parsed.records.is_empty() && parsed.has_foreign_lines => {
             let text = format!("{} is not a file of records: {note}", path.display());
             Err(Box::new(Diag::global("E0604", text)))
         }

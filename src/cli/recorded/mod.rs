@@ -52,7 +52,7 @@ pub fn describe(record: &Record, kernel: &str) -> String {
 
 /// Returns the text of a file with the best recorded schedules of its kernels, and notes for the
 /// user; `graphs` are the kernels as they are built.
-pub fn put_best(
+pub fn insert_best_schedules(
     path: &Path,
     source: &str,
     graphs: &[Graph],
@@ -84,5 +84,5 @@ pub fn put_best(
         let note = "a record matches a kernel with the same sizes, types and arithmetic";
         return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
     }
-    Ok((edit::put(source, &texts)?, notes))
+    Ok((edit::insert_schedules(source, &texts)?, notes))
 }

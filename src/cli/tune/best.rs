@@ -104,6 +104,6 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     paths.output("--write-back", Some(path)).check()?;
     let source = input::read_text(path, input::SOURCE)
         .map_err(|why| Diag::global("E0604", format!("cannot read {}: {why}", path.display())))?;
-    let bytes = edit::put(&source, &named)?.into_bytes();
+    let bytes = edit::insert_schedules(&source, &named)?.into_bytes();
     reporter.write(&[OutputFile { path: path.clone(), bytes, executable: false }])
 }

@@ -12,7 +12,7 @@ use super::unmeasured;
 use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
 use crate::cli::bench::machine;
-use crate::cli::bench::work::{Roof, Work};
+use crate::cli::bench::work::{Roofline, Work};
 use crate::cli::compile::{elaborate_file, no_kernel};
 use crate::cli::data;
 use crate::cli::options::CompileArgs;
@@ -99,7 +99,7 @@ pub struct TuneArgs {
 }
 
 // What options of other commands mean here.
-const THREADS: &str = "Threads for parallel loops, which the schedules are made for, 512 at most \
+const THREADS: &str = "Threads for parallel loops, for which schedules are chosen, 512 at most \
                        [default: $TEC_NUM_THREADS, else one per CPU]";
 const SEED: &str = "Seed of the search and of the random inputs";
 const SCHEDULE: &str = "Search the knobs of this schedule instead of the space of the rules";
@@ -319,13 +319,13 @@ impl Run<'_> {
         let (measure, machine) = super::open(setup.clone(), args.runner.as_deref(), owner)?;
         // The limits are known for this machine only.
         let limits = self.limits.as_ref().filter(|_| machine == recorded::machine(&setup.target));
-        let roof = limits.and_then(|limits| Roof::new(limits, &work));
+        let roofline = limits.and_then(|limits| Roofline::new(limits, &work));
         let context = context(&setup, graph, machine, arguments.seed);
         let (log, parsed) = Log::open(&self.path, &setup, context)?;
         if at == 0 {
             recorded::files::show_notes(&self.path, &parsed);
         }
-        let mut task = Task::new(measure, search, (work, roof), log, self.begin);
+        let mut task = Task::new(measure, search, (work, roofline), log, self.begin);
         let ResumedTrials { count, refused } = task.resume(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());

@@ -111,7 +111,7 @@ impl Harness {
     }
 
     /// Applies the schedule of the reference output.
-    pub fn place_reference(&self, reference: Reference) -> Result<BoundedSchedule, String> {
+    pub fn schedule_reference(&self, reference: Reference) -> Result<BoundedSchedule, String> {
         let target = &self.reference_options.target;
         let schedule = match reference {
             Reference::Default | Reference::DefaultUnlimited => {
@@ -154,25 +154,25 @@ impl Harness {
         let schedule = trace.phase("schedule", &String::new, apply).map_err(failure_of)?;
         let schedule = schedule.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
         let infer = || schedule::infer_bounds(schedule);
-        let placed = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
-        let placed = placed.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
-        let pack = || schedule::prepack_layout_free(&placed, &self.options.prepacked);
+        let bounded = trace.phase("infer_bounds", &String::new, infer).map_err(failure_of)?;
+        let bounded = bounded.map_err(|diag| TrialFailure::Refused(diag.to_string()))?;
+        let pack = || schedule::prepack_layout_free(&bounded, &self.options.prepacked);
         let made = trace.phase("prepack", &String::new, pack).map_err(failure_of)?;
         match made {
             Some(made) => self.compile_packed(&made, &mut trace),
-            None => self.compile_placed(&placed, &self.options, &mut trace),
+            None => self.compile_bounded(&bounded, &self.options, &mut trace),
         }
     }
 
     /// Compiles a scheduled kernel and loads it.
-    pub fn compile_placed(
+    pub fn compile_bounded(
         &self,
-        placed: &BoundedSchedule,
+        bounded: &BoundedSchedule,
         options: &Options,
         trace: &mut Trace,
     ) -> Result<Compiled, TrialFailure> {
-        let placed = std::slice::from_ref(placed);
-        let (module, lowered) = self.compile_all(placed, options, trace)?;
+        let bounded = std::slice::from_ref(bounded);
+        let (module, lowered) = self.compile_all(bounded, options, trace)?;
         let [lowered] = &lowered[..] else { crate::bug!("one kernel became several") };
         let kernel = module.kernel(&lowered.name).map_err(broken)?;
         Ok(Compiled { kernel, packed: None, reassociated: lowered.reassociated })
@@ -201,17 +201,18 @@ impl Harness {
 
     fn compile_all(
         &self,
-        placed: &[BoundedSchedule],
+        bounded: &[BoundedSchedule],
         options: &Options,
         trace: &mut Trace,
     ) -> Result<(LoadedModule, Vec<Kernel>), TrialFailure> {
         let mut lowered = Vec::new();
-        for one in placed {
+        for one in bounded {
             lowered.push(driver::lower(one, options, None, trace).map_err(failure_of)?);
         }
         let info_of = |one: &BoundedSchedule| KernelInfo {
             parameters: self.graph.params.clone(),
             schedule: one.schedule.text.clone(),
+            automatic: false,
             work: self.work.clone(),
             prepack_role: one.prepack_role.clone(),
         };
@@ -221,7 +222,7 @@ impl Harness {
             fp_contract: self.setup.fp_contract.clone(),
             opt: options.opt,
             sources: Vec::new(),
-            kernels: placed.iter().map(info_of).collect(),
+            kernels: bounded.iter().map(info_of).collect(),
         };
         let kind = ModuleKind::SharedObject;
         let built = driver::build(&lowered, &info, kind, trace).map_err(failure_of)?;

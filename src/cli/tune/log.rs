@@ -119,7 +119,8 @@ impl Log {
             more("--scalar", &setup.scalar),
             more("--input", &setup.input),
         );
-        let text = head + &edit::put(&source, &[edit::rename_to_tuned(schedule, kernel)?])?;
+        let text =
+            head + &edit::insert_schedules(&source, &[edit::rename_to_tuned(schedule, kernel)?])?;
         let file = OutputFile { path: path.clone(), bytes: text.into_bytes(), executable: false };
         write_files(&[file])?;
         Ok(path)

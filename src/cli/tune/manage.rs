@@ -17,7 +17,7 @@ use crate::driver::{self, Trace};
 use crate::ir::Kernel;
 use crate::module::write::OutputFile;
 use crate::te::Graph;
-use crate::tune::records::{Filter, Mark, Record, best, merge, prune};
+use crate::tune::records::{Filter, Record, VerdictKind, best, merge, prune};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Job, Measure, TrialFailure};
 use rustc_hash::FxHashSet;
@@ -180,7 +180,7 @@ fn show(records: &[Record], filter: &Filter) -> Result<(), Error> {
     for (at, record) in records.iter().enumerate().filter(|(_, record)| filter.admits(record)) {
         let Record { workload, kernel, target, threads, verdict, ulp, tec, .. } = record;
         let what = match (verdict, record.seconds(), &record.failure) {
-            (Mark::Wrong, ..) => format!("WRONG by {} ULP", ulp.unwrap_or(0)),
+            (VerdictKind::Wrong, ..) => format!("WRONG by {} ULP", ulp.unwrap_or(0)),
             (_, Some(seconds), _) => duration(seconds),
             (_, None, Some(failure)) => pool::describe(failure),
             (_, None, None) => "no times".to_string(),
@@ -303,7 +303,7 @@ fn measure_all(log: &mut Log, mut measure: Box<dyn Measure>, jobs: &[Job]) -> Re
             Ok(None) => {}
             Err(diag) => failed = Err(Error::from(diag)),
         }
-        let said = match pool::right_seconds(outcome) {
+        let said = match pool::correct_seconds(outcome) {
             Some(seconds) => duration(seconds),
             None => match outcome {
                 crate::tune::Outcome::Failed(failure) => pool::describe(failure),

@@ -162,7 +162,7 @@ impl Measure for Pool {
         for (at, job) in jobs.iter().enumerate() {
             let request = Request::Measure { job: job.clone(), best: self.best };
             let outcome = self.ask(&request, std::slice::from_ref(job), 0.0).remove(0);
-            if let Some(seconds) = right_seconds(&outcome) {
+            if let Some(seconds) = correct_seconds(&outcome) {
                 self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
             }
             done(at, &outcome);
@@ -188,7 +188,7 @@ impl Measure for Pool {
         self.best = None;
         let mut outcomes = self.measure(jobs, &mut |_, _| {});
         let sound: Vec<usize> =
-            (0..jobs.len()).filter(|at| right_seconds(&outcomes[*at]).is_some()).collect();
+            (0..jobs.len()).filter(|at| correct_seconds(&outcomes[*at]).is_some()).collect();
         if sound.len() == jobs.len() || sound.len() < 2 {
             return Compared { outcomes, in_turns: false };
         }
@@ -206,7 +206,7 @@ impl Measure for Pool {
 }
 
 /// Returns the median time of right results.
-pub fn right_seconds(outcome: &Outcome) -> Option<f64> {
+pub fn correct_seconds(outcome: &Outcome) -> Option<f64> {
     match outcome {
         Outcome::Measured { verdict: Verdict::Wrong { .. }, .. } | Outcome::Failed(_) => None,
         Outcome::Measured { times, .. } => median(times),

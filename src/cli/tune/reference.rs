@@ -29,13 +29,13 @@ pub fn make(
         Reference::Default | Reference::DefaultUnlimited => "of the default schedule",
         Reference::Auto => "of the automatic schedule",
     };
-    let placed = harness.place_reference(reference).map_err(SampleError::Unavailable)?;
-    if placed.schedule.reassociated {
+    let bounded = harness.schedule_reference(reference).map_err(SampleError::Unavailable)?;
+    if bounded.schedule.reassociated {
         let text = "the schedule of the reference output reorders sums";
         return Err(SampleError::Unavailable(text.to_string()));
     }
     let compiled =
-        harness.compile_placed(&placed, &harness.reference_options, &mut Trace::default());
+        harness.compile_bounded(&bounded, &harness.reference_options, &mut Trace::default());
     let failed = |failure| SampleError::Mismatch(format!("the reference output: {failure:?}"));
     let compiled = compiled.map_err(failed)?;
     begin();

@@ -3,7 +3,7 @@
 use super::super::recorded::edit;
 use super::task::{CostEvaluator, FailureKind, Task, TaskView, Winner};
 use crate::cli::bench::stats::Summary;
-use crate::cli::bench::work::{Roof, Work};
+use crate::cli::bench::work::{Roofline, Work};
 use crate::cli::estimate::prepack_options;
 use crate::cli::report::Reporter;
 use crate::cli::text::{duration, plural};
@@ -27,7 +27,7 @@ pub struct Report {
     known: usize,
     failures: BTreeMap<FailureKind, (usize, String)>,
     work: Work,
-    roof: Option<Roof>,
+    roofline: Option<Roofline>,
     winner: Option<Winner>,
     /// The inputs that the winner packs ahead.
     packed: Option<Packed>,
@@ -56,7 +56,7 @@ impl Report {
             known: task.search.trials().len(),
             failures: task.failures(),
             work: task.work,
-            roof: task.roof.clone(),
+            roofline: task.roofline.clone(),
             winner,
             packed: None,
             curve: task.curve.clone(),
@@ -159,9 +159,9 @@ fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
                 best.push_str(&format!(", {:.1} GFLOP/s", report.work.gflops(winner.seconds)));
             }
             best.push_str(&format!(", {:.1} GB/s", report.work.gbs(winner.seconds)));
-            if let Some(roof) = &report.roof {
-                let part = 100.0 * roof.seconds / winner.seconds;
-                best.push_str(&format!(": {part:.0} % of what {} allows", roof.limit_name));
+            if let Some(roofline) = &report.roofline {
+                let part = 100.0 * roofline.seconds / winner.seconds;
+                best.push_str(&format!(": {part:.0} % of what {} allows", roofline.limit_name));
             }
             lines.push(best);
             lines.extend(report.packed.iter().flat_map(Packed::lines));
@@ -195,8 +195,8 @@ pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
                 "q3": times.q3,
                 "gflops": report.work.gflops(winner.seconds),
                 "gbs": report.work.gbs(winner.seconds),
-                "roofline": report.roof.as_ref().map(|roof| roof.seconds / winner.seconds),
-                "limit": report.roof.as_ref().map(|roof| roof.limit_name.clone()),
+                "roofline": report.roofline.as_ref().map(|limit| limit.seconds / winner.seconds),
+                "limit": report.roofline.as_ref().map(|roofline| roofline.limit_name.clone()),
                 "decisions": winner.trial.proposal.answers,
                 "schedule": winner.trial.proposal.text,
                 "prepack": report.packed.as_ref().map(|packed| &packed.inputs),

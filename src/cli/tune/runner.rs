@@ -6,7 +6,7 @@
 //! for the end of the script. If the search is killed meanwhile, the job continues, and the next
 //! search takes its outcomes ([`leftovers`]).
 
-use super::pool::right_seconds;
+use super::pool::correct_seconds;
 use super::protocol::{BATCH_FORMAT, BatchIn, BatchLine, BatchOut, Owner, Setup};
 use crate::diag::Diag;
 use crate::module::write::{OutputFile, write_files};
@@ -123,7 +123,7 @@ impl Runner {
                 Compared { outcomes, in_turns: false }
             }
         };
-        for seconds in compared.outcomes.iter().filter_map(right_seconds) {
+        for seconds in compared.outcomes.iter().filter_map(correct_seconds) {
             self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
         }
         compared

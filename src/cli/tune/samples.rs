@@ -125,10 +125,10 @@ fn at_points(harness: &Harness, stage: &Stage, points: &[Vec<i64>]) -> Result<Ke
             schedule.stage_mut(id).attach = Attach::At { stage: last, axis, span };
         }
     }
-    let placed = infer_bounds(schedule).map_err(|diag| diag.to_string())?;
-    let mut kernel = build_loops::build_loops(&placed).map_err(|diag| diag.to_string())?;
+    let bounded = infer_bounds(schedule).map_err(|diag| diag.to_string())?;
+    let mut kernel = build_loops::build_loops(&bounded).map_err(|diag| diag.to_string())?;
     let axes: Vec<Var> =
-        placed.schedule.stage(last).te.axes.iter().map(|axis| axis.var.clone()).collect();
+        bounded.schedule.stage(last).te.axes.iter().map(|axis| axis.var.clone()).collect();
     let index = Var::index("place");
     let tables: Vec<Expr> = (0..axes.len())
         .map(|dim| {
@@ -274,9 +274,9 @@ mod tests {
             ];
             for setup in setups {
                 let (mut harness, _) = Harness::open(setup).expect("a kernel");
-                let placed = harness.place_reference(Reference::Auto).expect("a schedule");
+                let bounded = harness.schedule_reference(Reference::Auto).expect("a schedule");
                 let options = &harness.reference_options;
-                let compiled = harness.compile_placed(&placed, options, &mut Trace::default());
+                let compiled = harness.compile_bounded(&bounded, options, &mut Trace::default());
                 let mut outputs = harness.run_reference(&compiled.expect("code")).expect("a call");
                 assert_eq!(check(&harness, &outputs), Ok(SAMPLES));
                 outputs[0].data[0] ^= 1;

@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use crate::cli::bench::machine::{self, Isa, Machine};
-use crate::cli::bench::work::{Roof, Work};
+use crate::cli::bench::work::{Roofline, Work};
 use crate::cli::cpu;
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
@@ -114,7 +114,7 @@ pub struct Task<'a> {
     /// The work of a call.
     pub work: Work,
     /// The roofline, if the machine's limits are known.
-    pub roof: Option<Roof>,
+    pub roofline: Option<Roofline>,
     /// The records.
     pub log: Log,
     /// Files of candidates with wrong results.
@@ -145,12 +145,12 @@ impl<'a> Task<'a> {
     pub fn new(
         measure: Box<dyn Measure>,
         search: Search<'a>,
-        (work, roof): (Work, Option<Roof>),
+        (work, roofline): (Work, Option<Roofline>),
         log: Log,
         begin: Instant,
     ) -> Task<'a> {
         let name = log.context.kernel.clone();
-        let progress = Progress::new(roof.as_ref().map_or(0.0, |roof| roof.seconds));
+        let progress = Progress::new(roofline.as_ref().map_or(0.0, |roofline| roofline.seconds));
         let (trials, curve, spent) = (0, Vec::new(), Duration::ZERO);
         let (wrong, ends) = (Vec::new(), None);
         Task {
@@ -158,7 +158,7 @@ impl<'a> Task<'a> {
             search,
             progress,
             work,
-            roof,
+            roofline,
             log,
             wrong,
             trials,

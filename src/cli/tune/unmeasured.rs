@@ -210,7 +210,7 @@ pub fn json(head: &EstimateInfo<'_>, all: &[EstimatedKernel]) -> String {
             found.refused.iter().map(|(code, (count, _))| (&code[..], *count)).collect();
         let best = found.best.as_ref().map(|(best, estimate)| {
             let terms = estimate.terms.iter().map(|term| {
-                json!({"name": term.name, "seconds": term.seconds, "alone": term.alone,
+                json!({"name": term.kind.name(), "seconds": term.seconds, "alone": term.alone,
                        "about": term.about})
             });
             json!({

@@ -31,7 +31,7 @@ pub(super) struct Binding {
 }
 
 /// The results of emitting a function, besides its code.
-pub(super) struct Finished {
+pub(super) struct EmittedFunction {
     /// The heads of its statements for the listing, in the order of their source locations.
     pub(super) heads: Vec<String>,
     /// The tasks that it calls, to be compiled next.
@@ -236,20 +236,20 @@ impl<'a, 'u> Emitter<'a, 'u> {
     }
 
     /// Emits a statement, then the successful return. Returns `None` if the code is too large.
-    pub(super) fn finish(mut self, stmt: &Stmt) -> Option<Finished> {
+    pub(super) fn finish(mut self, stmt: &Stmt) -> Option<EmittedFunction> {
         self.stmt(stmt);
         self.end()
     }
 
     /// Emits the successful return.
-    pub(super) fn end(mut self) -> Option<Finished> {
+    pub(super) fn end(mut self) -> Option<EmittedFunction> {
         self.release_workspace();
         let zero = self.int(types::I32, 0);
         self.b.ins().return_(&[zero]);
         let too_large = self.too_large();
         let config = self.unit.module.target_config();
         self.b.finalize(config);
-        (!too_large).then_some(Finished { heads: self.heads, tasks: self.tasks })
+        (!too_large).then_some(EmittedFunction { heads: self.heads, tasks: self.tasks })
     }
 }
 

@@ -35,7 +35,7 @@ use cranelift_codegen::{CodegenError, Context};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use emit::{Emitter, Finished};
+use emit::{EmittedFunction, Emitter};
 pub(super) use isa::baseline_isa;
 pub(super) use listing::{FunctionNotes, write_listing};
 use rustc_hash::FxHashMap;
@@ -197,9 +197,9 @@ impl<'u> Unit<'u> {
         kernel: &Kernel,
         (id, name): (FuncId, &str),
         context: &mut Context,
-        finished: Option<Finished>,
+        finished: Option<EmittedFunction>,
     ) -> Result<Vec<Task>> {
-        let Some(Finished { heads, tasks }) = finished else {
+        let Some(EmittedFunction { heads, tasks }) = finished else {
             return Err(too_large(kernel));
         };
         self.compile(id, name, context, heads).map_err(|error| match error {

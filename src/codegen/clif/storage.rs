@@ -82,8 +82,8 @@ impl Emitter<'_, '_> {
     /// Places all buffers that `stmt` allocates and all constants. Emits a return from the function
     /// for the case that the workspace cannot be allocated.
     pub(super) fn place_buffers(&mut self, stmt: &Stmt) {
-        let survey = Survey::of(stmt, self.in_task);
-        for buffer in &survey.constants {
+        let uses = BufferUses::of(stmt, self.in_task);
+        for buffer in &uses.constants {
             let data = self.unit.constant_data(buffer);
             let global = self.unit.module.declare_data_in_func(data, self.b.func);
             let base = self.b.ins().symbol_value(types::I64, global);
@@ -92,7 +92,7 @@ impl Emitter<'_, '_> {
             self.places.insert(buffer.clone(), Place::Memory(memory));
         }
         let mut workspace = Vec::new();
-        for (buffer, home) in survey.homes() {
+        for (buffer, home) in uses.homes() {
             match home {
                 Home::Registers { count, lanes } => {
                     let ty = clif_type_of(Type { dtype: buffer.dtype, lanes });
@@ -334,15 +334,15 @@ fn access_flags(index: &Expr) -> MemFlagsData {
 /// Bytes of workspace that one call of a kernel uses, as an expression over its run-time integers,
 /// for the manifest. The temporaries of a parallel loop count for one task.
 pub fn workspace_bytes(kernel: &Kernel) -> Expr {
-    let mut surveys = vec![Survey::of(&kernel.body, false)];
-    for_each_task(&kernel.body, &mut |body| surveys.push(Survey::of(body, true)));
+    let mut all_uses = vec![BufferUses::of(&kernel.body, false)];
+    for_each_task(&kernel.body, &mut |body| all_uses.push(BufferUses::of(body, true)));
     let rounded = |buffer: &Buffer| {
         let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
         let blocks = Expr::add(bytes, Expr::index(ALIGNMENT - 1));
         let blocks = Expr::binary(BinOp::FloorDiv, blocks, Expr::index(ALIGNMENT));
         Expr::mul(blocks, Expr::index(ALIGNMENT))
     };
-    let homes = surveys.iter().flat_map(Survey::homes);
+    let homes = all_uses.iter().flat_map(BufferUses::homes);
     let total = homes
         .filter(|(_, home)| matches!(home, Home::Workspace))
         .map(|(buffer, _)| rounded(buffer))
@@ -362,7 +362,7 @@ enum Home {
 
 /// The buffers of a statement in textual order, and how it accesses them.
 #[derive(Default)]
-struct Survey {
+struct BufferUses {
     allocated: Vec<Buffer>,
     constants: Vec<Buffer>,
     /// Buffers with an index that is not constant, or with accesses of different numbers of lanes.
@@ -371,12 +371,12 @@ struct Survey {
     lanes: FxHashMap<Buffer, u32>,
 }
 
-impl Survey {
+impl BufferUses {
     /// Surveys the function of `stmt`; of its tasks, only the buffers that it shares with them.
-    fn of(stmt: &Stmt, in_task: bool) -> Survey {
-        let mut survey = Survey::default();
-        survey.stmt(stmt, in_task, &mut FxHashSet::default());
-        survey
+    fn of(stmt: &Stmt, in_task: bool) -> BufferUses {
+        let mut uses = BufferUses::default();
+        uses.stmt(stmt, in_task, &mut FxHashSet::default());
+        uses
     }
 
     fn stmt(&mut self, stmt: &Stmt, in_task: bool, seen: &mut FxHashSet<usize>) {
@@ -388,7 +388,7 @@ impl Survey {
         }
         visit::for_each_expr(stmt, &mut |expr| self.scan(expr, seen));
         if !in_task && is_task(stmt) {
-            let mut inner = Survey::default();
+            let mut inner = BufferUses::default();
             visit::for_each_stmt(stmt, &mut |body| {
                 inner.stmt(body, true, &mut FxHashSet::default())
             });

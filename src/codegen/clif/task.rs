@@ -8,7 +8,7 @@
 //! of an iteration, so that it wakes no threads for a loop that ends before they would start.
 
 use super::Unit;
-use super::emit::{Binding, Emitter, Finished};
+use super::emit::{Binding, EmittedFunction, Emitter};
 use super::storage::{Capture, Place};
 use crate::ir::cost::count_steps;
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt, Var, visit};
@@ -290,7 +290,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Emits the iterations of a task, then the return.
-    pub(super) fn finish_task(mut self, task: &Task) -> Option<Finished> {
+    pub(super) fn finish_task(mut self, task: &Task) -> Option<EmittedFunction> {
         let (begin, end) = self.task_bounds.expect("enter_task set them");
         self.mark(|| format!("for some of ({})", task.var.name()));
         if let Some(Nest::Iterations(nest)) = &task.nest {

@@ -99,11 +99,11 @@ impl Index {
 impl Emitter<'_> {
     /// Returns a scalar index as a polynomial.
     pub(super) fn poly(&mut self, expr: &Expr) -> Index {
-        if let Some((_, poly)) = self.polys.get(&expr.id()) {
+        if let Some(poly) = self.polys.get(expr) {
             return poly.clone();
         }
         let poly = self.poly_of(expr).unwrap_or_else(|| self.atom(expr));
-        self.polys.insert(expr.id(), (expr.clone(), poly.clone()));
+        self.polys.insert(expr, poly.clone());
         poly
     }
 

@@ -4,6 +4,7 @@ use super::number::{Number, Numbers};
 use super::range::Ranges;
 use super::scoped::Scoped;
 use crate::ir::arith::Facts;
+use crate::ir::visit::Memo;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
 use nvptx_builder::{Cmp, Entry, Operand, Reg, Source, Space, Symbol, Ty};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -79,8 +80,8 @@ pub(super) struct Emitter<'a> {
     pub(super) all_changes: u32,
     /// The addresses computed so far.
     pub(super) pointers: Scoped<super::address::Key, Reg>,
-    /// The polynomials of indices, by the address of the node, which is kept alive.
-    pub(super) polys: FxHashMap<usize, (Expr, super::address::Index)>,
+    /// The polynomials of indices.
+    pub(super) polys: Memo<super::address::Index>,
     /// Delayed stores, by level. The code of a level runs as a whole or not at all.
     pub(super) pending: Vec<Vec<super::pending::Pending>>,
     /// Registers that are assigned more than once.
@@ -140,7 +141,7 @@ impl<'a> Emitter<'a> {
             changes: FxHashMap::default(),
             all_changes: 0,
             pointers: Scoped::new(),
-            polys: FxHashMap::default(),
+            polys: Memo::default(),
             pending: vec![Vec::new()],
             mutable: FxHashSet::default(),
             loops: Vec::new(),

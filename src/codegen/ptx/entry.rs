@@ -38,8 +38,8 @@ pub(super) fn emit_entry(
     context: &KernelContext<'_>,
     (alignments, notes): (&mut FxHashMap<Buffer, u32>, &mut Vec<String>),
 ) -> Launch {
-    let survey = Survey::of(&piece.body);
-    let shared = survey.shared_bytes();
+    let buffers = LaunchBuffers::of(&piece.body);
+    let shared = buffers.shared_bytes();
     let dynamic = shared > u64::from(Target::STATIC_SHARED);
     let entry = module.entry(name);
     let [x, y, z] = piece.block;
@@ -47,13 +47,13 @@ pub(super) fn emit_entry(
     let facts = facts_of(piece, context);
     let mut emitter = Emitter::new(entry, facts.clone(), dynamic);
     let params = emitter.parameters(piece, context, &facts);
-    emitter.allocate(&survey);
-    survey.know_variables(&piece.body, &mut emitter);
+    emitter.allocate(&buffers);
+    buffers.know_variables(&piece.body, &mut emitter);
     for table in &piece.tables {
         let place = emitter.global(Base::Symbol(context.tables[table].clone(), 0), true, 4);
         emitter.places.insert(table.clone(), place);
     }
-    emitter.copies_async = survey.warp_products;
+    emitter.copies_async = buffers.warp_products;
     emitter.fast_math = context.fast_math;
     emitter.stmt(&piece.body);
     emitter.wait_for_copies();
@@ -169,19 +169,19 @@ impl Emitter<'_> {
     }
 
     /// Places every buffer of a block or a thread.
-    fn allocate(&mut self, survey: &Survey) {
+    fn allocate(&mut self, buffers: &LaunchBuffers) {
         let mut offset = 0u32;
-        for buffer in &survey.allocated {
+        for buffer in &buffers.allocated {
             let Some(count) = elements(buffer) else {
                 crate::bug!("the extents of `{}` are not constant", buffer.name);
             };
             let place = match buffer.scope {
                 Scope::Shared => self.shared(buffer, count as u32, &mut offset),
-                _ if survey.in_registers(buffer) => {
+                _ if buffers.in_registers(buffer) => {
                     let ty = ty_of(buffer.dtype);
                     let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
                     self.mutable.extend(regs.iter().copied());
-                    if survey.conditional.contains(buffer) {
+                    if buffers.conditional.contains(buffer) {
                         let zero = match buffer.dtype {
                             DType::Bool => self.constant(DType::Bool, Const::Int(0)),
                             _ => Operand::bits(ty, 0),
@@ -252,7 +252,7 @@ fn param_type(param: &Param) -> Ty {
 
 /// The buffers that a launch allocates, in textual order, and how it accesses them.
 #[derive(Default)]
-struct Survey {
+struct LaunchBuffers {
     allocated: Vec<Buffer>,
     /// Buffers with an access whose index is not constant, or that has a mask.
     varying: FxHashSet<Buffer>,
@@ -263,11 +263,11 @@ struct Survey {
     conditional: FxHashSet<Buffer>,
 }
 
-impl Survey {
-    fn of(stmt: &Stmt) -> Survey {
-        let mut survey = Survey::default();
-        survey.stmt(stmt, false, &mut FxHashSet::default());
-        survey
+impl LaunchBuffers {
+    fn of(stmt: &Stmt) -> LaunchBuffers {
+        let mut buffers = LaunchBuffers::default();
+        buffers.stmt(stmt, false, &mut FxHashSet::default());
+        buffers
     }
 
     fn stmt(&mut self, stmt: &Stmt, inside_if: bool, seen: &mut FxHashSet<usize>) {

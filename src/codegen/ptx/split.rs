@@ -5,7 +5,7 @@
 //! them. A launch is a nest with thread loops; their extents are its grid and its block.
 
 use super::launch::Workspace;
-use crate::ir::visit::{any_expr, reads_memory, substitute, walk_stmt};
+use crate::ir::visit::{Memo, any_expr, reads_memory, substitute, walk_stmt};
 use crate::ir::{
     Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
 };
@@ -202,8 +202,7 @@ struct Uses {
     free: Vec<Var>,
     met: FxHashSet<Var>,
     bound: FxHashSet<Var>,
-    /// Visited nodes, kept alive so that addresses stay unique.
-    visited: FxHashMap<usize, Expr>,
+    visited: Memo<()>,
 }
 
 impl Uses {
@@ -233,7 +232,7 @@ impl Uses {
     }
 
     fn expr(&mut self, expr: &Expr) {
-        if self.visited.insert(expr.id(), expr.clone()).is_some() {
+        if self.visited.insert(expr, ()).is_some() {
             return;
         }
         match &expr.kind {

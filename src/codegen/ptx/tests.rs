@@ -212,7 +212,7 @@ const INTS: [DType; 8] = [
 ];
 
 #[test]
-fn integers() {
+fn integers_equal_the_interpreter() {
     use BinOp::*;
     for dtype in INTS {
         let ops = [Add, Sub, Mul, FloorDiv, FloorMod, Min, Max, BitAnd, BitOr, BitXor, Shl, Shr];
@@ -232,7 +232,7 @@ fn integers() {
 }
 
 #[test]
-fn divisions_by_constants() {
+fn divisions_by_constants_equal_the_interpreter() {
     for dtype in INTS {
         for divisor in [0, 1, 2, 3, 7, 64, 100, -1, -2, -3, -128] {
             let (lo, _) = dtype.int_range();
@@ -247,7 +247,7 @@ fn divisions_by_constants() {
 }
 
 #[test]
-fn floats() {
+fn floats_equal_the_interpreter() {
     use BinOp::*;
     for dtype in [DType::Float32, DType::Float64, DType::Float16, DType::BFloat16] {
         for op in [Add, Sub, Mul, Div, Min, Max] {
@@ -278,7 +278,7 @@ fn floats() {
 }
 
 #[test]
-fn conversions() {
+fn conversions_equal_the_interpreter() {
     for from in DType::ALL {
         for to in DType::ALL {
             let kernel = map(from, to, |a, _, _| a);
@@ -312,7 +312,7 @@ fn halves_are_cast_directly() {
 }
 
 #[test]
-fn truth_values() {
+fn truth_values_equal_the_interpreter() {
     use BinOp::*;
     let bool = DType::Bool;
     for op in [BitAnd, BitOr, BitXor, And, Or, Eq, Ne, Lt, Le, Gt, Ge] {
@@ -356,7 +356,7 @@ fn branches_are_lazy() {
 
 /// Loops, registers, local memory, shared memory, barriers.
 #[test]
-fn nests() {
+fn nests_equal_the_interpreter() {
     let f32 = DType::Float32;
     let (a, c) = (global("A", f32), global("C", f32));
     let acc = Buffer::new("acc", f32, vec![Expr::index(4)], Scope::Local);
@@ -392,7 +392,7 @@ fn nests() {
 
 /// An index that depends on data, and a local buffer that stays in memory.
 #[test]
-fn gathers() {
+fn gathers_equal_the_interpreter() {
     let (a, c) = (global("A", DType::Uint8), global("C", DType::Int16));
     let table = Buffer::constant("table", DType::Int16, (0..256).map(|x| x * 200).collect());
     let local = Buffer::new("local", DType::Int16, vec![Expr::index(8)], Scope::Local);
@@ -412,7 +412,7 @@ fn gathers() {
 
 /// Vectors of every type: aligned and not, masked, strided.
 #[test]
-fn vectors() {
+fn vectors_equal_the_interpreter() {
     let lanes_of = |value: Expr, lanes: u32| {
         let ty = Type { dtype: value.ty.dtype, lanes };
         Expr::new(ty, ExprKind::Broadcast(value))
@@ -448,7 +448,7 @@ fn vectors() {
 
 /// Run-time extents and strides, several launches, a temporary.
 #[test]
-fn run_time_extents() {
+fn run_time_extents_equal_the_interpreter() {
     let f32 = DType::Float32;
     let n = Var::index("n");
     let scale = Var::new("scale", f32);

@@ -74,7 +74,7 @@ impl Selector<'_> {
                 let chosen = self.combine(VEX_Kandq_kr_kr_kr, VOp::And, c, both, lanes);
                 self.combine(VEX_Kxorq_kr_kr_kr, VOp::Xor, f, chosen, lanes)
             }
-            ExprKind::IfThenElse(c, t, f) => self.lazily(c, t, f),
+            ExprKind::IfThenElse(c, t, f) => self.select_lazily(c, t, f),
             ExprKind::Cast(a) => {
                 let mut value = self.value(a).reg();
                 let mut ty = a.ty;

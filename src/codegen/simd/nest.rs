@@ -107,7 +107,7 @@ pub(super) struct Selector<'c> {
     /// Whether the current store is nontemporal.
     pub(super) nontemporal: bool,
     /// Rare blocks, which are placed after all others.
-    pub(super) aside: Vec<BlockId>,
+    pub(super) cold_blocks: Vec<BlockId>,
     /// Whether there was a nontemporal store.
     pub(super) needs_fence: bool,
     depth: u32,
@@ -131,7 +131,7 @@ impl<'c> Selector<'c> {
             numbers: FxHashMap::default(),
             layout: vec![0],
             nontemporal: false,
-            aside: Vec::new(),
+            cold_blocks: Vec::new(),
             needs_fence: false,
             depth: 0,
             open_loops: Vec::new(),
@@ -149,7 +149,7 @@ impl<'c> Selector<'c> {
         self.stmt(body);
         self.fence();
         self.b.ret();
-        self.layout.append(&mut self.aside);
+        self.layout.append(&mut self.cold_blocks);
         self.b.finish(&self.layout)
     }
 

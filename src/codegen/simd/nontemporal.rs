@@ -32,18 +32,18 @@ impl Selector<'_> {
         self.start(whole);
         self.push_nontemporal(buffer, mem, value, bytes);
         self.b.jump(done, Vec::new());
-        self.set_aside(other);
+        self.start_cold_block(other);
         if bytes > MIN_BYTES {
             let (parts, plain) = (self.b.block(), self.b.block());
             self.branch_if_aligned(mem, MIN_BYTES, parts, plain);
-            self.set_aside(parts);
+            self.start_cold_block(parts);
             for number in 0..bytes / MIN_BYTES {
                 let part = if number == 0 { value } else { self.quarter(value, number) };
                 let disp = mem.disp + (number * MIN_BYTES) as i32;
                 self.push_nontemporal(buffer, Mem { disp, ..mem }, part, MIN_BYTES);
             }
             self.b.jump(done, Vec::new());
-            self.set_aside(plain);
+            self.start_cold_block(plain);
         }
         self.write(buffer, mem, Val::Vec(value), bytes);
         self.b.jump(done, Vec::new());
@@ -73,8 +73,8 @@ impl Selector<'_> {
     }
 
     /// Starts a block that is placed after all others.
-    fn set_aside(&mut self, block: BlockId) {
-        self.aside.push(block);
+    fn start_cold_block(&mut self, block: BlockId) {
+        self.cold_blocks.push(block);
         self.b.current = block;
     }
 }

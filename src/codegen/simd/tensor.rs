@@ -27,12 +27,12 @@ struct Dot {
     order: &'static [i64],
 }
 
-/// How an instruction adds its terms to the sums.
+/// How an instruction handles its terms.
 #[derive(Clone, Copy)]
 enum Op {
-    /// It does.
+    /// It adds the terms to the sums.
     Accumulate(VOp),
-    /// It only adds up its terms; another one adds them to the sums.
+    /// It adds up the terms; another instruction adds the result to the sums.
     AddProducts(VOp),
 }
 

@@ -81,7 +81,7 @@ impl Selector<'_> {
                 self.b.cmp_imm(c, 0);
                 self.b.cmov(Cond::Ne, t, f)
             }
-            ExprKind::IfThenElse(c, t, f) => self.lazily(c, t, f).reg(),
+            ExprKind::IfThenElse(c, t, f) => self.select_lazily(c, t, f).reg(),
             _ => self.index_operation(expr),
         }
     }
@@ -255,9 +255,11 @@ impl Selector<'_> {
                 self.b.set(cond)
             }
             ExprKind::Binary(And, a, b) if may_read(b) => {
-                self.lazily(a, b, &Expr::bool(false)).reg()
+                self.select_lazily(a, b, &Expr::bool(false)).reg()
             }
-            ExprKind::Binary(Or, a, b) if may_read(b) => self.lazily(a, &Expr::bool(true), b).reg(),
+            ExprKind::Binary(Or, a, b) if may_read(b) => {
+                self.select_lazily(a, &Expr::bool(true), b).reg()
+            }
             ExprKind::Binary(op @ (And | Or | BitAnd | BitOr | BitXor | Eq | Ne), a, b)
                 if a.ty.dtype == DType::Bool =>
             {
@@ -297,7 +299,7 @@ impl Selector<'_> {
                 self.b.cmp_imm(c, 0);
                 self.b.cmov(Cond::Ne, t, f)
             }
-            ExprKind::IfThenElse(c, t, f) => self.lazily(c, t, f).reg(),
+            ExprKind::IfThenElse(c, t, f) => self.select_lazily(c, t, f).reg(),
             ExprKind::Let(var, value, body) => {
                 self.bind(var, value);
                 self.reg(body)
@@ -308,7 +310,7 @@ impl Selector<'_> {
     }
 
     /// One of two values, in branches, so that the other one is not computed.
-    pub(super) fn lazily(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Val {
+    pub(super) fn select_lazily(&mut self, c: &Expr, t: &Expr, f: &Expr) -> Val {
         let (yes, no, done) = (self.b.block(), self.b.block(), self.b.block());
         self.branch_on(c, yes, no);
         self.start(yes);
@@ -361,7 +363,7 @@ impl Selector<'_> {
                 let (t, f) = (self.reg(t), self.reg(f));
                 self.blend(c, t, f, ty)
             }
-            ExprKind::IfThenElse(c, t, f) => return self.lazily(c, t, f),
+            ExprKind::IfThenElse(c, t, f) => return self.select_lazily(c, t, f),
             ExprKind::Cast(a) => match narrowed_offsets(expr) {
                 Some(constant) => self.narrowed(&constant, ty.dtype),
                 None => {

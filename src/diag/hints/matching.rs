@@ -1,7 +1,7 @@
 //! Patterns of hints against the tokens of a file.
 
 use super::table::{MODULES, TYPES};
-use crate::diag::scan::{Kind, RESERVED, Token, tokens};
+use crate::diag::scan::{RESERVED, Token, TokenKind, tokens};
 
 /// The largest number of tokens from the beginning of a pattern to the error.
 const MAX_BEFORE: usize = 200;
@@ -87,8 +87,8 @@ impl<'t, 'p> Match<'t, 'p> {
         }
         let Some(token) = self.tokens.get(at).copied() else { return false };
         let is_value = match token.kind {
-            Kind::Word => !RESERVED.contains(&token.text),
-            Kind::Number => true,
+            TokenKind::Word => !RESERVED.contains(&token.text),
+            TokenKind::Number => true,
             _ => false,
         };
         if let Some(name) = named(element, '$') {
@@ -100,7 +100,8 @@ impl<'t, 'p> Match<'t, 'p> {
         }
         if let Some(name) = named(element, '#') {
             let value = token.text.to_string();
-            return token.kind == Kind::Number && self.fits_captured(name, value, rest, at + 1);
+            return token.kind == TokenKind::Number
+                && self.fits_captured(name, value, rest, at + 1);
         }
         if let Some(name) = named(element, '\'') {
             let Some(end) = self.string_end(at) else { return false };
@@ -175,7 +176,7 @@ impl<'t, 'p> Match<'t, 'p> {
 
     /// Returns the end of a string in double, single or typographic quotes.
     fn string_end(&self, at: usize) -> Option<usize> {
-        if self.tokens[at].kind == Kind::String {
+        if self.tokens[at].kind == TokenKind::String {
             return Some(at + 1);
         }
         let is_quote = |token: &Token| matches!(token.text, "'" | "‘" | "’" | "“" | "”" | "„");
@@ -243,8 +244,8 @@ fn balanced_end(tokens: &[Token], at: usize) -> Option<usize> {
 fn operand_end(tokens: &[Token], at: usize) -> Option<usize> {
     let token = tokens.get(at)?;
     let mut end = match token.kind {
-        Kind::Word if !RESERVED.contains(&token.text) => at + 1,
-        Kind::Number | Kind::String => return Some(at + 1),
+        TokenKind::Word if !RESERVED.contains(&token.text) => at + 1,
+        TokenKind::Number | TokenKind::String => return Some(at + 1),
         _ if token.text == "(" => balanced_end(tokens, at)?,
         _ => return None,
     };
@@ -254,7 +255,7 @@ fn operand_end(tokens: &[Token], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Whether `as` may follow a text without parentheses.
+/// Returns a text as an operand of `as`, in parentheses if it needs them.
 fn as_operand(text: &str) -> String {
     let tokens: Vec<Token> = tokens(text, 0).collect();
     match operand_end(&tokens, 0) == Some(tokens.len()) || text == "…" {

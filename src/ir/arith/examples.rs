@@ -268,7 +268,7 @@ mod tests {
         for seed in 0..600 {
             let mut generator = Generator::new(seed);
             let (mut facts, _) = generator.facts();
-            let mut judge = |facts: &Facts, goal: &Poly| {
+            let mut check = |facts: &Facts, goal: &Poly| {
                 let found = is_proved_without_examples(facts, goal);
                 assert!(!(found && facts.has_counterexample(goal)), "seed {seed}: {goal:?}");
                 assert_eq!(facts.at_least(goal, 0), found, "seed {seed}: {goal:?}");
@@ -278,14 +278,14 @@ mod tests {
             for _ in 0..4 {
                 let (outer, inner) = (generator.term(3), generator.term(3));
                 let (outer, inner) = (facts.poly(&outer), facts.poly(&inner));
-                judge(&facts, &outer);
+                check(&facts, &outer);
                 // The examples of the scope continue those of the facts around it.
                 facts.push();
                 facts.assume(&generator.condition(2));
-                judge(&facts, &outer);
-                judge(&facts, &inner);
+                check(&facts, &outer);
+                check(&facts, &inner);
                 facts.pop();
-                judge(&facts, &inner);
+                check(&facts, &inner);
             }
         }
         assert!(refuted > 1500 && proved > 500, "{refuted} refuted, {proved} proved");

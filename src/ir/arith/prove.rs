@@ -17,7 +17,7 @@ const GOAL: i32 = 4;
 /// The effort of a proof before examples are tried, about as much as these cost.
 const EFFORT_BEFORE_EXAMPLES: i32 = 40;
 /// The largest number of nested eliminations.
-const DEPTH: u32 = 9;
+const MAX_DEPTH: u32 = 9;
 
 /// Whether `cond` is proved to have the value `truth`.
 pub(super) fn prove(facts: &Facts, cond: &Expr, truth: bool) -> bool {
@@ -166,7 +166,7 @@ impl Facts {
         }
         let failed = FxHashMap::default();
         let mut search = ProofSearch { effort: EFFORT, failed, doubted: Some((self, &goal)) };
-        let proved = search.non_negative(self, &goal, DEPTH, splits);
+        let proved = search.non_negative(self, &goal, MAX_DEPTH, splits);
         let cache = self.cache();
         let mut proofs = cache.proofs.borrow_mut();
         proofs.results.entry(goal).or_default()[splits as usize] = Some(proved);
@@ -193,7 +193,7 @@ impl Facts {
 #[cfg(test)]
 pub(super) fn is_proved_without_examples(facts: &Facts, goal: &Poly) -> bool {
     let mut search = ProofSearch { effort: EFFORT, failed: FxHashMap::default(), doubted: None };
-    search.non_negative(facts, goal, DEPTH, SPLITS)
+    search.non_negative(facts, goal, MAX_DEPTH, SPLITS)
 }
 
 struct ProofSearch<'a> {

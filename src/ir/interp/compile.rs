@@ -115,7 +115,7 @@ impl Compiler {
     }
 
     /// Sets the target of the jump at `at` to the next instruction.
-    fn land(&mut self, at: usize) {
+    fn set_jump_target(&mut self, at: usize) {
         let here = self.pc();
         match &mut self.code.ops[at] {
             Op::Jump { to }
@@ -144,7 +144,7 @@ impl Compiler {
                 self.stmt(body)?;
                 self.scope = outer;
                 self.emit(Op::Next { var: var_reg, last, body: body_pc });
-                self.land(head);
+                self.set_jump_target(head);
                 Ok(())
             }
             Stmt::If { cond, then, otherwise } => {
@@ -153,11 +153,11 @@ impl Compiler {
                 self.stmt(then)?;
                 if let Some(otherwise) = otherwise {
                     let end = self.emit(Op::Jump { to: 0 });
-                    self.land(skip);
+                    self.set_jump_target(skip);
                     self.stmt(otherwise)?;
-                    self.land(end);
+                    self.set_jump_target(end);
                 } else {
-                    self.land(skip);
+                    self.set_jump_target(skip);
                 }
                 Ok(())
             }
@@ -298,7 +298,7 @@ impl Compiler {
         let c = self.whole(&[&cond])?[0];
         let skip = self.emit(Op::JumpUnless { c, to: 0 });
         self.stmt(body)?;
-        self.land(skip);
+        self.set_jump_target(skip);
         Ok(())
     }
 
@@ -385,7 +385,7 @@ impl Compiler {
                 *to = entries[&id];
             }
         }
-        self.land(around);
+        self.set_jump_target(around);
         Ok(())
     }
 
@@ -466,9 +466,9 @@ impl Compiler {
                 let skip = self.emit(Op::JumpUnless { c, to: 0 });
                 self.branch(t, d)?;
                 let end = self.emit(Op::Jump { to: 0 });
-                self.land(skip);
+                self.set_jump_target(skip);
                 self.branch(f, d)?;
-                self.land(end);
+                self.set_jump_target(end);
                 Ok(d)
             }
             ExprKind::Cast(x) => {
@@ -590,7 +590,7 @@ impl Compiler {
         let f = scalar::binary_fn(op, DType::Bool).expect("`bool` has both");
         self.emit(Op::BinaryLanes { f, d, a: d, b, n });
         self.leave_branch();
-        self.land(skip);
+        self.set_jump_target(skip);
         Ok(d)
     }
 

@@ -44,8 +44,8 @@ impl Machine<'_> {
             self.now.block = block as u64;
             self.start_block(launch)?;
             let done = match launch.has_barriers {
-                true => self.run_together(launch, start, &mut threads, pc),
-                false => self.run_apart(launch, start, count, pc),
+                true => self.run_between_barriers(launch, start, &mut threads, pc),
+                false => self.run_one_by_one(launch, start, count, pc),
             };
             done?;
         }
@@ -67,7 +67,7 @@ impl Machine<'_> {
     }
 
     /// Runs threads without barriers, one after the other.
-    fn run_apart(
+    fn run_one_by_one(
         &mut self,
         launch: &Launch,
         start: Pc,
@@ -85,7 +85,7 @@ impl Machine<'_> {
 
     /// Runs the threads of a block from barrier to barrier. After a fault the machine has the state
     /// of the thread that caused it.
-    fn run_together(
+    fn run_between_barriers(
         &mut self,
         launch: &Launch,
         start: Pc,

@@ -3,7 +3,7 @@
 use crate::ir::{Buffer, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The names in force at a point of the text. Variables and buffers have separate name spaces.
+/// The names in scope at a point of the text. Variables and buffers have separate name spaces.
 #[derive(Default)]
 pub struct Names {
     /// The stages of the enclosing `produce` statements, outermost first.
@@ -30,7 +30,7 @@ impl Names {
         self.buffers.get(buffer).map_or(&buffer.name, |name| name)
     }
 
-    /// Returns a name for `var` that is not in force.
+    /// Returns a name for `var` that is not in scope.
     pub fn free_name(&self, var: &Var) -> String {
         self.taken_vars.free_name(var.name())
     }
@@ -51,7 +51,7 @@ impl Names {
         self.vars.insert(var.clone(), name);
     }
 
-    /// Binds `var` to a name that is not in force.
+    /// Binds `var` to a name that is not in scope.
     pub fn bind_var(&mut self, var: &Var) {
         self.bind(var, self.free_name(var));
     }
@@ -78,7 +78,7 @@ impl Names {
     }
 }
 
-/// The names in force in one name space.
+/// The names in use in one name space.
 #[derive(Default)]
 struct TakenNames {
     taken: FxHashSet<String>,

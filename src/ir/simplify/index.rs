@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Sums with a number of at least this magnitude keep their form, so that no intermediate value of
 /// the new form overflows if none of the old form did.
-const LARGEST: u128 = 1 << 62;
+const MAX_MAGNITUDE: u128 = 1 << 62;
 
 /// A linear sum of terms with different normal forms, in the order of their first occurrence. While
 /// it is built, coefficients may be 0.
@@ -64,9 +64,9 @@ impl Sum {
         Sum::rebuild(terms, constant)
     }
 
-    /// Returns the expression of a sum; `None` if a number exceeds [`LARGEST`].
+    /// Returns the expression of a sum; `None` if a number exceeds [`MAX_MAGNITUDE`].
     pub(super) fn rebuild(terms: Vec<(Expr, i128)>, constant: i128) -> Option<Expr> {
-        let large = |value: i128| value.unsigned_abs() >= LARGEST;
+        let large = |value: i128| value.unsigned_abs() >= MAX_MAGNITUDE;
         if large(constant) || terms.iter().any(|term| large(term.1)) {
             return None;
         }
@@ -252,7 +252,7 @@ impl Simplifier<'_> {
                 return self.joined(quotient, whole, reduced);
             }
         }
-        if let Some((coarse, c)) = self.without_fine(&rest, low, c) {
+        if let Some((coarse, c)) = self.drop_small_terms(&rest, low, c) {
             let coarse = self.operand(Sum::rebuild(coarse, 0)?, &[])?;
             let divided = self.divide_constant(&coarse, c)?;
             return self.joined(quotient, whole, divided);
@@ -285,7 +285,7 @@ impl Simplifier<'_> {
     /// Drops terms that cannot change a quotient: `(16*x + y) // 64` is `x // 4` if `0 <= y < 16`.
     /// Returns the other terms, divided, and their divisor.
     #[allow(clippy::type_complexity)]
-    fn without_fine(
+    fn drop_small_terms(
         &self,
         terms: &[(Expr, i128)],
         low: i128,

@@ -80,7 +80,7 @@ fn indices_print_as_in_tvm() {
 }
 
 #[test]
-fn divisions() {
+fn divisions_are_simplified() {
     let Names { facts, i, j, k, n, .. } = &names();
     let row = add(&mul(i, &index(100)), j);
     check(facts, &div(&row, &index(100)), "i");
@@ -106,7 +106,7 @@ fn divisions() {
 }
 
 #[test]
-fn comparisons() {
+fn comparisons_are_simplified() {
     let Names { facts, i, j, n, .. } = &names();
     let cmp = |op, a: &Expr, b: &Expr| bin(op, a, b);
     check(facts, &cmp(BinOp::Lt, i, &index(1)), "(i < 1)");
@@ -145,7 +145,7 @@ fn any_integer() {
 }
 
 #[test]
-fn choices() {
+fn choices_are_simplified() {
     let Names { facts, i, n, .. } = &names();
     let near = Expr::lt(i.clone(), index(3));
     let nested = Expr::if_then_else(near.clone(), i.clone(), n.clone());
@@ -275,7 +275,7 @@ fn a_pass_of_its_own_joins_symbolic_divisions() {
 }
 
 #[test]
-fn statements() {
+fn statements_are_simplified() {
     let a = Buffer::new("a", DType::Float32, vec![index(64)], Scope::Global);
     let (i, j, n) = (Var::index("i"), Var::index("j"), Var::index("n"));
     let store = |at: Expr| Stmt::store(&a, vec![at], Expr::float(DType::Float32, 0.0));
@@ -361,7 +361,7 @@ fn shared_subterms_are_simplified_once() {
 }
 
 #[test]
-fn copies_of_a_let_are_apart() {
+fn copies_of_a_let_are_distinct() {
     let (t, x) = (Var::new("t", DType::Float32), Var::new("x", DType::Float32));
     let body = Expr::add(Expr::var(&t), Expr::var(&t));
     let one = Expr::let_in(t.clone(), Expr::float(DType::Float32, 1.0), body.clone());

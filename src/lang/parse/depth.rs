@@ -1,6 +1,6 @@
 //! Finds the nesting depth of a text before the parser recurses into it.
 
-use crate::diag::scan::{Kind, Token, tokens};
+use crate::diag::scan::{Token, TokenKind, tokens};
 use crate::diag::{Diag, Result, Span};
 
 /// The largest nesting depth that is parsed.
@@ -56,28 +56,28 @@ impl Nesting {
         let is_prefix = matches!(token.text, "-" | "~" | "not");
         self.prefixes = if is_prefix { self.prefixes + 1 } else { 0 };
         match (token.kind, token.text) {
-            (Kind::Sign, "(" | "[" | "{") => {
+            (TokenKind::Sign, "(" | "[" | "{") => {
                 if token.text == "{" {
                     self.end_expression();
                 }
                 self.open.push((token.text.as_bytes()[0], self.ifs_here));
                 self.ifs_here = 0;
             }
-            (Kind::Sign, ")") => return self.close(b'('),
-            (Kind::Sign, "]") => return self.close(b'['),
-            (Kind::Sign, "}") => return self.close(b'{'),
-            (Kind::Word, "if") => {
+            (TokenKind::Sign, ")") => return self.close(b'('),
+            (TokenKind::Sign, "]") => return self.close(b'['),
+            (TokenKind::Sign, "}") => return self.close(b'{'),
+            (TokenKind::Word, "if") => {
                 self.ifs += 1;
                 self.ifs_here += 1;
             }
             // The parser does not recurse for `else if`, so `else` closes an `if`.
-            (Kind::Word, "else") => {
+            (TokenKind::Word, "else") => {
                 let closed = self.ifs_here.min(1);
                 self.ifs -= closed;
                 self.ifs_here -= closed;
             }
             (
-                Kind::Word,
+                TokenKind::Word,
                 "import" | "def" | "reducer" | "kernel" | "schedule" | "input" | "reduce"
                 | "compute" | "output" | "let" | "assume" | "assert" | "for" | "use" | "knob",
             ) => self.end_expression(),

@@ -3,7 +3,7 @@
 
 use super::Rule;
 use super::depth::too_deep;
-use crate::diag::scan::{Kind, RESERVED, Token, tokens};
+use crate::diag::scan::{RESERVED, Token, TokenKind, tokens};
 use crate::diag::{Diag, Span, closest};
 use pest::error::{Error, ErrorVariant, InputLocation};
 
@@ -112,7 +112,7 @@ impl<'a> Place<'a> {
     fn unexpected(&self) -> Diag {
         let found = match self.found {
             None => "the end of the file".to_string(),
-            Some(token) if token.kind == Kind::String => "a string".to_string(),
+            Some(token) if token.kind == TokenKind::String => "a string".to_string(),
             Some(token) => quote(token.text),
         };
         let message = match self.expected() {
@@ -245,7 +245,7 @@ fn wrong_number(place: &Place) -> Option<Diag> {
         let help = format!("write a digit before the point: `0.{}`", number.text);
         return Some(Diag::new("E0103", span, message).help(help));
     }
-    if found.kind != Kind::Number || !place.expects_expression() {
+    if found.kind != TokenKind::Number || !place.expects_expression() {
         return None;
     }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -263,7 +263,7 @@ fn wrong_number(place: &Place) -> Option<Diag> {
 
 /// `"text` without its end
 fn open_string(place: &Place) -> Option<Diag> {
-    let found = place.found.filter(|token| token.kind == Kind::OpenString)?;
+    let found = place.found.filter(|token| token.kind == TokenKind::OpenString)?;
     let span = Span { end: found.start as u32 + 1, ..place.span() };
     let message = "this string is not closed on its line";
     Some(Diag::new("E0105", span, message).help("a string ends with `\"` and has no line breaks"))
@@ -286,7 +286,7 @@ const FOREIGN: [&str; 20] = [
 
 /// `;`, `&&`, `!` and other signs of other languages
 fn foreign_sign(place: &Place) -> Option<Diag> {
-    let found = place.found.filter(|token| token.kind == Kind::Sign)?;
+    let found = place.found.filter(|token| token.kind == TokenKind::Sign)?;
     let is_comment =
         found.text == "//" && (place.expects_expression() || place.expects_statement());
     if !is_comment && !FOREIGN.contains(&found.text) && found.text.is_ascii() {
@@ -351,7 +351,7 @@ fn help(place: &Place) -> Option<String> {
     if place.in_schedule && place.expects(Rule::dot) {
         let name = place.before?.text;
         return match place.found?.kind {
-            Kind::Word => closest(name, SCHEDULE_STATEMENTS)
+            TokenKind::Word => closest(name, SCHEDULE_STATEMENTS)
                 .map(|word| format!("did you mean `{word}` for `{name}`?")),
             _ => None,
         };
@@ -363,7 +363,7 @@ fn help(place: &Place) -> Option<String> {
         let statement = KERNEL_STATEMENTS.contains(&found) || found == "if";
         return match closest(found, ITEMS) {
             _ if statement => Some(format!("`{found}` is allowed only in a kernel")),
-            Some(item) if place.found?.kind == Kind::Word => {
+            Some(item) if place.found?.kind == TokenKind::Word => {
                 Some(format!("did you mean `{item}`?"))
             }
             _ => None,
@@ -377,7 +377,7 @@ fn help(place: &Place) -> Option<String> {
 
 /// Returns a suggestion for a wrong beginning of a statement.
 fn statement_help(place: &Place, found: &str) -> Option<String> {
-    let word = place.found.filter(|token| token.kind == Kind::Word)?;
+    let word = place.found.filter(|token| token.kind == TokenKind::Word)?;
     if ITEMS.contains(&found) {
         return None;
     }
@@ -399,7 +399,7 @@ fn statement_help(place: &Place, found: &str) -> Option<String> {
     if next == "." && !place.in_schedule {
         return Some("directives belong in a `schedule`".to_string());
     }
-    let is_operand = |token: Token| matches!(token.kind, Kind::Word | Kind::Number);
+    let is_operand = |token: Token| matches!(token.kind, TokenKind::Word | TokenKind::Number);
     let same_line = place.before.is_some_and(|t| !place.breaks_line(t.end(), word.start));
     if same_line && place.before.is_some_and(is_operand) && place.before_that.is_some() {
         return None;

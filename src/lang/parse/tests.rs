@@ -80,7 +80,7 @@ fn show(expr: &Expr) -> String {
 }
 
 #[test]
-fn precedence() {
+fn operators_bind_by_precedence() {
     for (text, expected) in [
         ("a or b and not c == d | e", "(or a (and b (not (== c (| d e)))))"),
         ("a | b ^ c & d << e + f * -g as T", "(| a (^ b (& c (<< d (+ e (* f (- (as g T))))))))"),
@@ -133,7 +133,7 @@ fn spans_are_of_the_text_without_outer_parentheses() {
 }
 
 #[test]
-fn items() {
+fn items_are_parsed() {
     let file = parse(
         "import \"a/b.te\" def f(a, b,) = a reducer p(a, b) = a * b identity 1 \
          reducer q((ai, av), (bi, bv)) = (ai, max(av, bv)) identity (max_value, -inf)",
@@ -154,7 +154,7 @@ fn items() {
 }
 
 #[test]
-fn parameters() {
+fn parameters_are_parsed() {
     let text = "kernel k(n = 16, m: var, T: dtype = float32, eps: real = 1e-5, on: bool = true,) \
                 reassociate { }";
     let Item::Kernel(kernel) = parse(text).items.remove(0) else { panic!("no kernel") };
@@ -167,7 +167,7 @@ fn parameters() {
 }
 
 #[test]
-fn statements() {
+fn statements_are_parsed() {
     let body = stmts(
         "input A: T[n, m] layout_free input s: float32 input z: float32[]
          reduce r: 0..m, q: n..n + 2
@@ -208,7 +208,7 @@ fn else_if_is_an_if_alone_in_otherwise() {
 }
 
 #[test]
-fn schedules() {
+fn schedules_are_parsed() {
     let text = "schedule k.fast(t = target.cores) for x86-avx512 { }";
     let Item::Schedule(head) = parse(text).items.remove(0) else { panic!("no schedule") };
     assert_eq!(head.kernel.text + "." + &head.name.unwrap().text, "k.fast");

@@ -55,7 +55,7 @@ struct Loop {
 }
 
 /// A stage that is computed ahead.
-struct Ahead {
+struct BufferedStage {
     how: Buffering,
     /// The buffers of its components.
     buffers: Vec<Buffer>,
@@ -86,7 +86,7 @@ impl Enclosing {
 }
 
 /// Removes the marked allocations and the statements that fill them; adds both to `found`.
-fn extract(stmt: Stmt, enclosing: &mut Vec<Enclosing>, found: &mut Vec<Ahead>) -> Stmt {
+fn extract(stmt: Stmt, enclosing: &mut Vec<Enclosing>, found: &mut Vec<BufferedStage>) -> Stmt {
     match stmt {
         Stmt::For { var, min, extent, kind, body } if kind.gpu_index().is_some() => {
             enclosing.push(Enclosing::Thread(var.clone(), extent.clone(), kind.clone()));
@@ -118,15 +118,15 @@ fn extract(stmt: Stmt, enclosing: &mut Vec<Enclosing>, found: &mut Vec<Ahead>) -
             let mut rest = rest.into_iter();
             let fill = rest.next().unwrap_or_else(Stmt::nothing);
             let fill = enclosing.iter().rev().fold(fill, |body, one| one.wrap(body));
-            found.push(Ahead { how, buffers, fill });
+            found.push(BufferedStage { how, buffers, fill });
             extract(Stmt::Block(rest.collect()), enclosing, found)
         }
         other => map_stmts(other, &mut |inner| extract(inner, enclosing, found)),
     }
 }
 
-fn inject_loop(head: Loop, body: Stmt, found: Vec<Ahead>) -> Stmt {
-    let (pipelined, found): (Vec<Ahead>, Vec<Ahead>) =
+fn inject_loop(head: Loop, body: Stmt, found: Vec<BufferedStage>) -> Stmt {
+    let (pipelined, found): (Vec<BufferedStage>, Vec<BufferedStage>) =
         found.into_iter().partition(|one| matches!(one.how, Buffering::Pipeline(_)));
     let Injected { before, mut body, allocated } = pipelined::inject(&head, body, pipelined);
     let (before, mut allocated) = (Vec::from_iter(before), allocated);
@@ -152,11 +152,11 @@ fn inject_loop(head: Loop, body: Stmt, found: Vec<Ahead>) -> Stmt {
     }
     let mut nest = before;
     if !found.is_empty() {
-        nest.push(head.if_there(&Expr::index(0), first, false));
+        nest.push(head.if_iteration_exists(&Expr::index(0), first, false));
         body = into_copies(body, &halves, &head.copy(&Expr::var(&head.var), 2));
-        let mut stmts = vec![head.if_there(&Expr::index(1), ahead, true), body];
+        let mut stmts = vec![head.if_iteration_exists(&Expr::index(1), ahead, true), body];
         if !behind.is_empty() {
-            stmts.push(head.if_there(&Expr::index(1), behind, true));
+            stmts.push(head.if_iteration_exists(&Expr::index(1), behind, true));
         }
         body = allocate(waiting, Stmt::Block(stmts));
     }
@@ -194,7 +194,7 @@ impl Loop {
 
     /// Wraps statements in the condition that an iteration exists: the one with this number or, if
     /// `later`, the one that many after the current iteration.
-    fn if_there(&self, number: &Expr, stmts: Vec<Stmt>, later: bool) -> Stmt {
+    fn if_iteration_exists(&self, number: &Expr, stmts: Vec<Stmt>, later: bool) -> Stmt {
         let cond = match later {
             false => Expr::lt(number.clone(), self.extent.clone()),
             true => {
@@ -210,7 +210,7 @@ impl Loop {
     }
 }
 
-impl Ahead {
+impl BufferedStage {
     /// Adds a dimension of `count` copies to its buffers, notes them in `copies` and returns them.
     fn add_copies(&self, count: u32, copies: &mut FxHashMap<Buffer, Buffer>) -> Vec<Buffer> {
         let add = |buffer: &Buffer| {

@@ -14,12 +14,12 @@
 //! are complete. All threads have then finished iteration `i - 1`, so its copy may be filled again.
 //! Groups for iterations after the last one are empty but count.
 
-use super::{Ahead, Injected, Loop, into_copies};
+use super::{BufferedStage, Injected, Loop, into_copies};
 use crate::ir::{Buffering, Expr, Stmt};
 use rustc_hash::FxHashMap;
 
 /// Fills the buffers of a pipeline ahead. Without any, the loop stays as it is.
-pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<Ahead>) -> Injected {
+pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<BufferedStage>) -> Injected {
     let Some(Buffering::Pipeline(count)) = found.first().map(|one| one.how) else {
         return Injected { before: None, body, allocated: Vec::new() };
     };
@@ -27,7 +27,7 @@ pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<Ahead>) -> Injected {
     let allocated = found.iter().flat_map(|one| one.add_copies(count, &mut copies)).collect();
     let group = |at: &Expr, number: &Expr, later: bool| {
         let fills = found.iter().map(|one| one.fill_at(at, head, &copies, count)).collect();
-        Stmt::CopyGroup { body: Box::new(head.if_there(number, fills, later)) }
+        Stmt::CopyGroup { body: Box::new(head.if_iteration_exists(number, fills, later)) }
     };
     let ahead = i64::from(count) - 1;
     let first = (0..ahead).map(|number| {

@@ -2,12 +2,11 @@
 //! file adds the limits on whole nests.
 
 use crate::ir::limits::NEST_FRAME_BYTES;
-use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::visit::{Memo, for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::{Buffer, DType, Expr, ForKind, Stmt};
 use crate::lower::expand_math::expand_expr;
 use crate::simd_ops;
 use crate::target::SimdIsa;
-use rustc_hash::FxHashMap;
 
 /// The largest number of expression nodes of a nest: registers are allocated for a nest as a whole,
 /// in time that grows faster than its size.
@@ -26,9 +25,8 @@ pub(super) fn has_vectors(stmt: &Stmt) -> bool {
 /// Decides which statements can be nests.
 pub(super) struct NestChecker {
     isa: SimdIsa,
-    /// The nodes that were accepted. The expressions are kept, so that no other node gets the
-    /// address of one of them.
-    accepted: FxHashMap<usize, Expr>,
+    /// The nodes that were accepted.
+    accepted: Memo<()>,
     nodes: usize,
     frame: i128,
 }
@@ -38,7 +36,7 @@ type Checked = Result<(), String>;
 
 impl NestChecker {
     pub(super) fn new(isa: SimdIsa) -> NestChecker {
-        NestChecker { isa, accepted: FxHashMap::default(), nodes: 0, frame: 0 }
+        NestChecker { isa, accepted: Memo::default(), nodes: 0, frame: 0 }
     }
 
     /// Whether a statement as a whole can be a nest.
@@ -104,7 +102,7 @@ impl NestChecker {
     }
 
     fn expr(&mut self, expr: &Expr) -> Checked {
-        if self.accepted.insert(expr.id(), expr.clone()).is_some() {
+        if self.accepted.insert(expr, ()).is_some() {
             return Ok(());
         }
         self.nodes += 1;

@@ -66,7 +66,7 @@ impl Promoter {
         if chains.len() > MAX_PROMOTED_ELEMENTS
             || !chains.iter().all(|chain| self.has_room(&chain.entry.register))
             || !chains.iter().all(|chain| follows(chain, var))
-            || !are_apart(&chains)
+            || !are_disjoint(&chains)
         {
             return None;
         }
@@ -170,7 +170,7 @@ fn follows(chain: &Chain, var: &Var) -> bool {
 }
 
 /// Whether no element of a scan overlaps one of another scan of the same buffer in an iteration.
-fn are_apart(chains: &[Chain]) -> bool {
+fn are_disjoint(chains: &[Chain]) -> bool {
     let all = |chain: &Chain| -> Vec<Element> {
         let entry = std::iter::once(&chain.entry.index);
         entry.chain(&chain.elements).map(|index| chain.entry.with_index(index)).collect()
@@ -179,7 +179,7 @@ fn are_apart(chains: &[Chain]) -> bool {
         let others = chains[..at].iter().filter(|b| b.entry.buffer == a.entry.buffer);
         others
             .into_iter()
-            .all(|b| all(a).iter().all(|x| all(b).iter().all(|y| Element::are_apart(x, y))))
+            .all(|b| all(a).iter().all(|x| all(b).iter().all(|y| Element::are_disjoint(x, y))))
     })
 }
 

@@ -87,7 +87,7 @@ impl Promoter {
                     elements.add(index, mask);
                 }
             });
-            if self.suit(&elements, &[&nest]) {
+            if self.can_be_promoted(&elements, &[&nest]) {
                 nest = elements.redirect(nest);
                 promoted.push(elements);
             }
@@ -216,8 +216,8 @@ impl Promoter {
                 })
                 .collect();
             let whole: Vec<&Stmt> = std::iter::once(&nest).chain(&tail).collect();
-            let with_tail = !tail.is_empty() && self.suit(&elements, &whole);
-            if !with_tail && !self.suit(&elements, &[&nest]) {
+            let with_tail = !tail.is_empty() && self.can_be_promoted(&elements, &whole);
+            if !with_tail && !self.can_be_promoted(&elements, &[&nest]) {
                 continue;
             }
             let rest = stores.split_off(position);
@@ -276,14 +276,14 @@ impl Promoter {
         }
         let apart = |other: &Element| {
             let from_memory = other.mask.is_none() && !reads_memory(&other.index);
-            from_memory && elements.list.iter().all(|element| Element::are_apart(element, other))
+            from_memory && elements.list.iter().all(|element| Element::are_disjoint(element, other))
         };
         others.iter().all(apart).then_some(elements)
     }
 
     /// Whether the elements can be in registers while statements run, and the first of these stores
     /// to one of them.
-    fn suit(&self, elements: &Elements, stmts: &[&Stmt]) -> bool {
+    fn can_be_promoted(&self, elements: &Elements, stmts: &[&Stmt]) -> bool {
         let mut bound = FxHashSet::default();
         stmts.iter().for_each(|stmt| bind_vars(stmt, &mut bound));
         let list = &elements.list;
@@ -297,7 +297,7 @@ impl Promoter {
             })
             && stmts.iter().all(|stmt| elements.are_all_accesses(stmt))
             && stored_buffers(stmts[0]).contains(&elements.buffer)
-            && elements.are_apart()
+            && elements.are_disjoint()
     }
 
     /// Whether the lanes of an element are few enough for registers.
@@ -454,9 +454,9 @@ impl Elements {
     }
 
     /// Whether no two of the elements overlap, in every execution.
-    fn are_apart(&self) -> bool {
+    fn are_disjoint(&self) -> bool {
         let list = &self.list;
-        (1..list.len()).all(|i| (0..i).all(|j| Element::are_apart(&list[j], &list[i])))
+        (1..list.len()).all(|i| (0..i).all(|j| Element::are_disjoint(&list[j], &list[i])))
             // Two lanes of one vector must be different elements, too.
             && list.iter().all(|element| element.lanes().is_some())
     }
@@ -524,7 +524,7 @@ impl Element {
     }
 
     /// Whether two elements of one buffer do not overlap, in every execution.
-    fn are_apart(a: &Element, b: &Element) -> bool {
+    fn are_disjoint(a: &Element, b: &Element) -> bool {
         let (Some(a), Some(b)) = (a.lanes(), b.lanes()) else { return false };
         let distance = Expr::sub(b.first.clone(), a.first.clone());
         let distance = simplify_expr(&distance, &Facts::new()).as_int();

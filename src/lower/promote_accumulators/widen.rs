@@ -14,22 +14,25 @@ pub(super) fn widen(store: &Stmt, elements: &[Element]) -> Option<Stmt> {
         return None;
     };
     let element = elements.iter().find(|element| {
-        element.mask.is_none() && element.buffer == *buffer && begins(&element.index, &indices[0])
+        element.mask.is_none()
+            && element.buffer == *buffer
+            && starts_with(&element.index, &indices[0])
     })?;
     let lanes = element.index.ty.lanes;
-    let few = indices[0].ty.lanes;
+    let narrow = indices[0].ty.lanes;
     let counted = Expr::new(
         Type { dtype: DType::Index, lanes },
         ExprKind::Ramp(Expr::index(0), Expr::index(1)),
     );
-    let mask = Expr::lt(counted, broadcast(&Expr::index(few.into()), lanes));
-    let value = Widener { buffer, index: &element.index, few, lanes, mask: &mask }.expr(value)?;
+    let mask = Expr::lt(counted, broadcast(&Expr::index(narrow.into()), lanes));
+    let value =
+        Widener { buffer, index: &element.index, narrow, lanes, mask: &mask }.expr(value)?;
     let (buffer, indices) = (buffer.clone(), vec![element.index.clone()]);
     Some(Stmt::Store { buffer, indices, value, mask: Some(mask), nontemporal: false })
 }
 
 /// Whether a vector of consecutive elements begins with the elements of a shorter vector.
-fn begins(long: &Expr, short: &Expr) -> bool {
+fn starts_with(long: &Expr, short: &Expr) -> bool {
     let base = |index: &Expr| match &index.kind {
         ExprKind::Ramp(base, stride) if stride.as_int() == Some(1) => Some(base.clone()),
         _ if index.ty.lanes == 1 => Some(index.clone()),
@@ -43,12 +46,13 @@ fn broadcast(value: &Expr, lanes: u32) -> Expr {
     Expr::new(Type { lanes, ..value.ty }, ExprKind::Broadcast(value.clone()))
 }
 
-/// Rewrites expressions with `few` lanes to `lanes` lanes, of which `mask` has the first `few`.
+/// Rewrites expressions with `narrow` lanes to `lanes` lanes, of which `mask` has the first
+/// `narrow`.
 struct Widener<'a> {
     buffer: &'a Buffer,
     /// The index of the element that is stored.
     index: &'a Expr,
-    few: u32,
+    narrow: u32,
     lanes: u32,
     mask: &'a Expr,
 }
@@ -56,19 +60,19 @@ struct Widener<'a> {
 impl Widener<'_> {
     fn expr(&self, expr: &Expr) -> Option<Expr> {
         let ty = Type { lanes: self.lanes, ..expr.ty };
-        if expr.ty.lanes != self.few {
+        if expr.ty.lanes != self.narrow {
             return (expr.ty.lanes == 1 && !reads_buffer(expr, self.buffer)).then(|| expr.clone());
         }
         match &expr.kind {
             ExprKind::Load { buffer, indices, mask } if buffer == self.buffer => {
-                let own = mask.is_none() && begins(self.index, &indices[0]);
+                let own = mask.is_none() && starts_with(self.index, &indices[0]);
                 own.then(|| {
                     let (buffer, indices) = (buffer.clone(), vec![self.index.clone()]);
                     let mask = Some(self.mask.clone());
                     Expr::new(ty, ExprKind::Load { buffer, indices, mask })
                 })
             }
-            _ if self.few == 1 && !reads_buffer(expr, self.buffer) => {
+            _ if self.narrow == 1 && !reads_buffer(expr, self.buffer) => {
                 Some(broadcast(expr, self.lanes))
             }
             ExprKind::Broadcast(inner) if !reads_buffer(inner, self.buffer) => {

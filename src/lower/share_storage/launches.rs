@@ -40,7 +40,7 @@ struct Allocation {
     /// A buffer as long as the longest of them.
     merged: Buffer,
     /// Whether one of them is visible at the current statement.
-    busy: bool,
+    is_live: bool,
 }
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Storage {
             Stmt::Allocate { buffer, body } if is_stored(&buffer) => {
                 let dead = ending.iter().copied().find(|allocation| {
                     let visible = self.allocations[*allocation].users.last().expect("one at least");
-                    alike(visible, &buffer) && !accesses(&body, visible)
+                    can_share(visible, &buffer) && !accesses(&body, visible)
                 });
                 let allocation = match dead {
                     Some(allocation) => self.add_user(allocation, &buffer),
@@ -69,7 +69,7 @@ impl Storage {
                 }
                 let body = self.collect(*body, &inner);
                 if dead.is_none() {
-                    self.allocations[allocation].busy = false;
+                    self.allocations[allocation].is_live = false;
                 }
                 body
             }
@@ -105,13 +105,13 @@ impl Storage {
         let free = self
             .allocations
             .iter()
-            .position(|allocation| !allocation.busy && alike(&allocation.users[0], buffer));
+            .position(|allocation| !allocation.is_live && can_share(&allocation.users[0], buffer));
         let at = free.unwrap_or_else(|| {
-            let (users, merged, busy) = (Vec::new(), buffer.clone(), true);
-            self.allocations.push(Allocation { users, merged, busy });
+            let (users, merged, is_live) = (Vec::new(), buffer.clone(), true);
+            self.allocations.push(Allocation { users, merged, is_live });
             self.allocations.len() - 1
         });
-        self.allocations[at].busy = true;
+        self.allocations[at].is_live = true;
         self.add_user(at, buffer)
     }
 
@@ -134,7 +134,7 @@ impl Storage {
 }
 
 /// Whether two buffers may have the same memory.
-fn alike(a: &Buffer, b: &Buffer) -> bool {
+fn can_share(a: &Buffer, b: &Buffer) -> bool {
     (a.dtype, a.scope) == (b.dtype, b.scope) && length(a).is_some() && length(b).is_some()
 }
 

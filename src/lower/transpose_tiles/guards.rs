@@ -96,7 +96,7 @@ impl Guarded {
 }
 
 /// Moves an invariant choice in a loop's body outside of the loop.
-pub(super) fn choose_outside(of: Loop) -> Stmt {
+pub(super) fn unswitch(of: Loop) -> Stmt {
     let Loop { var, min, extent, body } = of;
     let over = |var: Var, body: Stmt| Stmt::For {
         var,

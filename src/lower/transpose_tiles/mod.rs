@@ -127,7 +127,7 @@ impl Tiler {
         self.facts.bind(&var, &min, &extent);
         let body = Box::new(self.stmt(body));
         self.facts.pop();
-        done.push(guards::choose_outside(Loop { var, min, extent, body: *body }));
+        done.push(guards::unswitch(Loop { var, min, extent, body: *body }));
         block_of(done)
     }
 

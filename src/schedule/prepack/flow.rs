@@ -95,7 +95,7 @@ impl Flow {
         let name = &tensor(graph, input).name;
         let mut alone: FxHashSet<StageId> = FxHashSet::default();
         for group in &self.groups {
-            if group.is_alone(schedule, input, &alone) {
+            if group.depends_on_input_only(schedule, input, &alone) {
                 alone.extend(group.members.iter().map(|member| member.id));
             }
         }
@@ -207,7 +207,12 @@ impl Flow {
 
 impl Group {
     /// Whether it reads only `input` and stages that depend on it only, and has no output.
-    fn is_alone(&self, schedule: &Schedule, input: usize, alone: &FxHashSet<StageId>) -> bool {
+    fn depends_on_input_only(
+        &self,
+        schedule: &Schedule,
+        input: usize,
+        alone: &FxHashSet<StageId>,
+    ) -> bool {
         let own = |id: &StageId| self.members.iter().any(|member| member.id == *id);
         let fits = |member: &Member| {
             let output = schedule.stage(member.id).te.output;

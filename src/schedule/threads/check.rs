@@ -179,7 +179,7 @@ pub(in crate::schedule) fn check_extents(
         if !matches!(index, ThreadIndex::Block(_)) && extent.as_int().is_none() {
             let name = &stage.te.name;
             let text = format!(
-                "`{}` needs a constant extent, but `{axis}` has {}",
+                "`{}` needs a constant extent, but that of `{axis}` is {}",
                 index.name(),
                 print_expr(extent)
             );

@@ -50,7 +50,7 @@ pub(in crate::schedule) fn pad_stages(inference: &mut Inference) {
         let stage = inference.bounded.schedule.stage(id);
         let mut facts = inference.facts_inside(id);
         let tails = inference.tail_guards(id);
-        tails.iter().for_each(|guard| facts.assume(bare(&guard.cond)));
+        tails.iter().for_each(|guard| facts.assume(without_likely(&guard.cond)));
         let outside = domain_conditions(stage, inference.bounded.of(id), &facts);
         if outside.is_empty() {
             whole.insert(id);
@@ -162,7 +162,7 @@ fn domain_conditions(stage: &Stage, bounds: &StageBounds, facts: &Facts) -> Vec<
 }
 
 /// Returns the condition without its mark.
-fn bare(cond: &Expr) -> &Expr {
+fn without_likely(cond: &Expr) -> &Expr {
     match &cond.kind {
         ExprKind::Unary(UnOp::Likely, cond) => cond,
         _ => cond,

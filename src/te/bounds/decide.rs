@@ -33,7 +33,7 @@ pub(super) fn check_index(
         return;
     }
     let own = walker.profile([index, load.extent]);
-    if outside(walker, &load, &own) || check_sufficient(walker, &load, &guards) {
+    if refuse_outside(walker, &load, &own) || check_sufficient(walker, &load, &guards) {
         return;
     }
     if !own.at_entry() {
@@ -159,7 +159,7 @@ fn places(index: &Expr, axes: &[(Var, i64, i64)], point: &[i64]) -> String {
 }
 
 /// Refuses an index that is outside everywhere, or at a corner of a symbolic domain (E0260).
-fn outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
+fn refuse_outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
     let facts = &walker.checker.facts;
     let evaluated = walker.guards.is_empty();
     let (low, high) = range_conditions(load);

@@ -1,6 +1,7 @@
 //! Cycles of an iteration if all data is in L1: those of the busiest unit, or of the longest
 //! dependence chain.
 
+use super::TermKind;
 use super::machine::MachineModel;
 use super::plan::{Frame, Work};
 
@@ -16,7 +17,7 @@ pub(super) struct Cycles {
     /// Instructions of any kind in an iteration.
     pub(super) instructions: f64,
     /// Cycles to begin and end one run of the loop.
-    pub(super) around: f64,
+    pub(super) entry_and_exit: f64,
 }
 
 /// What can limit an iteration.
@@ -47,18 +48,18 @@ impl Unit {
         Unit::Chain,
     ];
 
-    /// The name of the term.
-    pub(super) fn name(self) -> &'static str {
+    /// The term that its time belongs to.
+    pub(super) fn term(self) -> TermKind {
         match self {
-            Unit::Multiply => "multiply-adds",
-            Unit::Vector => "arithmetic",
-            Unit::Load => "loads",
-            Unit::Store => "stores",
-            Unit::Integer => "integers",
-            Unit::Divide => "divisions",
-            Unit::Gather => "lanes apart",
-            Unit::Issue => "issue",
-            Unit::Chain => "latency",
+            Unit::Multiply => TermKind::MultiplyAdds,
+            Unit::Vector => TermKind::Arithmetic,
+            Unit::Load => TermKind::Loads,
+            Unit::Store => TermKind::Stores,
+            Unit::Integer => TermKind::Integers,
+            Unit::Divide => TermKind::Divisions,
+            Unit::Gather => TermKind::Gathers,
+            Unit::Issue => TermKind::Issue,
+            Unit::Chain => TermKind::Latency,
         }
     }
 }
@@ -88,8 +89,9 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
     let total = most.max(floor) + spills + work.branches * machine.mispredict;
     // The end of a short loop is predicted.
     let missed = if frame.trips > 32.0 { 1.0 } else { 0.1 };
-    let around = if frame.is_loop { 3.0 + pointers + missed * machine.mispredict } else { 0.0 };
-    Cycles { total, unit, spills, instructions: instructions(&work), around }
+    let entry_and_exit =
+        if frame.is_loop { 3.0 + pointers + missed * machine.mispredict } else { 0.0 };
+    Cycles { total, unit, spills, instructions: instructions(&work), entry_and_exit }
 }
 
 /// Returns the spilled registers.

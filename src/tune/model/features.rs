@@ -3,35 +3,35 @@
 use super::machine::MachineModel;
 use super::plan::{CostPlan, Work};
 use super::traffic::Traffic;
-use super::{Term, Unit};
+use super::{Term, TermKind, Unit};
 
 /// The number of features.
 pub const FEATURES: usize = 52;
 
 /// The terms, in the order of the features.
-const TERMS: [&str; 22] = [
-    "multiply-adds",
-    "arithmetic",
-    "loads",
-    "stores",
-    "integers",
-    "divisions",
-    "lanes apart",
-    "issue",
-    "latency",
-    "spills",
-    "loop ends",
-    "L2 traffic",
-    "L3 traffic",
-    "memory traffic",
-    "TLB",
-    "page walks",
-    "parallel start",
-    "allocations",
-    "instructions",
-    "load units",
-    "launches",
-    "calls",
+const TERMS: [TermKind; 22] = [
+    TermKind::MultiplyAdds,
+    TermKind::Arithmetic,
+    TermKind::Loads,
+    TermKind::Stores,
+    TermKind::Integers,
+    TermKind::Divisions,
+    TermKind::Gathers,
+    TermKind::Issue,
+    TermKind::Latency,
+    TermKind::Spills,
+    TermKind::LoopEnds,
+    TermKind::L2Traffic,
+    TermKind::L3Traffic,
+    TermKind::MemoryTraffic,
+    TermKind::Tlb,
+    TermKind::PageWalks,
+    TermKind::ParallelStart,
+    TermKind::Allocations,
+    TermKind::Instructions,
+    TermKind::LoadUnits,
+    TermKind::Launches,
+    TermKind::Calls,
 ];
 
 /// Returns the features: binary logarithms of counts, so that twice as much is one more.
@@ -42,10 +42,10 @@ pub(super) fn features(
     terms: &[(Term, f64)],
     seconds: f64,
 ) -> Vec<f64> {
-    debug_assert!(Unit::ALL.iter().zip(TERMS).all(|(unit, name)| unit.name() == name));
+    debug_assert!(Unit::ALL.iter().zip(TERMS).all(|(unit, kind)| unit.term() == kind));
     let mut all = vec![log(seconds * 1e9)];
-    for name in TERMS {
-        let known = terms.iter().find(|(term, _)| term.name == name);
+    for kind in TERMS {
+        let known = terms.iter().find(|(term, _)| term.kind == kind);
         all.push(log(known.map_or(0.0, |(term, _)| term.alone * 1e9)));
     }
     let runs = plan.runs();

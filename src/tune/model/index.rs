@@ -34,7 +34,7 @@ pub(super) enum Lane {
     /// By a constant.
     By(f64),
     /// In an unknown way.
-    Apart,
+    Irregular,
 }
 
 impl Sum {
@@ -67,7 +67,7 @@ impl Sum {
         let lane = match (self.lane, other.lane) {
             (Lane::Same, lane) | (lane, Lane::Same) => lane,
             (Lane::By(a), Lane::By(b)) => Lane::By(a + b),
-            _ => Lane::Apart,
+            _ => Lane::Irregular,
         };
         let irregular = self.irregular || other.irregular;
         Sum { linear: &self.linear + &other.linear, lane, irregular }
@@ -180,7 +180,7 @@ impl Indices {
             ExprKind::Unary(UnOp::Neg, a) => self.sum(a).scale(-1.0),
             ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => self.sum(a),
             ExprKind::Ramp(base, step) => {
-                let lane = self.sum(step).as_constant().map_or(Lane::Apart, Lane::By);
+                let lane = self.sum(step).as_constant().map_or(Lane::Irregular, Lane::By);
                 self.sum(base).plus(Sum { lane, ..Sum::default() })
             }
             ExprKind::Binary(op, a, b) => self.binary(*op, self.sum(a), self.sum(b)),
@@ -221,7 +221,7 @@ impl Indices {
             // All lanes of the rest have the same quotient.
             return multiples;
         }
-        let lane = if rest.lane == Lane::Same { Lane::Same } else { Lane::Apart };
+        let lane = if rest.lane == Lane::Same { Lane::Same } else { Lane::Irregular };
         let mut rest = Sum { lane, ..rest.scale(1.0 / by) };
         rest.linear.constant = 0.0;
         multiples.plus(rest)
@@ -229,7 +229,7 @@ impl Indices {
 }
 
 fn lane_of(expr: &Expr) -> Lane {
-    if expr.ty.lanes > 1 { Lane::Apart } else { Lane::Same }
+    if expr.ty.lanes > 1 { Lane::Irregular } else { Lane::Same }
 }
 
 /// Collects the divisors of each variable, those of nested divisions multiplied.

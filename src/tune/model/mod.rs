@@ -18,6 +18,7 @@ mod nest;
 mod ops;
 mod paths;
 mod plan;
+mod term;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -29,6 +30,7 @@ pub use features::FEATURES;
 pub use machine::{MachineModel, Measured};
 use plan::{Access, CostPlan};
 use rustc_hash::FxHashMap;
+pub use term::{Term, TermKind};
 use traffic::Traffic;
 
 /// The estimated time of a kernel.
@@ -55,19 +57,6 @@ pub struct WarpCounts {
     pub sectors: f64,
     /// Sectors that the accessed bytes would fill.
     pub ideal_sectors: f64,
-}
-
-/// A part of an estimate.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Term {
-    /// The resource: `multiply-adds`, `L2 traffic`, …
-    pub name: &'static str,
-    /// Its part of the estimated time.
-    pub seconds: f64,
-    /// The time if nothing else had to be done.
-    pub alone: f64,
-    /// The loop with the largest part of it, and the amount there.
-    pub about: String,
 }
 
 /// Fraction of the time of a resource that the bottleneck of the same loop does not hide. This and
@@ -109,11 +98,11 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             let waits = paths::waits(&plan, machine, &cycles);
             frames.for_each(|at| sum.frame(at, &cycles[at], waits[at]));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
-            sum.add("parallel start", alone, alone, || counted(plan.launches, "loop"));
+            sum.add(TermKind::ParallelStart, alone, alone, || counted(plan.launches, "loop"));
         }
     }
     let alone = plan.allocations * ALLOCATION_SECONDS;
-    sum.add("allocations", alone, alone, || counted(plan.allocations, "buffer"));
+    sum.add(TermKind::Allocations, alone, alone, || counted(plan.allocations, "buffer"));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
     let features = features::features(&plan, machine, &traffic, &sum.terms, seconds);
     let mut terms: Vec<Term> = sum.terms.into_iter().map(|(term, _)| term).collect();
@@ -139,20 +128,14 @@ impl<'p> TermTable<'p> {
         TermTable { plan, machine, traffic, runs: plan.runs(), unprefetched, terms: Vec::new() }
     }
 
-    fn add(
-        &mut self,
-        name: &'static str,
-        seconds: f64,
-        alone: f64,
-        about: impl FnOnce() -> String,
-    ) {
+    fn add(&mut self, kind: TermKind, seconds: f64, alone: f64, about: impl FnOnce() -> String) {
         if alone <= 0.0 {
             return;
         }
-        let at = match self.terms.iter().position(|(term, _)| term.name == name) {
+        let at = match self.terms.iter().position(|(term, _)| term.kind == kind) {
             Some(at) => at,
             None => {
-                let term = Term { name, seconds: 0.0, alone: 0.0, about: String::new() };
+                let term = Term { kind, seconds: 0.0, alone: 0.0, about: String::new() };
                 self.terms.push((term, 0.0));
                 self.terms.len() - 1
             }
@@ -179,7 +162,7 @@ impl<'p> TermTable<'p> {
             }
         }
         let (count, alone) = (self.plan.launches, self.plan.launches * gpu.launch);
-        self.add("launches", alone, alone, || format!("{count}"));
+        self.add(TermKind::Launches, alone, alone, || format!("{count}"));
         all
     }
 
@@ -213,17 +196,19 @@ impl<'p> TermTable<'p> {
         let about = || {
             format!("{name}: {} in each of {}", counted(waits, "cycle"), counted(runs, "iteration"))
         };
-        self.add("latency", wait, wait, about);
+        self.add(TermKind::Latency, wait, wait, about);
         let calls = machine.seconds(frame.work.calls * runs);
         let about =
             || format!("{name}: {}, {}", counted(frame.work.calls, "cycle"), counted(runs, "time"));
-        self.add("calls", calls, calls, about);
+        self.add(TermKind::Calls, calls, calls, about);
         for (level, alone, lines) in moves {
             let about = || format!("{name}: {}", counted(lines, "line"));
             self.add(level, of(alone, alone >= most && core < most), alone, about);
         }
-        let around = machine.seconds(cycles.around * begins);
-        self.add("loop ends", around, around, || format!("{name}: {}", counted(begins, "time")));
+        let around = machine.seconds(cycles.entry_and_exit * begins);
+        self.add(TermKind::LoopEnds, around, around, || {
+            format!("{name}: {}", counted(begins, "time"))
+        });
     }
 
     /// Adds the cycles of a frame as terms.
@@ -232,24 +217,24 @@ impl<'p> TermTable<'p> {
         let about = || {
             format!("{name}: {} of {}", counted(runs, "iteration"), counted(cycles.total, "cycle"))
         };
-        self.add(cycles.unit.name(), seconds * (1.0 - spills), core * (1.0 - spills), about);
+        self.add(cycles.unit.term(), seconds * (1.0 - spills), core * (1.0 - spills), about);
         let about = || format!("{name}: {} an iteration", counted(cycles.spills, "cycle"));
-        self.add("spills", seconds * spills, core * spills, about);
+        self.add(TermKind::Spills, seconds * spills, core * spills, about);
     }
 
     /// Returns the lines that accesses move into each level: the term, seconds and lines.
-    fn moves(&self, own: &[usize]) -> Vec<(&'static str, f64, f64)> {
+    fn moves(&self, own: &[usize]) -> Vec<(TermKind, f64, f64)> {
         let machine = self.machine;
         let caches = machine.caches.len();
         let mut moves = Vec::new();
         for (level, cache) in machine.caches.iter().chain(&machine.pages).enumerate() {
-            let name = match level {
+            let kind = match level {
                 // The last cache is filled from memory.
-                _ if level + 1 == caches => "memory traffic",
-                0 => "L2 traffic",
-                _ if level < caches => "L3 traffic",
-                _ if level == caches => "TLB",
-                _ => "page walks",
+                _ if level + 1 == caches => TermKind::MemoryTraffic,
+                0 => TermKind::L2Traffic,
+                _ if level < caches => TermKind::L3Traffic,
+                _ if level == caches => TermKind::Tlb,
+                _ => TermKind::PageWalks,
             };
             let (mut cycles, mut lines) = (0.0, 0.0);
             for at in own {
@@ -282,7 +267,7 @@ impl<'p> TermTable<'p> {
                 lines += missed;
             }
             if cycles > 0.0 {
-                moves.push((name, machine.seconds(cycles), lines));
+                moves.push((kind, machine.seconds(cycles), lines));
             }
         }
         moves

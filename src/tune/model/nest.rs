@@ -89,10 +89,10 @@ pub(super) fn dot_of<'s>(
     let count = stmts.iter().rev().take_while(|stmt| product_of(stmt).is_some()).count();
     let (starts, terms) = stmts.split_at(stmts.len() - count);
     let products = terms.iter().filter_map(|stmt| product_of(stmt));
-    let placed = products
+    let with_offsets = products
         .filter_map(|(store, shared, each)| Some((store, shared, each, first_lane(each)?)))
         .map(|product| (offset(product.3), product));
-    let (_, (store, shared, each, first)) = placed.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    let (_, (store, shared, each, first)) = with_offsets.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
     let Stmt::Store { buffer, indices, .. } = store else { return None };
     let ExprKind::Load { buffer: vector, .. } = &each.kind else { return None };
     let lanes = indices[0].ty.lanes;
@@ -173,7 +173,7 @@ pub(super) fn copies_of(stores: &[&Stmt], index: &Expr) -> f64 {
 }
 
 /// Whether a statement accesses a buffer, and only at indices that depend on none of the variables.
-pub(super) fn rests(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
+pub(super) fn has_fixed_indices(stmt: &Stmt, buffer: &Buffer, vars: &FxHashSet<Var>) -> bool {
     let (mut found, mut fine) = (false, true);
     each_access(stmt, &mut |accessed, index| {
         if accessed == buffer {

@@ -198,7 +198,7 @@ impl Walker<'_> {
     }
 
     /// Returns the frame that computes a value with these dependences, and how often per iteration.
-    pub(super) fn spot(&self, deps: u64) -> (usize, f64) {
+    pub(super) fn placement(&self, deps: u64) -> (usize, f64) {
         let (mut frame, mut copies) = (0, 1.0);
         for (place, open) in self.enclosing.iter().enumerate().rev() {
             if deps & bit(place) == 0 {
@@ -228,7 +228,7 @@ impl Walker<'_> {
             // Asynchronous copies convert nothing.
             return;
         }
-        let (frame, copies) = self.spot(deps);
+        let (frame, copies) = self.placement(deps);
         let lanes = f64::from(expr.ty.lanes);
         let bytes = match &expr.kind {
             // Most masks are for lanes of four bytes.
@@ -325,10 +325,10 @@ impl Walker<'_> {
     fn load(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> ValueCost {
         let sum = self.indices.sum(index);
         if let Some((access, then)) = self.fetched.remove(buffer)
-            && then.is_long_before(self.moment())
+            && then.is_long_before(self.point())
             && let Some(warp) = &mut self.plan.accesses[access].warp
         {
-            warp.ahead = true;
+            warp.latency_hidden = true;
         }
         let number = self.number(buffer);
         self.reads.push(number);
@@ -351,7 +351,7 @@ impl Walker<'_> {
         if !self.loaded.insert((at, key(&sum, index.ty.lanes))) {
             return ValueCost { deps, chain, depth };
         }
-        let (frame, mut copies) = self.spot(deps);
+        let (frame, mut copies) = self.placement(deps);
         let inner = self.enclosing.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
         let changes = (inner..self.enclosing.len()).any(|place| self.is_stored_in(place, buffer));
         if !changes && mask.is_none() && !self.in_launch {
@@ -387,7 +387,7 @@ impl Walker<'_> {
         if let Some(into) = into.filter(|into| self.in_launch && is_private(into))
             && buffer.scope == Scope::Global
         {
-            self.fetched.insert(into, (self.plan.accesses.len() - 1, self.moment()));
+            self.fetched.insert(into, (self.plan.accesses.len() - 1, self.point()));
         }
         ValueCost { deps, chain, depth }
     }
@@ -456,13 +456,13 @@ impl Walker<'_> {
         buffer: &Buffer,
         index: &Expr,
         mask: Option<&Expr>,
-        spot: (usize, f64),
+        placement: (usize, f64),
     ) -> Option<WarpAccess> {
         if !self.in_launch {
             return None;
         }
         let cost = warp_cost(&self.access_context(), index, mask, buffer.dtype.bytes() as i64);
-        Some(WarpAccess { spot, cost, ahead: false, copied: self.copying })
+        Some(WarpAccess { placement, cost, latency_hidden: false, copied: self.copying })
     }
 
     /// Returns the innermost loop that is not unrolled.
@@ -631,7 +631,7 @@ impl Walker<'_> {
     /// Counts a condition that holds in a fraction of the cases.
     pub(super) fn condition(&mut self, cond: &Expr, holds: f64) {
         let deps = self.value(cond).deps;
-        let (frame, copies) = self.spot(deps | self.here());
+        let (frame, copies) = self.placement(deps | self.here());
         let work = &mut self.plan.frames[frame].work;
         work.integers += 2.0 * copies * self.weight;
         work.branches += copies * self.weight * holds.min(1.0 - holds);
@@ -688,7 +688,7 @@ impl Walker<'_> {
             Lane::By(step) if step.abs() <= 1.0 => (bytes * count, None),
             Lane::By(step) => (bytes, Some((count, (step * bytes).abs()))),
             Lane::Same => (bytes, None),
-            Lane::Apart => (bytes, Some((count, bytes))),
+            Lane::Irregular => (bytes, Some((count, bytes))),
         };
         let access = Access {
             buffer: self.memory(buffer),

@@ -1,6 +1,6 @@
 //! Properties of the model: what must cost more does, on a machine of the tables.
 
-use super::{Estimate, FEATURES, MachineModel, Measured, estimate};
+use super::{Estimate, FEATURES, MachineModel, Measured, TermKind, estimate};
 use crate::driver::{self, Options, Trace};
 use crate::lang::Program;
 use crate::lang::ast::Item;
@@ -25,8 +25,8 @@ fn estimate_with(text: &str, machine: &MachineModel, threads: usize) -> Estimate
         let program = driver::load("k.te", &One(text), &mut trace).expect("a program");
         let options = Options::new(machine.target.clone());
         let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
-        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
-        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        let bounded = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops");
         estimate(&kernel, &machine, threads)
     })
 }
@@ -63,8 +63,8 @@ fn map(size: usize, read: &str, schedule: &str) -> Estimate {
     ))
 }
 
-fn alone(estimate: &Estimate, name: &str) -> f64 {
-    estimate.terms.iter().find(|term| term.name == name).map_or(0.0, |term| term.alone)
+fn alone(estimate: &Estimate, kind: TermKind) -> f64 {
+    estimate.terms.iter().find(|term| term.kind == kind).map_or(0.0, |term| term.alone)
 }
 
 #[test]
@@ -84,18 +84,18 @@ fn a_product_in_registers_is_near_the_peak() {
     // 512 times 256² multiply-adds of 16 lanes, two in a cycle.
     let peak = machine().seconds(256f64.powi(3) / 32.0);
     let good = product(256, &tile(8, 2));
-    assert_eq!(good.terms[0].name, "multiply-adds");
+    assert_eq!(good.terms[0].kind, TermKind::MultiplyAdds);
     assert!((1.0..1.6).contains(&(good.seconds / peak)), "{}", good.seconds / peak);
     let plain = product(256, "");
-    assert_eq!(plain.terms[0].name, "latency", "{:?}", plain.terms);
+    assert_eq!(plain.terms[0].kind, TermKind::Latency, "{:?}", plain.terms);
     assert!(plain.seconds > 20.0 * good.seconds);
 }
 
 #[test]
 fn a_tile_that_spills_costs_more_than_one_that_fits() {
     let (fits, spills) = (product(256, &tile(8, 2)), product(256, &tile(8, 4)));
-    assert_eq!(alone(&fits, "spills"), 0.0);
-    assert!(alone(&spills, "spills") > 0.0);
+    assert_eq!(alone(&fits, TermKind::Spills), 0.0);
+    assert!(alone(&spills, TermKind::Spills) > 0.0);
     assert!(spills.seconds > fits.seconds);
     // More than 32 running values are not kept in registers at all.
     let memory = product(256, &tile(16, 4));
@@ -112,11 +112,11 @@ fn a_tile_too_small_to_hide_the_latency_costs_more() {
 fn twice_the_traffic_costs_twice_as_much() {
     let lanes = "let o, v = C.split(j, factor=16)\nC.vectorize(v)";
     let (small, large) = (map(4096, "i, j", lanes), map(8192, "i, j", lanes));
-    assert_eq!(large.terms[0].name, "memory traffic", "{:?}", large.terms);
+    assert_eq!(large.terms[0].kind, TermKind::MemoryTraffic, "{:?}", large.terms);
     let ratio = large.seconds / small.seconds;
     assert!((3.8..4.2).contains(&ratio), "{ratio}");
     // What stays in the second cache moves nothing from memory.
-    assert_eq!(alone(&map(256, "i, j", lanes), "memory traffic"), 0.0);
+    assert_eq!(alone(&map(256, "i, j", lanes), TermKind::MemoryTraffic), 0.0);
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn on_a_gpu(schedule: &str) -> Estimate {
         let mut options = Options::new(machine.target.clone());
         options.schedule = Some((None, schedule.to_string()));
         let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
-        let placed = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
-        let kernel = driver::lower_to_estimate(&placed[0], &options, &mut trace).expect("loops");
+        let bounded = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
+        let kernel = driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops");
         estimate(&kernel, &machine, 1)
     })
 }
@@ -227,7 +227,7 @@ fn tiles_in_shared_memory_and_registers_are_faster_on_a_gpu() {
     // 64 of the 108.
     let peak = 1024f64.powi(3) / (64.0 * 64.0 * 1.41e9);
     assert!((1.0..1.5).contains(&(fast.seconds / peak)), "{}", fast.seconds / peak);
-    assert_eq!(fast.terms[0].name, "multiply-adds");
+    assert_eq!(fast.terms[0].kind, TermKind::MultiplyAdds);
 }
 
 /// Warps on a multiprocessor, and what they do, of a kernel with a schedule.
@@ -238,7 +238,7 @@ fn scaled(schedule: &str) -> (Estimate, String) {
     );
     let machine = MachineModel::typical(&Target::parse("nvptx-sm_80").expect("a target"));
     let estimate = estimate_with(&text, &machine, 1);
-    let latency = estimate.terms.iter().find(|term| term.name == "latency");
+    let latency = estimate.terms.iter().find(|term| term.kind == TermKind::Latency);
     let about = latency.expect("there is some").about.clone();
     (estimate, about)
 }
@@ -270,7 +270,7 @@ fn vectors_of_a_thread_make_fewer_instructions_of_the_same_sectors() {
          B.bind(t, threadIdx.x)\nB.vectorize(e)",
     );
     assert_eq!(one.warps, four.warps);
-    assert!(alone(&four, "instructions") < 0.7 * alone(&one, "instructions"));
+    assert!(alone(&four, TermKind::Instructions) < 0.7 * alone(&one, TermKind::Instructions));
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn the_terms_of_a_product_on_the_table_s_machine() {
     let one = product(256, &tile(8, 2));
     let line = |term: &super::Term| {
         let (seconds, alone) = (term.seconds * 1e6, term.alone * 1e6);
-        format!("{} {seconds:.2} us, {alone:.2} alone: {}", term.name, term.about)
+        format!("{} {seconds:.2} us, {alone:.2} alone: {}", term.kind.name(), term.about)
     };
     let lines: Vec<String> = one.terms.iter().map(line).collect();
     let expected = [
@@ -361,8 +361,8 @@ fn of_schedule(program: &Program, name: &str, target: &str) -> usize {
     options.schedule = Some((None, name.to_string()));
     let graphs = driver::elaborate(program, &options, &mut trace).expect("kernels");
     // Some schedules are for other targets.
-    let Ok(placed) = driver::schedule(program, graphs, &options, &mut trace) else { return 0 };
-    for one in &placed {
+    let Ok(bounded) = driver::schedule(program, graphs, &options, &mut trace) else { return 0 };
+    for one in &bounded {
         let kernel = driver::lower_to_estimate(one, &options, &mut trace).expect("loops");
         let estimate = estimate(&kernel, &machine, 2);
         let name = &kernel.name;
@@ -371,7 +371,7 @@ fn of_schedule(program: &Program, name: &str, target: &str) -> usize {
         assert!(!estimate.terms.is_empty(), "{name} on {target}");
         assert!(estimate.features.iter().all(|feature| feature.is_finite()), "{name} on {target}");
     }
-    placed.len()
+    bounded.len()
 }
 
 #[test]
@@ -386,8 +386,8 @@ fn windows_that_overlap_share_what_they_load() {
     };
     // 10 rows for 8 results, or 3 for each.
     let (all, each) = (window(" C.unroll(ii)\n"), window(""));
-    let ratio = alone(&each, "loads") / alone(&all, "loads").max(1e-12);
-    assert!(ratio > 2.0 || alone(&all, "loads") == 0.0, "{ratio}: {:?}", all.terms);
+    let ratio = alone(&each, TermKind::Loads) / alone(&all, TermKind::Loads).max(1e-12);
+    assert!(ratio > 2.0 || alone(&all, TermKind::Loads) == 0.0, "{ratio}: {:?}", all.terms);
 }
 
 #[test]
@@ -401,12 +401,12 @@ fn columns_side_by_side_are_taken_from_rows() {
             ),
         )
     };
-    assert_eq!(alone(&columns(""), "lanes apart"), 0.0);
-    assert!(alone(&columns("C.reorder(ii, io, jo, ji)\n"), "lanes apart") > 0.0);
+    assert_eq!(alone(&columns(""), TermKind::Gathers), 0.0);
+    assert!(alone(&columns("C.reorder(ii, io, jo, ji)\n"), TermKind::Gathers) > 0.0);
 }
 
 #[test]
-fn short_nests_past_the_caches_wait_at_their_fences() {
+fn short_nests_with_nontemporal_stores_wait_at_their_fences() {
     let text = |piece: usize, hint: &str| {
         format!(
             "kernel k(n = 16777216) {{\n input A: float32[n]\n output C[i: n] = A[i] * 2.0\n}}\n\
@@ -417,13 +417,13 @@ fn short_nests_past_the_caches_wait_at_their_fences() {
     let seconds = |piece, hint| estimate_with(&text(piece, hint), &machine(), 2).seconds;
     let (long, short) = (seconds(65536, ""), seconds(128, ""));
     assert!(short < 3.0 * long, "{short} {long}");
-    let past = "C.store_nontemporal()\n";
-    assert!(seconds(65536, past) < long);
-    assert!(seconds(128, past) > 3.0 * short);
+    let nontemporal = "C.store_nontemporal()\n";
+    assert!(seconds(65536, nontemporal) < long);
+    assert!(seconds(128, nontemporal) > 3.0 * short);
 }
 
 #[test]
-fn loads_that_leap_are_not_foreseen() {
+fn strided_loads_of_unrolled_loops_are_not_prefetched() {
     // Vectors side by side, from a tensor that only the last cache holds: all of a row at once, or
     // one by one.
     let sums = |unroll: &str| {
@@ -432,7 +432,7 @@ fn loads_that_leap_are_not_foreseen() {
              output C[j: 16] = sum(A[r, s, j], axis=[r, s])\n}}\nschedule k {{\n \
              C.reorder(r, s, j)\n C.vectorize(j)\n {unroll}\n}}\n"
         );
-        alone(&estimated(&text), "L3 traffic")
+        alone(&estimated(&text), TermKind::L3Traffic)
     };
     assert!(sums("C.unroll(s)") > 1.5 * sums(""), "{} {}", sums("C.unroll(s)"), sums(""));
 }
@@ -449,5 +449,5 @@ fn a_chain_of_stages_in_a_short_row_costs_its_latency() {
              let jo, jl = C.split(j, factor=16)\n C.vectorize(jl)\n}}\n"
         ))
     };
-    assert!(alone(&rows(64), "latency") > 0.0, "{:?}", rows(64).terms);
+    assert!(alone(&rows(64), TermKind::Latency) > 0.0, "{:?}", rows(64).terms);
 }

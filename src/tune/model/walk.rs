@@ -4,8 +4,8 @@ use super::gpu::launch::ProgramPoint;
 use super::index::{Dim, Indices, Sum, UNKNOWN};
 use super::machine::{CLIF_VECTOR_BYTES, MachineModel};
 use super::nest::{
-    DotProduct, chooses, copies_of, dot_of, flatten, has_loops, is_constant_only, is_stores,
-    mentioned, rests, serial_vars,
+    DotProduct, chooses, copies_of, dot_of, flatten, has_fixed_indices, has_loops,
+    is_constant_only, is_stores, mentioned, serial_vars,
 };
 use super::ops::ValueCost;
 use super::plan::{CostPlan, Event, Frame, MemoryBuffer, Work};
@@ -220,7 +220,7 @@ impl Walker<'_> {
             Stmt::Allocate { buffer, body } => self.allocate(buffer, body),
             Stmt::Produce { name, body } => {
                 let outer = std::mem::replace(&mut self.stage, name.clone());
-                let (before, stores) = (self.moment(), self.shared_stores);
+                let (before, stores) = (self.point(), self.shared_stores);
                 self.stmt(body);
                 self.stage = outer;
                 if self.shared_stores > stores && !self.copying {
@@ -353,7 +353,7 @@ impl Walker<'_> {
             let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
                 && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
                 && lanes <= f64::from(most);
-            if fits && rests(nest, &buffer, &moved) {
+            if fits && has_fixed_indices(nest, &buffer, &moved) {
                 let parts = self.parts(lanes, bytes);
                 self.in_registers.insert(buffer.clone(), copies * parts);
                 promoted.push((buffer, index, copies));
@@ -408,7 +408,7 @@ impl Walker<'_> {
         let register = matches!(buffer.scope, Scope::Register | Scope::Local)
             && (self.in_simd_kernel || self.in_launch || buffer.scope == Scope::Register)
             && bytes <= most
-            && rests(body, buffer, &serial_vars(body))
+            && has_fixed_indices(body, buffer, &serial_vars(body))
             && (self.in_launch || !chooses(body, buffer))
             && is_constant_only(body, buffer, &self.places);
         if register {

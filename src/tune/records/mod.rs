@@ -48,7 +48,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<f64>,
     /// The verdict: `same`, `within`, `wrong`, or `failed` without results.
-    pub verdict: Mark,
+    pub verdict: VerdictKind,
     /// The largest difference in ULP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ulp: Option<u64>,
@@ -70,10 +70,10 @@ pub struct Machine {
     pub cores: usize,
 }
 
-/// The name of a verdict.
+/// The verdict on a trial, without its amount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mark {
+pub enum VerdictKind {
     /// Bit-exact.
     Same,
     /// Within the bound of `reassociate`.
@@ -123,13 +123,15 @@ impl Record {
         let (times, verdict, ulp, failure) = match outcome {
             Outcome::Measured { times, verdict } => {
                 let (mark, ulp) = match verdict {
-                    Verdict::Same => (Mark::Same, None),
-                    Verdict::Within { ulp } => (Mark::Within, Some(*ulp)),
-                    Verdict::Wrong { ulp } => (Mark::Wrong, Some(*ulp)),
+                    Verdict::Same => (VerdictKind::Same, None),
+                    Verdict::Within { ulp } => (VerdictKind::Within, Some(*ulp)),
+                    Verdict::Wrong { ulp } => (VerdictKind::Wrong, Some(*ulp)),
                 };
                 (times.clone(), mark, ulp, None)
             }
-            Outcome::Failed(failure) => (Vec::new(), Mark::Failed, None, Some(failure.clone())),
+            Outcome::Failed(failure) => {
+                (Vec::new(), VerdictKind::Failed, None, Some(failure.clone()))
+            }
         };
         let context = context.clone();
         Record {
@@ -158,10 +160,10 @@ impl Record {
     pub fn outcome(&self) -> Outcome {
         let ulp = self.ulp.unwrap_or(0);
         let verdict = match self.verdict {
-            Mark::Same => Verdict::Same,
-            Mark::Within => Verdict::Within { ulp },
-            Mark::Wrong => Verdict::Wrong { ulp },
-            Mark::Failed => {
+            VerdictKind::Same => Verdict::Same,
+            VerdictKind::Within => Verdict::Within { ulp },
+            VerdictKind::Wrong => Verdict::Wrong { ulp },
+            VerdictKind::Failed => {
                 let unknown = || TrialFailure::Runner("the record does not say why".to_string());
                 return Outcome::Failed(self.failure.clone().unwrap_or_else(unknown));
             }
@@ -176,7 +178,7 @@ impl Record {
 
     /// Returns the median seconds of a call; none if it failed or is wrong.
     pub fn seconds(&self) -> Option<f64> {
-        if matches!(self.verdict, Mark::Wrong | Mark::Failed) {
+        if matches!(self.verdict, VerdictKind::Wrong | VerdictKind::Failed) {
             return None;
         }
         median(&self.times)
@@ -198,9 +200,9 @@ pub struct Parsed {
     /// The number of complete lines that are no usable record.
     pub unread: usize,
     /// Whether some of these lines were never written by `tec`.
-    pub strange: bool,
+    pub has_foreign_lines: bool,
     /// The offset of an incomplete last line, whose writer was killed.
-    pub torn: Option<usize>,
+    pub incomplete_line: Option<usize>,
 }
 
 /// Parses the text of a file. It ignores incomplete lines, whose writer was killed, lines that are
@@ -208,7 +210,7 @@ pub struct Parsed {
 pub fn parse(text: &[u8]) -> Parsed {
     let mut parsed = Parsed::default();
     let last = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    parsed.torn = (last < text.len()).then_some(last);
+    parsed.incomplete_line = (last < text.len()).then_some(last);
     // Ranges of lines that are ignored for the same reason.
     let mut left_out: Vec<(usize, usize, String)> = Vec::new();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -220,13 +222,13 @@ pub fn parse(text: &[u8]) -> Parsed {
                 parsed.records.push(record);
                 continue;
             }
-            Err(Unread::Torn) => TORN.to_string(),
-            Err(Unread::Unfit(why)) => {
+            Err(Unread::Incomplete) => INCOMPLETE.to_string(),
+            Err(Unread::MissingFields(why)) => {
                 parsed.unread += 1;
                 why
             }
-            Err(Unread::Strange(why)) => {
-                (parsed.unread, parsed.strange) = (parsed.unread + 1, true);
+            Err(Unread::NotARecord(why)) => {
+                (parsed.unread, parsed.has_foreign_lines) = (parsed.unread + 1, true);
                 why
             }
         };
@@ -236,9 +238,9 @@ pub fn parse(text: &[u8]) -> Parsed {
         }
     }
     let note = |(from, to, why)| match (from == to, why) {
-        (true, why) if why == TORN => format!("line {from} was not {why}, it is left out"),
+        (true, why) if why == INCOMPLETE => format!("line {from} was not {why}, it is left out"),
         (true, why) => format!("line {from} is left out: {why}"),
-        (false, why) if why == TORN => format!("lines {from} to {to} were not {why}"),
+        (false, why) if why == INCOMPLETE => format!("lines {from} to {to} were not {why}"),
         (false, why) => format!("lines {from} to {to} are left out: {why}"),
     };
     parsed.notes = left_out.into_iter().map(note).collect();
@@ -246,16 +248,16 @@ pub fn parse(text: &[u8]) -> Parsed {
 }
 
 /// The end of the note about an incomplete line.
-const TORN: &str = "written to its end";
+const INCOMPLETE: &str = "written to its end";
 
 /// Why a line is ignored.
 enum Unread {
     /// Its writer was killed.
-    Torn,
+    Incomplete,
     /// It lacks required fields.
-    Unfit(String),
+    MissingFields(String),
     /// It is no record.
-    Strange(String),
+    NotARecord(String),
 }
 
 /// Parses a record of any format that has the fields for building its schedule again.
@@ -263,14 +265,14 @@ fn parse_line(line: &[u8]) -> Result<Record, Unread> {
     let mut value: serde_json::Value = serde_json::from_slice(line).map_err(|error| {
         let begun = line.trim_ascii_start().starts_with(b"{");
         match error.is_eof() && begun {
-            true => Unread::Torn,
-            false => Unread::Strange(format!("it is no JSON: {}", without_place(&error))),
+            true => Unread::Incomplete,
+            false => Unread::NotARecord(format!("it is no JSON: {}", without_place(&error))),
         }
     })?;
     let format = value.get("format").and_then(serde_json::Value::as_u64);
     let Some(format) = format else {
         let why = "it has no `format`, so it is no record of `tec`";
-        return Err(Unread::Strange(why.to_string()));
+        return Err(Unread::NotARecord(why.to_string()));
     };
     if format != u64::from(FORMAT) {
         value["format"] = FORMAT.into();
@@ -278,18 +280,18 @@ fn parse_line(line: &[u8]) -> Result<Record, Unread> {
         // replayed.
         if value.get("failure").is_some_and(|failure| !failure.is_null()) {
             let why = format!("it is of format {format} and has no schedule that ran");
-            return Err(Unread::Unfit(why));
+            return Err(Unread::MissingFields(why));
         }
     }
     let record: Record = serde_json::from_value(value).map_err(|error| {
-        Unread::Unfit(if format == u64::from(FORMAT) {
+        Unread::MissingFields(if format == u64::from(FORMAT) {
             format!("{error}")
         } else {
             format!("it is of format {format}, this `tec` reads {FORMAT}: {error}")
         })
     })?;
     if record.threads == 0 || record.times.iter().any(|time| *time < 0.0) {
-        return Err(Unread::Unfit("it took no threads, or less than no time".to_string()));
+        return Err(Unread::MissingFields("it took no threads, or less than no time".to_string()));
     }
     Ok(record)
 }
@@ -314,7 +316,7 @@ pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
     let mut keep = vec![false; records.len()];
     let mut groups: BTreeMap<Group<'_>, Vec<usize>> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
-        keep[at] = record.verdict == Mark::Wrong;
+        keep[at] = record.verdict == VerdictKind::Wrong;
         if record.seconds().is_some() {
             groups.entry(record.group()).or_default().push(at);
         }

@@ -53,16 +53,19 @@ fn an_incomplete_last_line_is_ignored() {
     for end in 1..line.len() - 1 {
         let text = start.clone() + &line[..end];
         let parsed = parse(text.as_bytes());
-        assert_eq!(parsed.torn, Some(start.len()));
+        assert_eq!(parsed.incomplete_line, Some(start.len()));
         assert_eq!(parsed.records, std::slice::from_ref(&first), "{end}");
         assert!(parsed.notes[0].starts_with("line 2 was not written to its end"));
         // Whoever appends ends it first: nothing else is lost.
         let parsed = parse((text + "\n" + &line).as_bytes());
-        assert_eq!((parsed.torn, parsed.records), (None, vec![first.clone(), second.clone()]));
+        assert_eq!(
+            (parsed.incomplete_line, parsed.records),
+            (None, vec![first.clone(), second.clone()])
+        );
         assert_eq!(parsed.notes.len(), 1);
     }
     let parsed = parse((start.clone() + line.trim_end()).as_bytes());
-    assert_eq!(parsed.torn, Some(start.len()), "only its end is missing");
+    assert_eq!(parsed.incomplete_line, Some(start.len()), "only its end is missing");
     assert_eq!((parsed.records.len(), parsed.notes.len()), (2, 0));
 }
 
@@ -87,7 +90,7 @@ fn other_formats_are_read_if_they_have_the_required_fields() {
     says(1, "line 3 is left out: it is of format 2 and has no schedule that ran");
     says(2, "line 4 is left out: it has no `format`");
     says(3, "line 5 is left out: it is no JSON: expected ident");
-    assert_eq!((parsed.unread, parsed.strange), (4, true));
+    assert_eq!((parsed.unread, parsed.has_foreign_lines), (4, true));
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn notes_group_lines_that_are_ignored_for_the_same_reason() {
     let line = ran("a", &[1.0]).to_line();
     let text = format!("{{}}\n{{}}\n{line}{{\"format\":1\nnonsense\n{{\"for");
     let parsed = parse(text.as_bytes());
-    assert_eq!((parsed.records.len(), parsed.unread, parsed.strange), (1, 3, true));
+    assert_eq!((parsed.records.len(), parsed.unread, parsed.has_foreign_lines), (1, 3, true));
     let expected = [
         "lines 1 to 2 are left out: it has no `format`, so it is no record of `tec`",
         "line 4 was not written to its end, it is left out",
@@ -107,8 +110,8 @@ fn notes_group_lines_that_are_ignored_for_the_same_reason() {
     let threads = line.replace("\"threads\":2", "\"threads\":0");
     let impossible = parse((times + &threads).as_bytes());
     assert_eq!((impossible.records.len(), impossible.unread), (0, 2));
-    let torn = parse(format!("{line}{{\"format\":1\n").as_bytes());
-    assert_eq!((torn.unread, torn.strange), (0, false), "whoever wrote it was killed");
+    let cut = parse(format!("{line}{{\"format\":1\n").as_bytes());
+    assert_eq!((cut.unread, cut.has_foreign_lines), (0, false), "its writer was killed");
 }
 
 #[test]

@@ -48,10 +48,10 @@ struct Member {
 /// Draws a candidate: each choice takes a random option with probability `mutation_rate`, else its
 /// default.
 pub(super) fn draw(space: &dyn Space, mutation_rate: f64, rng: &mut ChaCha8Rng) -> Candidate {
-    space.replay(&mut |choice| any(choice, mutation_rate, rng))
+    space.replay(&mut |choice| random_option(choice, mutation_rate, rng))
 }
 
-fn any(choice: &Choice, mutation_rate: f64, rng: &mut ChaCha8Rng) -> usize {
+fn random_option(choice: &Choice, mutation_rate: f64, rng: &mut ChaCha8Rng) -> usize {
     match rng.random_bool(mutation_rate) {
         true => rng.random_range(0..choice.options.len()),
         false => choice.default,
@@ -163,7 +163,7 @@ impl<'a> Population<'a> {
             0 => FxHashSet::default(),
             count => (0..steps).map(|_| names[rng.random_range(0..count)]).collect(),
         };
-        self.inherit_but(first, &anew, rng)
+        self.inherit_except(first, &anew, rng)
     }
 
     /// Returns the best of some random members.
@@ -203,14 +203,14 @@ impl<'a> Population<'a> {
             let known = answers.get(&choice.name);
             match (known.and_then(|answer| position(choice, answer)), &mut rng) {
                 (Some(at), _) => at,
-                (None, Some(rng)) => any(choice, mutation_rate, rng),
+                (None, Some(rng)) => random_option(choice, mutation_rate, rng),
                 (None, None) => choice.default,
             }
         })
     }
 
     /// Writes a candidate with these decisions, except those in `anew`, which are mutated.
-    fn inherit_but(
+    fn inherit_except(
         &self,
         answers: &BTreeMap<String, String>,
         anew: &FxHashSet<&String>,
@@ -230,7 +230,7 @@ impl<'a> Population<'a> {
                     }
                 }
                 Some(at) => (at + rng.random_range(1..count)) % count,
-                None => any(choice, 0.3, rng),
+                None => random_option(choice, 0.3, rng),
             }
         })
     }

@@ -31,7 +31,7 @@ pub(super) struct Learned {
 struct Sample {
     features: Vec<f64>,
     /// The logarithm of measured over estimated time.
-    off: f64,
+    log_error: f64,
     seconds: f64,
 }
 
@@ -41,7 +41,7 @@ impl Sample {
         let known = prediction.seconds > 0.0 && !prediction.features.is_empty();
         known.then(|| Sample {
             features: prediction.features.clone(),
-            off: (seconds / prediction.seconds).ln(),
+            log_error: (seconds / prediction.seconds).ln(),
             seconds,
         })
     }
@@ -78,7 +78,7 @@ impl Learned {
         let weights: Vec<f64> =
             own.iter().map(own_weight).chain(foreign.iter().map(|_| FOREIGN_WEIGHT)).collect();
         let all: Vec<&Sample> = own.iter().chain(&foreign).copied().collect();
-        let off: Vec<f64> = all.iter().map(|sample| sample.off).collect();
+        let log_error: Vec<f64> = all.iter().map(|sample| sample.log_error).collect();
         let columns = columns(&all.iter().map(|sample| &sample.features[..]).collect::<Vec<_>>());
         let matrix = Matrix::new(&columns, all.len(), width);
         let mut trees = GradientBooster::default()
@@ -89,7 +89,7 @@ impl Learned {
             .set_min_leaf_weight(1.0)
             .set_initialize_base_score(true)
             .set_parallel(false);
-        self.trees = trees.fit(&matrix, &off, &weights, None).is_ok().then_some(trees);
+        self.trees = trees.fit(&matrix, &log_error, &weights, None).is_ok().then_some(trees);
     }
 
     /// Predicts the seconds of each candidate.
@@ -107,10 +107,13 @@ impl Learned {
             predictions.iter().map(|prediction| &prediction.features[..]).collect();
         let columns = columns(&rows);
         let matrix = Matrix::new(&columns, rows.len(), rows[0].len());
-        let off = trees.predict(&matrix, false);
+        let log_error = trees.predict(&matrix, false);
         // Few trials get little weight.
         let trust = self.samples as f64 / (self.samples + MIN_TRIALS) as f64;
-        seconds.zip(off).map(|(seconds, off)| seconds * (trust * off).exp()).collect()
+        seconds
+            .zip(log_error)
+            .map(|(seconds, log_error)| seconds * (trust * log_error).exp())
+            .collect()
     }
 }
 

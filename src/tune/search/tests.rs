@@ -130,7 +130,7 @@ fn a_search_continues_from_earlier_trials() {
 #[test]
 fn a_search_begins_with_seeded_decisions() {
     let best = [("C.x.tile", "6"), ("C.y.tile", "64"), ("B.pack", "yes"), ("B.k.tile", "24")];
-    let best = best.into_iter().chain([("D.tile", "a question that nobody asks here")]);
+    let best = best.into_iter().chain([("D.tile", "a choice that this space lacks")]);
     let best = best.map(|(name, answer)| (name.to_string(), answer.to_string())).collect();
     let mut search = Search::new(&Tiles, &model, 1);
     search.seed(std::iter::once(best));

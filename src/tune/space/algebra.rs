@@ -35,7 +35,7 @@ pub(super) struct Variant {
     facts: Mutex<FxHashMap<Vec<bool>, Arc<StageFacts>>>,
     /// A cache of the rewrites of each stage, by name.
     rewrites: Mutex<FxHashMap<String, Arc<Vec<Rewrite>>>>,
-    granted: bool,
+    user_allows_reassociate: bool,
 }
 
 /// A possible rewrite.
@@ -53,18 +53,23 @@ struct Rewrite {
 }
 
 impl Variant {
-    /// Returns the kernel as declared. `granted` says whether the user permits reordering of sums.
-    pub(super) fn declared(graph: &Graph, target: &Target, granted: bool) -> Variant {
-        Variant::of(Schedule::new(graph.clone(), target), target, granted)
+    /// Returns the kernel as declared. `user_allows_reassociate` says whether the user permits
+    /// reordering of sums.
+    pub(super) fn declared(
+        graph: &Graph,
+        target: &Target,
+        user_allows_reassociate: bool,
+    ) -> Variant {
+        Variant::of(Schedule::new(graph.clone(), target), target, user_allows_reassociate)
     }
 
-    fn of(schedule: Schedule, target: &Target, granted: bool) -> Variant {
+    fn of(schedule: Schedule, target: &Target, user_allows_reassociate: bool) -> Variant {
         let none = vec![false; schedule.stages.len()];
-        let facts = facts_with_tiles(&schedule, target, &none, granted);
+        let facts = facts_with_tiles(&schedule, target, &none, user_allows_reassociate);
         let work = |view: &StageView| view.points() as f64 * view.cost as f64;
         let operations = facts.views.iter().map(work).sum();
         let facts = Mutex::new(FxHashMap::from_iter([(none, Arc::new(facts))]));
-        Variant { schedule, operations, facts, rewrites: Mutex::default(), granted }
+        Variant { schedule, operations, facts, rewrites: Mutex::default(), user_allows_reassociate }
     }
 
     /// Returns the facts of the stages, with some of them inlined.
@@ -74,7 +79,12 @@ impl Variant {
             return found.clone();
         }
         let target = &self.schedule.target;
-        let facts = Arc::new(facts_with_tiles(&self.schedule, target, inlined, self.granted));
+        let facts = Arc::new(facts_with_tiles(
+            &self.schedule,
+            target,
+            inlined,
+            self.user_allows_reassociate,
+        ));
         known.insert(inlined.to_vec(), facts.clone());
         facts
     }
@@ -129,7 +139,11 @@ impl Variant {
 
     /// Returns a rewrite, if its directive is legal here.
     fn rewrite(&self, name: String, made: &str, call: String, most: f64) -> Option<Rewrite> {
-        let allowed = if self.granted { &[")", ", reassociate=true)"][..] } else { &[")"][..] };
+        let allowed = if self.user_allows_reassociate {
+            &[")", ", reassociate=true)"][..]
+        } else {
+            &[")"][..]
+        };
         let (lines, variant) = allowed.iter().find_map(|end| {
             let lines = vec![format!("{made}{call}{end}")];
             let variant = self.variant_after(&lines)?;
@@ -147,7 +161,7 @@ impl Variant {
         let schedule = apply_text(graph, target, &Vec::new(), &text).ok()?;
         let stages = schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
         let graph = Graph { stages, ..graph.clone() };
-        Some(Variant::of(Schedule::new(graph, target), target, self.granted))
+        Some(Variant::of(Schedule::new(graph, target), target, self.user_allows_reassociate))
     }
 }
 

@@ -27,16 +27,25 @@ pub(super) struct StageFacts {
     pub(super) products: Vec<Option<Tile>>,
     /// Whether the kernel says `reassociate`.
     pub(super) reassociate: bool,
-    /// Whether the user lets schedules say it.
-    pub(super) granted: bool,
+    /// Whether `--reassociate` lets schedules say it.
+    pub(super) user_allows_reassociate: bool,
 }
 
 impl StageFacts {
     /// Returns the facts that need no tile.
-    pub(super) fn new(schedule: &Schedule, inlined: &[bool], granted: bool) -> StageFacts {
+    pub(super) fn new(
+        schedule: &Schedule,
+        inlined: &[bool],
+        user_allows_reassociate: bool,
+    ) -> StageFacts {
         let views = views(schedule, inlined);
         let products = vec![None; views.len()];
-        StageFacts { views, products, reassociate: schedule.graph.reassociate, granted }
+        StageFacts {
+            views,
+            products,
+            reassociate: schedule.graph.reassociate,
+            user_allows_reassociate,
+        }
     }
 
     /// Returns the stages that read a stage.
@@ -51,7 +60,7 @@ impl StageFacts {
         let view = &self.views[at];
         let Some(reduction) = &view.reduction else { return false };
         let allowed = reduction.reassociate || self.reassociate || !view.dtype.is_float();
-        reduction.combiner.commutative && (allowed || self.granted)
+        reduction.combiner.commutative && (allowed || self.user_allows_reassociate)
     }
 
     /// Returns the argument that a directive needs to reorder terms.
@@ -85,8 +94,12 @@ pub(super) fn elements(load: &Access) -> Option<i64> {
 
 /// Returns the number of vector registers of a target.
 pub(super) fn registers(target: &Target, lanes: i64) -> i64 {
-    let many = target.name == "x86-avx512" || lanes < 4 || target.arch == Arch::Aarch64;
-    if many { 32 } else { 16 }
+    match target.simd() {
+        Some(isa) => isa.registers().into(),
+        // Scalars have as many registers as vectors of AArch64.
+        None if lanes < 4 || target.arch == Arch::Aarch64 => 32,
+        None => 16,
+    }
 }
 
 /// Whether the result is contiguous along an axis.

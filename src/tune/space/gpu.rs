@@ -149,7 +149,7 @@ struct Fetch {
     /// Padding of rows in elements; 0 for none.
     padding: i64,
     /// Whether it is transposed, so that neighbours along the rows are adjacent.
-    turned: bool,
+    transposed: bool,
     /// Whether a thread reads its elements as vectors.
     wide: bool,
 }
@@ -295,11 +295,11 @@ fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks)
         };
         let (rank, first) = (sizes.len(), &view.reduce[0].var);
         let by_terms = rank == 2 && super::place::step(&load.indices[1], first) == Some(1);
-        let turned = by_terms
+        let transposed = by_terms
             && along(0, &blocks.row)
             && chooser.whether(&name, &format!("turn {buffer}"), false);
-        let side = if turned { &blocks.row } else { &blocks.lane };
-        let neighbours = turned || rank > 0 && along(rank - 1, side);
+        let side = if transposed { &blocks.row } else { &blocks.lane };
+        let neighbours = transposed || rank > 0 && along(rank - 1, side);
         let wide = local
             && neighbours
             && [2, 4].contains(&side.each)
@@ -309,7 +309,7 @@ fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks)
         let pads = pads && chooser.whether(&name, &format!("pad {buffer}"), false);
         let padding = if pads { 16 / element } else { 0 };
         room -= bytes * if pads { 2 } else { 1 };
-        blocks.shared.push(Fetch { load: at, local, vectors, padding, turned, wide });
+        blocks.shared.push(Fetch { load: at, local, vectors, padding, transposed, wide });
     }
 }
 
@@ -373,7 +373,7 @@ fn write(planner: &mut Planner, subject: &Subject, blocks: &Blocks) {
             planner.text.push(format!("{shared}.double_buffer()"));
         }
         if fetch.padding > 0 {
-            let dim = if fetch.turned { "p0".to_string() } else { format!("ax{}", rank - 2) };
+            let dim = if fetch.transposed { "p0".to_string() } else { format!("ax{}", rank - 2) };
             let padding = fetch.padding;
             planner.text.push(format!("{shared}.storage_align({dim}, {}, {padding})", 8 * padding));
         }
@@ -384,7 +384,7 @@ fn write(planner: &mut Planner, subject: &Subject, blocks: &Blocks) {
                 planner.text.push(format!("{local}.vectorize(ax{})", rank - 1));
             }
         }
-        together(planner, shared, rank, blocks, fetch);
+        fetch_cooperatively(planner, shared, rank, blocks, fetch);
     }
     if let Some(outer) = fetched.filter(|_| blocks.stages > 2 && !blocks.shared.is_empty()) {
         planner.text.push(format!("{sum}.pipeline({outer}, stages={})", blocks.stages));
@@ -407,7 +407,7 @@ fn copies(
         let read = &plain.views[subject.sum].loads[fetch.load].buffer.name;
         let text = &mut planner.text;
         let shared = text.fresh(read, "_shared");
-        let layout = if fetch.turned { ", layout=[ax1, ax0]" } else { "" };
+        let layout = if fetch.transposed { ", layout=[ax1, ax0]" } else { "" };
         text.push(format!("let {shared} = {read}.cache_read(shared, [{sum}]{layout})"));
         let local = fetch.local.then(|| {
             let local = text.fresh(read, "_local");
@@ -471,10 +471,16 @@ fn home(planner: &mut Planner, subject: &Subject, blocks: &Blocks) -> String {
 }
 
 /// Distributes the elements of a copy over the threads of a block.
-fn together(planner: &mut Planner, shared: &str, rank: usize, blocks: &Blocks, fetch: &Fetch) {
+fn fetch_cooperatively(
+    planner: &mut Planner,
+    shared: &str,
+    rank: usize,
+    blocks: &Blocks,
+    fetch: &Fetch,
+) {
     let text = &mut planner.text;
     let mut all = "ax0".to_string();
-    if fetch.turned {
+    if fetch.transposed {
         // Neighbouring threads read adjacent elements.
         text.push(format!("{shared}.reorder(p1, p0)"));
     }

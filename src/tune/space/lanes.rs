@@ -218,7 +218,7 @@ fn shared_out(planner: &Planner, at: usize) -> Option<usize> {
         return None;
     }
     let outermost = *plan.leaves.first()?.axes.first()?;
-    let load = view.loads.iter().find(|load| load.of == Some(at))?;
+    let load = view.loads.iter().find(|load| load.producer == Some(at))?;
     let var = &view.data[outermost].var;
     load.indices.iter().position(|index| step(index, var).is_some_and(|step| step != 0))
 }
@@ -249,7 +249,7 @@ fn lane_axes(planner: &Planner, at: usize) -> Vec<(usize, i64)> {
 }
 
 pub(super) fn transpose_fits(planner: &Planner, at: usize) -> Fit {
-    match planner.target.is_gpu() || turned(planner, at).is_none() {
+    match planner.target.is_gpu() || transposed_read(planner, at).is_none() {
         true => Fit::No,
         false => Fit::Best,
     }
@@ -257,7 +257,7 @@ pub(super) fn transpose_fits(planner: &Planner, at: usize) -> Fit {
 
 /// Returns a read that is contiguous along another axis than the last one: its index, and that
 /// axis.
-fn turned(planner: &Planner, at: usize) -> Option<(usize, usize)> {
+fn transposed_read(planner: &Planner, at: usize) -> Option<(usize, usize)> {
     let view = &planner.facts.views[at];
     let lanes = i64::from(planner.target.lanes(view.dtype));
     let column = view.data.len().checked_sub(1)?;
@@ -281,7 +281,7 @@ fn turned(planner: &Planner, at: usize) -> Option<(usize, usize)> {
 pub(super) fn transpose(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
-    let (load, row) = turned(planner, at).expect("the rule fits");
+    let (load, row) = transposed_read(planner, at).expect("the rule fits");
     let column = view.data.len() - 1;
     let stage = planner.plans[at].name.clone();
     let lanes = i64::from(planner.target.lanes(view.dtype));
@@ -318,13 +318,13 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
     }) {
         let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
         let mut name = planner.plans[at].leaves[leaf].name.clone();
-        let turned = axis == row || axis == column;
+        let is_transposed = axis == row || axis == column;
         if size > 0 {
             let (block, inside) = planner.split(at, leaf, size);
             outer.push(block);
             name = inside;
         }
-        if turned && !(copied && axis == row) {
+        if is_transposed && !(copied && axis == row) {
             let leaf = planner.leaf(at, &name);
             let (vectors, lane) = planner.split(at, leaf, lanes);
             if size > 0 {
@@ -333,7 +333,7 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
                 outer.push(vectors)
             }
             tiles.push(lane);
-        } else if turned {
+        } else if is_transposed {
             blocks.push(name);
         } else {
             outer.push(name);
@@ -370,7 +370,7 @@ fn copied_block(planner: &mut Planner, at: usize, copy: &str, load: usize, place
     if last > 0 {
         planner.text.push(format!("{copy}.storage_align(ax{}, 32, 1)", last - 1));
     }
-    if let Some(stage) = view.loads[load].of {
+    if let Some(stage) = view.loads[load].producer {
         // The copied stage must be at the root.
         planner.plans[stage].pinned = true;
     }

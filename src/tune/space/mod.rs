@@ -78,22 +78,23 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "tensor",
-        about: "on a GPU with tensor cores: a product of matrices of two-byte factors whose order \
-                may change, by warps together; what a block reads is copied stages ahead",
+        about: "on a GPU with tensor cores: a product of matrices of two-byte elements whose terms \
+                may be reordered: warps compute tiles, a pipeline copies the factors to shared \
+                memory",
         fits: warps::tensor_fits,
         apply: warps::tensor,
     },
     Rule {
         name: "blocks",
-        about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; \
-                what a block reads is fetched into shared memory by its threads together",
+        about: "on a GPU: a reduction in tiles, one for each block, virtual thread and thread; the \
+                threads of a block fetch its factors into shared memory",
         fits: gpu::blocks_fits,
         apply: gpu::blocks,
     },
     Rule {
         name: "together",
-        about: "on a GPU: a reduction of many terms whose order may change: the threads of a block \
-                have a part of the terms of an element each",
+        about: "on a GPU: a reduction of many terms that may be reordered: each thread of a block \
+                combines a part of the terms of an element",
         fits: warps::together_fits,
         apply: warps::together,
     },
@@ -105,34 +106,33 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "tile",
-        about: "a reduction in tiles: a tile of results, along two axes or three, stays in \
-                registers while terms are added, some of them make a block that stays in a cache; \
-                the stage that reads the results one by one has the tiles; factors that lie apart \
-                are packed before",
+        about: "a reduction in tiles: a tile of results along two or three axes stays in registers \
+                while terms are added; several tiles form a block that stays in a cache; an \
+                elementwise reader has the same tiles; factors that are not contiguous are packed",
         fits: tile::fits,
         apply: tile::apply,
     },
     Rule {
         name: "partial",
-        about: "a reduction along rows whose order may change: partial results in lanes",
+        about: "a reduction along rows whose terms may be reordered: partial results in lanes",
         fits: rows::partial_fits,
         apply: rows::partial,
     },
     Rule {
         name: "rows",
-        about: "a reduction along rows whose order stays: several rows at once",
+        about: "a reduction along rows whose terms keep their order: several rows at once",
         fits: rows::rows_fits,
         apply: rows::rows,
     },
     Rule {
         name: "transpose",
-        about: "what is read along one axis and written along another: square tiles",
+        about: "a stage that reads along one axis and writes along another: square tiles",
         fits: lanes::transpose_fits,
         apply: lanes::transpose,
     },
     Rule {
         name: "lanes",
-        about: "everything else: the axis along which memory is contiguous in lanes",
+        about: "all other stages: vectorizes the axis along which memory is contiguous",
         fits: lanes::lanes_fits,
         apply: lanes::lanes,
     },
@@ -155,8 +155,8 @@ pub fn of_kernel_reassociated(
     rules(graph, target, threads, true)
 }
 
-fn rules(graph: &Graph, target: &Target, threads: usize, granted: bool) -> Rules {
-    let declared = Arc::new(Variant::declared(graph, target, granted));
+fn rules(graph: &Graph, target: &Target, threads: usize, user_allows_reassociate: bool) -> Rules {
+    let declared = Arc::new(Variant::declared(graph, target, user_allows_reassociate));
     Rules { declared, target: target.clone(), threads }
 }
 

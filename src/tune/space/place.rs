@@ -169,7 +169,7 @@ pub(super) fn boxes(
                 continue;
             };
             let view = &views[reader];
-            for load in view.loads.iter().filter(|load| load.of == Some(stage)) {
+            for load in view.loads.iter().filter(|load| load.producer == Some(stage)) {
                 read = true;
                 for (hull, index) in hulls.iter_mut().zip(&load.indices) {
                     hull.add(range(view, spans, index));

@@ -12,7 +12,7 @@ const ROWS: i64 = 8;
 /// Vectors of partial results of one row.
 const VECTORS: i64 = 4;
 /// Terms per piece of a sum without data axes, for threads.
-const PIECE: i64 = 1 << 14;
+const PIECE_TERMS: i64 = 1 << 14;
 
 /// The loops of a reduction, by name.
 struct Terms {
@@ -104,11 +104,12 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
         let row = reduce.remove(row);
         reduce.push(row);
         reduce.remove(0)
-    } else if size >= 2 * PIECE {
+    } else if size >= 2 * PIECE_TERMS {
         let known = view.reduce[row].extent.is_some();
-        let fits = |piece: &i64| *piece == PIECE || !known || size >= 2 * piece;
-        let sizes: Vec<i64> = [PIECE / 4, PIECE, 4 * PIECE].into_iter().filter(fits).collect();
-        let piece = planner.chooser.pick(&name, "piece", &sizes, &PIECE);
+        let fits = |piece: &i64| *piece == PIECE_TERMS || !known || size >= 2 * piece;
+        let sizes: Vec<i64> =
+            [PIECE_TERMS / 4, PIECE_TERMS, 4 * PIECE_TERMS].into_iter().filter(fits).collect();
+        let piece = planner.chooser.pick(&name, "piece", &sizes, &PIECE_TERMS);
         let (outer, inner) =
             (planner.text.fresh(&reduce[0], "_o"), planner.text.fresh(&reduce[0], "_i"));
         let from = &reduce[0];

@@ -59,7 +59,7 @@ pub(super) struct Access {
     pub(super) buffer: Buffer,
     pub(super) indices: Vec<Expr>,
     /// The stage that is read; none for an input.
-    pub(super) of: Option<usize>,
+    pub(super) producer: Option<usize>,
 }
 
 /// The distance in memory between the elements that two neighbouring iterations read.
@@ -100,7 +100,7 @@ impl Access {
         match self.stride(var) {
             Stride::Far => {
                 let indices = self.indices.iter().map(|index| without_clamps(index, var)).collect();
-                Access { indices, buffer: self.buffer.clone(), of: self.of }.stride(var)
+                Access { indices, buffer: self.buffer.clone(), producer: self.producer }.stride(var)
             }
             stride => stride,
         }
@@ -194,7 +194,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             ExprKind::Load { buffer, indices, .. } => Some(Access {
                 buffer: buffer.clone(),
                 indices: indices.clone(),
-                of: producers.get(buffer).copied(),
+                producer: producers.get(buffer).copied(),
             }),
             _ => None,
         };
@@ -246,7 +246,7 @@ impl StageView {
     /// computing it is `costly`.
     pub(super) fn sites(&self, stage: usize, costly: bool) -> i64 {
         let mut places: Vec<&Access> = Vec::new();
-        for load in self.loads.iter().filter(|load| load.of == Some(stage)) {
+        for load in self.loads.iter().filter(|load| load.producer == Some(stage)) {
             let same =
                 |other: &&Access| load.indices.iter().zip(&other.indices).all(|(a, b)| equal(a, b));
             if costly || places.len() >= MAX_PLACES || !places.iter().any(same) {
@@ -258,7 +258,7 @@ impl StageView {
 
     /// Whether it reads another stage.
     pub(super) fn reads(&self, stage: usize) -> bool {
-        self.loads.iter().any(|load| load.of == Some(stage))
+        self.loads.iter().any(|load| load.producer == Some(stage))
     }
 
     /// Returns the points of the data axes.

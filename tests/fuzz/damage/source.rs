@@ -2,8 +2,8 @@
 //! changed, and random words. The compiler must return errors or code for each.
 
 use super::{Kind, damage_text, tokens};
+use crate::differential;
 use crate::generate::generate;
-use crate::judge;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
@@ -92,7 +92,7 @@ pub fn accepted(result: Result<(), Failure>) -> Result<bool, String> {
 /// the other schedules are checked.
 pub fn compile(text: &str, number: u64) -> Result<(), Failure> {
     let number = number as usize;
-    let program = judge::load(text)?;
+    let program = differential::load(text)?;
     let targets = Target::all();
     let mut options = Options::new(targets[number % targets.len()].clone());
     options.fp_contract = [FpContract::Off, FpContract::Fast][number / 5 % 2];

@@ -72,7 +72,7 @@ impl Model {
     /// Attaches a stage to a loop around all its readers; false if there is none.
     pub(super) fn attach(&mut self, stage: usize) -> bool {
         let readers = self.readers(&self.stages[stage].name.clone());
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let mut points = Vec::new();
         for target in 0..self.stages.len() {
             if target == stage || self.stages[target].place == Place::Inline {
@@ -80,7 +80,7 @@ impl Model {
             }
             for at in 0..self.stages[target].loops.len() {
                 let covers = readers.iter().all(|reader| self.encloses(target, at, *reader));
-                if wild || (covers && !readers.is_empty() && !self.is_within(target, stage)) {
+                if illegal || (covers && !readers.is_empty() && !self.is_within(target, stage)) {
                     points.push((target, at));
                 }
             }
@@ -109,7 +109,7 @@ impl Model {
     }
 
     pub(super) fn compute_inline(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fits = |at: usize| {
             let stage = &self.stages[at];
             let legal = !stage.output
@@ -117,7 +117,7 @@ impl Model {
                 && !stage.reduction
                 && !self.has_guests(at)
                 && !stage.kept;
-            stage.place != Place::Inline && (legal || wild)
+            stage.place != Place::Inline && (legal || illegal)
         };
         let fitting: Vec<usize> = (0..self.stages.len()).filter(|at| fits(*at)).collect();
         if fitting.is_empty() {
@@ -127,7 +127,7 @@ impl Model {
         let call = format!("{}.compute_inline()", self.stages[stage].name);
         self.directive("compute_inline", call, vec![], &[]);
         let breaks = self.stages[stage].output || self.stages[stage].reduction;
-        self.stages[stage].doomed |= breaks;
+        self.stages[stage].is_illegal |= breaks;
         self.inline(stage);
     }
 
@@ -159,7 +159,7 @@ impl Model {
 
     pub(super) fn compute_root(&mut self) {
         let free: Vec<usize> =
-            (0..self.stages.len()).filter(|at| !self.stages[*at].doomed).collect();
+            (0..self.stages.len()).filter(|at| !self.stages[*at].is_illegal).collect();
         if free.is_empty() {
             return;
         }

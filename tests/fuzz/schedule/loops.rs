@@ -6,8 +6,8 @@ use crate::tree::Node;
 impl Model {
     /// Returns a loop of a stage, by its place, that may be split or fused.
     pub(super) fn splittable(&mut self, stage: usize) -> Option<usize> {
-        let wild = self.breaks();
-        let free = |l: &Loop| wild || (l.mark.is_none() && !l.used);
+        let illegal = self.breaks();
+        let free = |l: &Loop| illegal || (l.mark.is_none() && !l.used);
         let loops = &self.stages[stage].loops;
         let fitting: Vec<usize> = (0..loops.len()).filter(|at| free(&loops[*at])).collect();
         (!fitting.is_empty()).then(|| self.pick(&fitting))
@@ -195,8 +195,8 @@ impl Model {
                 free(a) && free(b) && a.reduce == b.reduce
             })
             .collect();
-        let wild = self.breaks();
-        let (at, mut count) = match (wild, starts.is_empty()) {
+        let illegal = self.breaks();
+        let (at, mut count) = match (illegal, starts.is_empty()) {
             (true, _) => (self.int(0, self.stages[stage].loops.len() as i64 - 2) as usize, 2),
             (_, true) => return,
             _ => (self.pick(&starts), 2),
@@ -312,7 +312,7 @@ impl Model {
 
     pub(super) fn mark(&mut self, mark: Mark) {
         let stage = self.stage();
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let attached = self.stages[stage].place != Place::Root;
         let loops = &self.stages[stage].loops;
         let copies: i64 = loops
@@ -323,7 +323,7 @@ impl Model {
         let fits = |at: usize| {
             let l = &loops[at];
             let constant = l.extent.is_some_and(|extent| extent > 0 && !(attached && l.root));
-            let breaks = wild && (!l.reduce || l.root && l.extent.is_some_and(|e| e > 1));
+            let breaks = illegal && (!l.reduce || l.root && l.extent.is_some_and(|e| e > 1));
             breaks
                 || l.mark.is_none()
                     && match mark {

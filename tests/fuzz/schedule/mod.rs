@@ -2,10 +2,10 @@
 //! are legal; some break a rule on purpose.
 
 mod attach;
+mod compute_with;
 mod loops;
 mod stages;
 mod threads;
-mod together;
 
 use crate::tree::{Line, Node, Program, ScheduleText};
 use rand::{RngExt, SeedableRng};
@@ -126,7 +126,7 @@ struct Stage {
     /// Whether it takes no more directives.
     locked: bool,
     /// Whether a rule was broken that no later directive may repair.
-    doomed: bool,
+    is_illegal: bool,
     reduction: bool,
     /// Whether any order of terms gives the same bits.
     exact: bool,
@@ -161,7 +161,7 @@ struct Model {
     /// Whether results get names; not in a schedule that another one uses.
     named: bool,
     /// The probability in percent of breaking a rule on purpose.
-    wild: u32,
+    illegal_percent: u32,
     /// Whether the schedule uses an alias of the kernel.
     called: bool,
     /// Whether the target is a GPU.
@@ -177,7 +177,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     let mut model = Model::new(rng);
     model.read(program);
     let mut kinds = wanted_kinds(number);
-    model.wild = if model.chance(30) { 15 } else { 0 };
+    model.illegal_percent = if model.chance(30) { 15 } else { 0 };
     let mut main = ScheduleText { name: "s".to_string(), ..ScheduleText::default() };
     if kinds.contains(&"alias of the kernel") || model.chance(95) {
         model.call_by_aliases(program);
@@ -266,7 +266,7 @@ impl Model {
             names: 0,
             ids: 0,
             named: true,
-            wild: 0,
+            illegal_percent: 0,
             called: false,
             gpu: false,
             threads: [1; 3],
@@ -287,7 +287,7 @@ impl Model {
 
     /// Decides whether to break a rule here.
     fn breaks(&mut self) -> bool {
-        self.wild > 0 && self.chance(self.wild)
+        self.illegal_percent > 0 && self.chance(self.illegal_percent)
     }
 
     fn fresh(&mut self, prefix: &str) -> String {
@@ -328,7 +328,7 @@ impl Model {
                 pinned: info.pinned,
                 dot: info.dot,
                 locked: false,
-                doomed: false,
+                is_illegal: false,
                 reduction: !info.reduce.is_empty(),
                 exact: info.exact,
                 commutes: info.commutes,

@@ -11,13 +11,13 @@ impl Model {
     }
 
     pub(super) fn cache_write(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fitting: Vec<usize> = (0..self.stages.len())
             .filter(|at| {
                 let stage = &self.stages[*at];
                 let used = stage.loops.iter().any(|l| l.used || l.mark.is_some());
                 let usual = stage.fresh && stage.place == Place::Root && !self.has_guests(*at);
-                wild || (usual && !used)
+                illegal || (usual && !used)
             })
             .collect();
         if fitting.is_empty() || !self.named {
@@ -127,7 +127,7 @@ impl Model {
                 pinned: false,
                 dot: false,
                 locked: false,
-                doomed: false,
+                is_illegal: false,
                 name,
                 loops,
                 rank,
@@ -153,11 +153,11 @@ impl Model {
     }
 
     pub(super) fn rfactor(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fits = |stage: &Stage| {
             let usual = stage.reduction && stage.commutes && stage.place == Place::Root;
             let marked = stage.loops.iter().any(|l| l.mark.is_some() || l.used);
-            stage.place != Place::Inline && (wild || (usual && !marked))
+            stage.place != Place::Inline && (illegal || (usual && !marked))
         };
         let fitting: Vec<usize> =
             (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
@@ -166,7 +166,7 @@ impl Model {
         }
         let stage = self.pick(&fitting);
         let reduce: Vec<usize> = (0..self.stages[stage].loops.len())
-            .filter(|at| self.stages[stage].loops[*at].reduce || wild)
+            .filter(|at| self.stages[stage].loops[*at].reduce || illegal)
             .collect();
         if reduce.is_empty() {
             return;
@@ -316,10 +316,10 @@ impl Model {
     }
 
     pub(super) fn storage_align(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fits = |stage: &Stage| {
             stage.place != Place::Inline
-                && (wild || (!stage.output && stage.loops.iter().any(|l| l.root && !l.reduce)))
+                && (illegal || (!stage.output && stage.loops.iter().any(|l| l.root && !l.reduce)))
         };
         let fitting: Vec<usize> =
             (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
@@ -330,7 +330,7 @@ impl Model {
         let axes: Vec<String> = self.stages[stage]
             .loops
             .iter()
-            .filter(|l| wild || (l.root && !l.reduce))
+            .filter(|l| illegal || (l.root && !l.reduce))
             .map(|l| l.name.clone())
             .collect();
         if axes.is_empty() {
@@ -347,7 +347,7 @@ impl Model {
     }
 
     pub(super) fn double_buffer(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fits = |stage: &Stage| match stage.place {
             Place::At(target, id) => {
                 let loops = &self.stages[target].loops;
@@ -356,7 +356,7 @@ impl Model {
                 let depth = at.and_then(|at| self.depth(target, at));
                 depth.is_some_and(|depth| serial(&loops[depth]))
             }
-            Place::Root => wild,
+            Place::Root => illegal,
             Place::Inline => false,
         };
         let fitting: Vec<usize> =
@@ -372,9 +372,9 @@ impl Model {
     }
 
     pub(super) fn store_nontemporal(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fits = |stage: &Stage| {
-            wild || (stage.output && stage.place == Place::Root && !stage.reduction)
+            illegal || (stage.output && stage.place == Place::Root && !stage.reduction)
         };
         let fitting: Vec<usize> =
             (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
@@ -419,12 +419,12 @@ impl Model {
     pub(super) fn prefetch(&mut self) {
         let stage = self.stage();
         let reads = self.stages[stage].reads.clone();
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let moved = |name: &String| {
             let moved = |other: &Stage| other.place != Place::Root || !other.output;
             self.stages.iter().any(|other| other.name == *name && moved(other))
         };
-        let reads: Vec<String> = reads.into_iter().filter(|name| wild || !moved(name)).collect();
+        let reads: Vec<String> = reads.into_iter().filter(|name| illegal || !moved(name)).collect();
         let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
         let end = self.stages[stage].loops.iter().position(lanes);
         let end = end.unwrap_or(self.stages[stage].loops.len());
@@ -444,9 +444,9 @@ impl Model {
     }
 
     pub(super) fn set_scope(&mut self) {
-        let wild = self.breaks();
+        let illegal = self.breaks();
         let fitting: Vec<usize> =
-            (0..self.stages.len()).filter(|at| wild || !self.stages[*at].output).collect();
+            (0..self.stages.len()).filter(|at| illegal || !self.stages[*at].output).collect();
         if fitting.is_empty() {
             return;
         }

@@ -16,7 +16,7 @@ pub fn add_threads(program: &mut Program, seed: u64, number: u64) {
     let mut model = Model::new(rng);
     model.gpu = true;
     model.read(program);
-    model.wild = if model.chance(15) { 10 } else { 0 };
+    model.illegal_percent = if model.chance(15) { 10 } else { 0 };
     model.threads = [model.pick(&[1, 2, 3, 4, 4, 8]), model.pick(&[1, 2, 2, 3]), 2];
     if model.chance(40) {
         model.step("auto_inline_injective");

@@ -1,6 +1,6 @@
 //! Loads and stores: checks of alignment, bounds, initialisation and races; costs; the data.
 
-use super::turn::lanes;
+use super::time_slice::lanes;
 use super::warp::Warp;
 use super::{Machine, show};
 use crate::conflicts;

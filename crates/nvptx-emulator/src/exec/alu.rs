@@ -1,7 +1,7 @@
 //! Instructions that touch registers only.
 
 use super::Machine;
-use super::turn::lanes;
+use super::time_slice::lanes;
 use super::warp::Warp;
 use crate::decode::op::{Dst, Logic, MemSpace, Op, PSrc, SINK, Src};
 use crate::decode::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES};

@@ -1,7 +1,7 @@
 //! `atom` and `red`: lane by lane, in the order of the lanes.
 
 use super::Machine;
-use super::turn::lanes;
+use super::time_slice::lanes;
 use super::warp::Warp;
 use crate::decode::op::{AtomOp, Atomic, MemSpace};
 use crate::decode::{BUFFER_BITS, SHARED_WINDOW, WINDOW_BYTES};

@@ -22,7 +22,7 @@ pub(super) struct BarrierState {
     pc: u32,
 }
 
-/// The reason for the end of a turn.
+/// The reason for the end of a time slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Yield,
@@ -103,8 +103,8 @@ impl Machine<'_> {
         (id, Arrival::Waits)
     }
 
-    /// Completes barriers at the end of a turn.
-    pub(super) fn after_turn(&mut self, event: Event, warps: &mut [Warp]) {
+    /// Completes barriers at the end of a time slice.
+    pub(super) fn complete_barriers(&mut self, event: Event, warps: &mut [Warp]) {
         match event {
             Event::Yield => {}
             Event::Barrier(id) => self.complete(id, warps),

@@ -5,7 +5,7 @@
 //! threads need a barrier before the issue and after the arrival.
 
 use super::Machine;
-use super::turn::lanes;
+use super::time_slice::lanes;
 use super::warp::{Pending, Warp};
 use crate::decode::BUFFER_BITS;
 use crate::decode::op::CopyAsync;

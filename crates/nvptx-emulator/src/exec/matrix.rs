@@ -4,7 +4,7 @@
 //! `2 (l % 4)` and the next of row `l / 4`, of the transposed matrix with `.trans`.
 
 use super::Machine;
-use super::turn::lanes;
+use super::time_slice::lanes;
 use super::warp::Warp;
 use crate::decode::SHARED_WINDOW;
 use crate::decode::op::Op;

@@ -7,11 +7,11 @@ mod access;
 mod alu;
 mod atomic;
 mod barrier;
+mod collective;
 mod copy;
 mod matrix;
 mod mma;
-mod together;
-mod turn;
+mod time_slice;
 mod warp;
 
 use self::barrier::BarrierState;
@@ -176,9 +176,9 @@ impl Machine<'_> {
             for at in order {
                 if warps[*at].is_ready() {
                     progress = true;
-                    let event = self.turn(&mut warps[*at]);
+                    let event = self.run_time_slice(&mut warps[*at]);
                     self.check_limit(&warps[*at]);
-                    self.after_turn(event, warps);
+                    self.complete_barriers(event, warps);
                 }
                 if self.is_stopped {
                     return;

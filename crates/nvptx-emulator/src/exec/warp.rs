@@ -197,7 +197,7 @@ impl Warp {
     }
 
     /// Returns the position at which a running group reaches another one.
-    pub fn meeting_point(&self, after: u32) -> u32 {
+    pub fn reconvergence_point(&self, after: u32) -> u32 {
         self.groups
             .iter()
             .filter(|g| !matches!(g.state, State::Barrier(_)) && g.pc > after)

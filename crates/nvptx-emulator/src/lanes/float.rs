@@ -49,10 +49,10 @@ macro_rules! rounded {
 /// `add`, `sub`, `mul`, `div`, `min`, `max` (with `.nan`), `copysign` of `f32`.
 pub(crate) fn binary32(op: &str, mode: Mode) -> Option<LaneFn> {
     Some(match op {
-        "add" => rounded!(A2 add, add_to, mode),
-        "sub" => rounded!(A2 sub, sub_to, mode),
-        "mul" => rounded!(A2 mul, mul_to, mode),
-        "div" => rounded!(A2 div, div_to, mode),
+        "add" => rounded!(A2 add, add_rounded, mode),
+        "sub" => rounded!(A2 sub, sub_rounded, mode),
+        "mul" => rounded!(A2 mul, mul_rounded, mode),
+        "div" => rounded!(A2 div, div_rounded, mode),
         "min" if mode.ftz => lanes!(A2 | a, b | min(float::flush(a), float::flush(b))),
         "max" if mode.ftz => lanes!(A2 | a, b | max(float::flush(a), float::flush(b))),
         "min.nan" if mode.ftz => lanes!(A2 | a, b | min_nan(float::flush(a), float::flush(b))),
@@ -84,8 +84,8 @@ pub(crate) fn unary32(op: &str, mode: Mode) -> Option<LaneFn> {
         "abs" if mode.ftz => lanes!(A1 | a | float::flush(a) & !(1 << 31)),
         "neg" => lanes!(A1 |a: u32| a ^ 1 << 31),
         "abs" => lanes!(A1 |a: u32| a & !(1 << 31)),
-        "rcp" => rounded!(A1 rcp, rcp_to, mode),
-        "sqrt" => rounded!(A1 sqrt, sqrt_to, mode),
+        "rcp" => rounded!(A1 rcp, rcp_rounded, mode),
+        "sqrt" => rounded!(A1 sqrt, sqrt_rounded, mode),
         "rsqrt" => approx!(mode, rsqrt),
         "ex2" => approx!(mode, f64::exp2),
         "lg2" => approx!(mode, f64::log2),
@@ -113,7 +113,7 @@ pub(crate) fn fma32(mode: Mode) -> LaneFn {
     if plain && simd::has_fma() {
         return LaneFn::A3(simd::fma);
     }
-    rounded!(A3 fma, fma_to, mode)
+    rounded!(A3 fma, fma_rounded, mode)
 }
 
 /// Two operands of `f64`, rounded to nearest.
@@ -148,30 +148,30 @@ pub(crate) fn fma64() -> LaneFn {
 
 /// `add`, `sub`, `mul` of pairs of `f32` in 64 bits, rounded to nearest.
 pub(crate) fn binary_pair(op: &str, ftz: bool) -> Option<LaneFn> {
-    fn both(a: u64, b: u64, f: impl Fn(u32, u32) -> u32) -> u64 {
+    fn map_pair(a: u64, b: u64, f: impl Fn(u32, u32) -> u32) -> u64 {
         let high = f((a >> 32) as u32, (b >> 32) as u32);
         u64::from(high) << 32 | u64::from(f(a as u32, b as u32))
     }
     Some(match (op, ftz) {
-        ("add", false) => lanes!(B2 | a, b | both(a, b, add::<false, false>)),
-        ("sub", false) => lanes!(B2 | a, b | both(a, b, sub::<false, false>)),
-        ("mul", false) => lanes!(B2 | a, b | both(a, b, mul::<false, false>)),
-        ("add", true) => lanes!(B2 | a, b | both(a, b, add::<true, false>)),
-        ("sub", true) => lanes!(B2 | a, b | both(a, b, sub::<true, false>)),
-        ("mul", true) => lanes!(B2 | a, b | both(a, b, mul::<true, false>)),
+        ("add", false) => lanes!(B2 | a, b | map_pair(a, b, add::<false, false>)),
+        ("sub", false) => lanes!(B2 | a, b | map_pair(a, b, sub::<false, false>)),
+        ("mul", false) => lanes!(B2 | a, b | map_pair(a, b, mul::<false, false>)),
+        ("add", true) => lanes!(B2 | a, b | map_pair(a, b, add::<true, false>)),
+        ("sub", true) => lanes!(B2 | a, b | map_pair(a, b, sub::<true, false>)),
+        ("mul", true) => lanes!(B2 | a, b | map_pair(a, b, mul::<true, false>)),
         _ => return None,
     })
 }
 
 /// `fma` of pairs of `f32` in 64 bits, rounded to nearest.
 pub(crate) fn fma_pair(ftz: bool) -> LaneFn {
-    fn both(a: u64, b: u64, c: u64, f: impl Fn(u32, u32, u32) -> u32) -> u64 {
+    fn map_pair(a: u64, b: u64, c: u64, f: impl Fn(u32, u32, u32) -> u32) -> u64 {
         let high = f((a >> 32) as u32, (b >> 32) as u32, (c >> 32) as u32);
         u64::from(high) << 32 | u64::from(f(a as u32, b as u32, c as u32))
     }
     match ftz {
-        false => lanes!(B3 | a, b, c | both(a, b, c, fma::<false, false>)),
-        true => lanes!(B3 | a, b, c | both(a, b, c, fma::<true, false>)),
+        false => lanes!(B3 | a, b, c | map_pair(a, b, c, fma::<false, false>)),
+        true => lanes!(B3 | a, b, c | map_pair(a, b, c, fma::<true, false>)),
     }
 }
 
@@ -256,7 +256,7 @@ fn fma<const FTZ: bool, const SAT: bool>(a: u32, b: u32, c: u32) -> u32 {
 
 /// Returns the sum of zeros. If their signs differ, it is minus zero only when rounding towards
 /// minus infinity.
-fn sum_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: f64, b: f64) -> u32 {
+fn sum_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: f64, b: f64) -> u32 {
     let sum = float::add_odd(a, b);
     if sum == 0.0 && RM == 2 && (a.is_sign_negative() || b.is_sign_negative()) {
         return directed::<RM, FTZ, SAT>(-0.0);
@@ -264,33 +264,33 @@ fn sum_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: f64, b: f64) -> u32
     directed::<RM, FTZ, SAT>(sum)
 }
 
-fn add_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
-    sum_to::<RM, FTZ, SAT>(input::<FTZ>(a).into(), input::<FTZ>(b).into())
+fn add_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
+    sum_rounded::<RM, FTZ, SAT>(input::<FTZ>(a).into(), input::<FTZ>(b).into())
 }
 
-fn sub_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
-    sum_to::<RM, FTZ, SAT>(input::<FTZ>(a).into(), (-input::<FTZ>(b)).into())
+fn sub_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
+    sum_rounded::<RM, FTZ, SAT>(input::<FTZ>(a).into(), (-input::<FTZ>(b)).into())
 }
 
-fn mul_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
+fn mul_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
     directed::<RM, FTZ, SAT>(f64::from(input::<FTZ>(a)) * f64::from(input::<FTZ>(b)))
 }
 
-fn div_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
+fn div_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32) -> u32 {
     directed::<RM, FTZ, SAT>(float::div_odd(input::<FTZ>(a).into(), input::<FTZ>(b).into()))
 }
 
-fn rcp_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32) -> u32 {
+fn rcp_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32) -> u32 {
     directed::<RM, FTZ, SAT>(float::div_odd(1.0, input::<FTZ>(a).into()))
 }
 
-fn sqrt_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32) -> u32 {
+fn sqrt_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32) -> u32 {
     directed::<RM, FTZ, SAT>(float::sqrt_odd(input::<FTZ>(a).into()))
 }
 
-fn fma_to<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32, c: u32) -> u32 {
+fn fma_rounded<const RM: u8, const FTZ: bool, const SAT: bool>(a: u32, b: u32, c: u32) -> u32 {
     let product = f64::from(input::<FTZ>(a)) * f64::from(input::<FTZ>(b));
-    sum_to::<RM, FTZ, SAT>(product, input::<FTZ>(c).into())
+    sum_rounded::<RM, FTZ, SAT>(product, input::<FTZ>(c).into())
 }
 
 fn through_f64<const FTZ: bool>(a: u32, f: impl Fn(f64) -> f64) -> u32 {
@@ -302,7 +302,7 @@ fn rsqrt(a: f64) -> f64 {
 }
 
 /// Orders floats, with minus zero less than zero.
-fn key(a: u32) -> i32 {
+fn total_order(a: u32) -> i32 {
     (a ^ ((a as i32 >> 31) as u32 >> 1)) as i32
 }
 
@@ -314,7 +314,7 @@ fn is_nan(a: u32) -> bool {
 fn min(a: u32, b: u32) -> u32 {
     match (is_nan(a), is_nan(b)) {
         (false, false) => {
-            if key(a) < key(b) {
+            if total_order(a) < total_order(b) {
                 a
             } else {
                 b
@@ -329,7 +329,7 @@ fn min(a: u32, b: u32) -> u32 {
 fn max(a: u32, b: u32) -> u32 {
     match (is_nan(a), is_nan(b)) {
         (false, false) => {
-            if key(a) > key(b) {
+            if total_order(a) > total_order(b) {
                 a
             } else {
                 b

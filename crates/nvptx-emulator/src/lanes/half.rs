@@ -10,13 +10,13 @@ use crate::ty::Ty;
 /// The scalar function of type `$h` on single or packed lanes.
 macro_rules! shape {
     (A1 $packed:expr, $f:expr) => {
-        if $packed { lanes!(A1 |a| both(a, 0, 0, |a, _, _| $f(a))) } else { lanes!(A1 $f) }
+        if $packed { lanes!(A1 |a| halves(a, 0, 0, |a, _, _| $f(a))) } else { lanes!(A1 $f) }
     };
     (A2 $packed:expr, $f:expr) => {
-        if $packed { lanes!(A2 |a, b| both(a, b, 0, |a, b, _| $f(a, b))) } else { lanes!(A2 $f) }
+        if $packed { lanes!(A2 |a, b| halves(a, b, 0, |a, b, _| $f(a, b))) } else { lanes!(A2 $f) }
     };
     (A3 $packed:expr, $f:expr) => {
-        if $packed { lanes!(A3 |a, b, c| both(a, b, c, $f)) } else { lanes!(A3 $f) }
+        if $packed { lanes!(A3 |a, b, c| halves(a, b, c, $f)) } else { lanes!(A3 $f) }
     };
 }
 
@@ -80,7 +80,7 @@ fn is_bf16(ty: Ty) -> bool {
     matches!(ty, Ty::BF16 | Ty::BF16x2)
 }
 
-fn both(a: u32, b: u32, c: u32, f: impl Fn(u32, u32, u32) -> u32) -> u32 {
+fn halves(a: u32, b: u32, c: u32, f: impl Fn(u32, u32, u32) -> u32) -> u32 {
     let low = f(a & 0xffff, b & 0xffff, c & 0xffff);
     low | f(a >> 16, b >> 16, c >> 16) << 16
 }
@@ -92,7 +92,7 @@ fn from<const B: bool>(a: u32) -> f64 {
 
 /// Rounds an exact value; `LIMIT` 1 saturates to 0..1, 2 clamps negatives to zero.
 #[inline]
-fn to<const B: bool, const LIMIT: u8>(exact: f64) -> u32 {
+fn round<const B: bool, const LIMIT: u8>(exact: f64) -> u32 {
     let exact = match LIMIT {
         1 => {
             if exact > 0.0 {
@@ -110,19 +110,19 @@ fn to<const B: bool, const LIMIT: u8>(exact: f64) -> u32 {
 }
 
 fn add<const B: bool, const LIMIT: u8>(a: u32, b: u32) -> u32 {
-    to::<B, LIMIT>(float::add_odd(from::<B>(a), from::<B>(b)))
+    round::<B, LIMIT>(float::add_odd(from::<B>(a), from::<B>(b)))
 }
 
 fn sub<const B: bool, const LIMIT: u8>(a: u32, b: u32) -> u32 {
-    to::<B, LIMIT>(float::add_odd(from::<B>(a), -from::<B>(b)))
+    round::<B, LIMIT>(float::add_odd(from::<B>(a), -from::<B>(b)))
 }
 
 fn mul<const B: bool, const LIMIT: u8>(a: u32, b: u32) -> u32 {
-    to::<B, LIMIT>(from::<B>(a) * from::<B>(b))
+    round::<B, LIMIT>(from::<B>(a) * from::<B>(b))
 }
 
 fn fma<const B: bool, const LIMIT: u8>(a: u32, b: u32, c: u32) -> u32 {
-    to::<B, LIMIT>(float::fma_odd(from::<B>(a), from::<B>(b), from::<B>(c)))
+    round::<B, LIMIT>(float::fma_odd(from::<B>(a), from::<B>(b), from::<B>(c)))
 }
 
 fn min_max<const B: bool, const MIN: bool, const NAN: bool>(a: u32, b: u32) -> u32 {
@@ -155,10 +155,10 @@ fn min_max<const B: bool, const MIN: bool, const NAN: bool>(a: u32, b: u32) -> u
 
 /// `ex2` of `bf16` has `.ftz`: it flushes a subnormal result to zero.
 fn ex2<const B: bool>(a: u32) -> u32 {
-    let out = to::<B, 0>(from::<B>(a).exp2());
+    let out = round::<B, 0>(from::<B>(a).exp2());
     if B && out < 0x80 { 0 } else { out }
 }
 
 fn tanh<const B: bool>(a: u32) -> u32 {
-    to::<B, 0>(from::<B>(a).tanh())
+    round::<B, 0>(from::<B>(a).tanh())
 }

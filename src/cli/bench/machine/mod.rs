@@ -255,7 +255,9 @@ impl LimitLoop {
         let lines = match limit {
             Limit::Peak(_) => 0,
             Limit::Read(level) => bytes(level) as usize / size_of::<Line>() / STEP * STEP,
-            Limit::Triad(level) => 3 * third(bytes(level) as usize) + 2 * TRIAD_GAP_LINES,
+            Limit::Triad(level) => {
+                3 * triad_array_lines(bytes(level) as usize) + 2 * TRIAD_GAP_LINES
+            }
         };
         let arrays = (0..threads).map(|_| vec![Line([1.0; 16]); lines]).collect();
         LimitLoop { isa, limit, arrays }
@@ -286,7 +288,7 @@ impl LimitLoop {
 const TRIAD_GAP_LINES: usize = 5;
 
 /// Returns the lines of each array of a triad of `bytes` bytes.
-fn third(bytes: usize) -> usize {
+fn triad_array_lines(bytes: usize) -> usize {
     (bytes / size_of::<Line>() / 3 / STEP * STEP).max(STEP)
 }
 

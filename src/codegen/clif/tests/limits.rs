@@ -106,7 +106,7 @@ fn too_much_code_is_an_error() {
 }
 
 #[test]
-fn what_is_left_of_schedules_is_refused() {
+fn schedule_annotations_without_an_instruction_are_refused() {
     let target = Target::parse("x86-avx2").unwrap();
     let refused = |body: Stmt| {
         let kernel = kernel("k", Vec::new(), body);

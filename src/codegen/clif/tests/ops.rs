@@ -112,7 +112,7 @@ pub(super) struct Case {
 }
 
 /// Least number of elements of a case, more than the lanes of any vector.
-const LEAST: usize = 72;
+const MIN_ELEMENTS: usize = 72;
 
 impl Case {
     /// A case of these columns; short columns are repeated.
@@ -121,7 +121,7 @@ impl Case {
         columns: &[(DType, Vec<u64>)],
         f: impl Fn(&[Expr]) -> Expr,
     ) -> Case {
-        let count = columns[0].1.len().max(LEAST);
+        let count = columns[0].1.len().max(MIN_ELEMENTS);
         let shape = vec![Expr::index(count as i64)];
         let i = Var::index("i");
         let (mut params, mut inputs, mut operands) = (Vec::new(), Vec::new(), Vec::new());

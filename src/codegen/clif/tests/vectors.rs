@@ -50,7 +50,7 @@ struct Generator {
 }
 
 /// `expr` in `lanes` lanes.
-fn spread(expr: Expr, lanes: u32) -> Expr {
+fn broadcast(expr: Expr, lanes: u32) -> Expr {
     if lanes == 1 || expr.ty.lanes > 1 {
         return expr;
     }
@@ -97,11 +97,11 @@ impl Generator {
             let indices = vec![ramp(Expr::index(3), 1, lanes)];
             let list = self.inputs[6].clone();
             let value = Expr::cast(DType::Index, Expr::load(&list, indices));
-            return Expr::binary(BinOp::FloorMod, value, spread(Expr::index(LEN), lanes));
+            return Expr::binary(BinOp::FloorMod, value, broadcast(Expr::index(LEN), lanes));
         }
         if choice == 1 {
             let at = Expr::index(self.rng.random_range(0..LEN));
-            return spread(at, lanes);
+            return broadcast(at, lanes);
         }
         let stride = match choice {
             2 if !self.tame => self.pick(&[2, -1, 3, 0]),
@@ -122,7 +122,7 @@ impl Generator {
     fn load(&mut self, buffer: &Buffer) -> Expr {
         let index = self.index();
         let mask = match self.rng.random_range(0..12) {
-            0 => Some(spread(self.scalar_condition(), self.lanes)),
+            0 => Some(broadcast(self.scalar_condition(), self.lanes)),
             1 if !self.tame => Some(self.expr(DType::Bool, 1)),
             _ => None,
         };
@@ -156,7 +156,7 @@ impl Generator {
             let (min, max) = dtype.int_range();
             Expr::int(dtype, self.pick(&[0, 1, -1, 2, 7, 100, min, max]))
         };
-        spread(scalar, self.lanes)
+        broadcast(scalar, self.lanes)
     }
 
     fn expr(&mut self, dtype: DType, depth: u32) -> Expr {
@@ -166,7 +166,7 @@ impl Generator {
         if !known.is_empty() && self.chance(4) {
             let var = self.pick(&known);
             if var.ty().lanes == 1 || var.ty().lanes == lanes {
-                return spread(Expr::var(&var), lanes);
+                return broadcast(Expr::var(&var), lanes);
             }
         }
         if depth == 0 {
@@ -269,7 +269,7 @@ impl Generator {
             value = Expr::binary(op, old, value);
         }
         let mask = match self.rng.random_range(0..8) {
-            0 => Some(spread(self.scalar_condition(), self.lanes)),
+            0 => Some(broadcast(self.scalar_condition(), self.lanes)),
             1 | 2 if !self.tame => Some(self.expr(DType::Bool, 1)),
             _ => None,
         };
@@ -312,7 +312,7 @@ impl Generator {
         let mut stmts: Vec<Stmt> = elements
             .iter()
             .map(|at| {
-                Stmt::store(&buffer, vec![at.clone()], spread(self.constant(dtype), at.ty.lanes))
+                Stmt::store(&buffer, vec![at.clone()], broadcast(self.constant(dtype), at.ty.lanes))
             })
             .collect();
         let var = Var::index("k");
@@ -490,13 +490,13 @@ fn tile(rows: i64, fma: bool) -> Kernel {
     let (k, lanes) = (Var::index("k"), 16);
     let k_l = Expr::var(&k);
     let at = |row: i64| ramp(Expr::index(row * m + 16), 1, lanes);
-    let zero = spread(Expr::float(f32, 0.0), lanes);
+    let zero = broadcast(Expr::float(f32, 0.0), lanes);
     let init = (0..rows).map(|row| Stmt::store(&c, vec![at(row)], zero.clone())).collect();
     let b_k = Expr::add(Expr::mul(k_l.clone(), Expr::index(m)), Expr::index(16));
     let b_k = Expr::load(&b, vec![ramp(b_k, 1, lanes)]);
     let update = (0..rows).map(|row| {
         let a_k = Expr::load(&a, vec![Expr::add(Expr::index(row * l), k_l.clone())]);
-        let (x, y, old) = (spread(a_k, lanes), b_k.clone(), Expr::load(&c, vec![at(row)]));
+        let (x, y, old) = (broadcast(a_k, lanes), b_k.clone(), Expr::load(&c, vec![at(row)]));
         let value = match fma {
             true => Expr::call(Intrinsic::Fma, vec![x, y, old]),
             false => Expr::add(Expr::mul(x, y), old),

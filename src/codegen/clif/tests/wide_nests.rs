@@ -57,7 +57,7 @@ struct Generator {
 /// Elements of a buffer in the frame.
 const MEMORY: i64 = 64;
 
-fn spread(expr: Expr, lanes: u32) -> Expr {
+fn broadcast(expr: Expr, lanes: u32) -> Expr {
     if lanes == 1 || expr.ty.lanes > 1 {
         return expr;
     }
@@ -154,9 +154,9 @@ impl Generator {
                 let indices = vec![ramp(self.base(), Expr::index(1), lanes)];
                 let list = self.input(DType::Int32);
                 let value = Expr::cast(DType::Index, Expr::load(&list, indices));
-                Expr::binary(BinOp::BitAnd, value, spread(Expr::index(LEN - 1), lanes))
+                Expr::binary(BinOp::BitAnd, value, broadcast(Expr::index(LEN - 1), lanes))
             }
-            1 => spread(self.base(), lanes),
+            1 => broadcast(self.base(), lanes),
             2 | 3 => {
                 let most = if lanes > 24 { 1 } else { 3 };
                 let stride = self.pick(&[2, 3, -1, 0, 1]).min(most);
@@ -174,7 +174,7 @@ impl Generator {
     fn lane_count(&mut self, first: Expr, bound: Expr) -> Expr {
         use BinOp::*;
         let (lanes, op) = (self.lanes, self.pick(&[Lt, Lt, Le, Gt, Ge]));
-        let (a, b) = (ramp(first, Expr::index(1), lanes), spread(bound, lanes));
+        let (a, b) = (ramp(first, Expr::index(1), lanes), broadcast(bound, lanes));
         if self.rng.random() { Expr::binary(op, a, b) } else { Expr::binary(op, b, a) }
     }
 
@@ -186,7 +186,7 @@ impl Generator {
                 let (first, bound) = (self.offset(), self.offset());
                 self.lane_count(first, bound)
             }
-            4 => spread(self.condition(), lanes),
+            4 => broadcast(self.condition(), lanes),
             5 => {
                 let op = self.pick(&[BinOp::And, BinOp::Or, BinOp::BitXor, BinOp::Eq]);
                 let first = self.mask();
@@ -231,7 +231,7 @@ impl Generator {
         let (lanes, some) = (self.lanes, self.rng.random_range(1..9));
         let first = Expr::index(LEN - some);
         let index = ramp(first.clone(), Expr::index(1), lanes);
-        let end = spread(Expr::index(LEN), lanes);
+        let end = broadcast(Expr::index(LEN), lanes);
         let mask = match self.rng.random() {
             true => Expr::binary(BinOp::Lt, index.clone(), end),
             false => Expr::binary(BinOp::Gt, end, index.clone()),
@@ -246,7 +246,7 @@ impl Generator {
             let (min, max) = dtype.int_range();
             Expr::int(dtype, self.pick(&[0, 1, -1, 2, 7, 100, min, max]).clamp(min, max))
         };
-        spread(scalar, self.lanes)
+        broadcast(scalar, self.lanes)
     }
 
     fn leaf(&mut self, dtype: DType) -> Expr {
@@ -255,16 +255,16 @@ impl Generator {
         if !known.is_empty() && self.rng.random() {
             let var = self.pick(&known);
             if var.ty().lanes == 1 || var.ty().lanes == lanes {
-                return spread(Expr::var(&var), lanes);
+                return broadcast(Expr::var(&var), lanes);
             }
         }
         match self.rng.random_range(0..12) {
             0 => self.constant(dtype),
             1 => {
                 let var = self.pick(&self.scalars.clone());
-                spread(Expr::cast(dtype, Expr::var(&var)), lanes)
+                broadcast(Expr::cast(dtype, Expr::var(&var)), lanes)
             }
-            2 => spread(Expr::cast(dtype, self.offset()), lanes),
+            2 => broadcast(Expr::cast(dtype, self.offset()), lanes),
             3 => Expr::cast(dtype, ramp(self.offset(), Expr::index(2), lanes)),
             4 if !self.frame.is_empty() => {
                 let buffer = self.pick(&self.frame.clone());

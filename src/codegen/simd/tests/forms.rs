@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 
 /// An operand: the input of the encoder and the expected output of the decoder.
 #[derive(Clone, Copy, Debug)]
-enum Meant {
+enum ExpectedOperand {
     /// A register: class, number, and its name in this operand.
     Reg(RegClass, usize, Register),
     Imm(i64),
     Mem {
-        base: MeantBase,
+        base: ExpectedBase,
         /// Class, number, name, scale.
         index: Option<(RegClass, usize, Register, u8)>,
         disp: i32,
@@ -25,7 +25,7 @@ enum Meant {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum MeantBase {
+enum ExpectedBase {
     Reg(usize),
     Frame(u32),
     Pool,
@@ -35,38 +35,38 @@ const GENERAL: [Register; 16] = {
     use Register::*;
     [RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15]
 };
-const OF_32: [Register; 16] = {
+const GPRS_32: [Register; 16] = {
     use Register::*;
     [EAX, ECX, EDX, EBX, ESP, EBP, ESI, EDI, R8D, R9D, R10D, R11D, R12D, R13D, R14D, R15D]
 };
-const OF_16: [Register; 16] = {
+const GPRS_16: [Register; 16] = {
     use Register::*;
     [AX, CX, DX, BX, SP, BP, SI, DI, R8W, R9W, R10W, R11W, R12W, R13W, R14W, R15W]
 };
-const OF_8: [Register; 16] = {
+const GPRS_8: [Register; 16] = {
     use Register::*;
     [AL, CL, DL, BL, SPL, BPL, SIL, DIL, R8L, R9L, R10L, R11L, R12L, R13L, R14L, R15L]
 };
 
 /// All general registers that can be allocated, and `rbp`.
-fn general(names: [Register; 16]) -> Vec<Meant> {
+fn general(names: [Register; 16]) -> Vec<ExpectedOperand> {
     let all = (0..16).filter(|number| *number != 4);
-    all.map(|number| Meant::Reg(RegClass::Int, number, names[number])).collect()
+    all.map(|number| ExpectedOperand::Reg(RegClass::Int, number, names[number])).collect()
 }
 
 /// All vector registers: AVX2 has 16, AVX-512 32.
-fn vectors(first: Register, evex: bool) -> Vec<Meant> {
+fn vectors(first: Register, evex: bool) -> Vec<ExpectedOperand> {
     let all = 0..if evex { 32 } else { 16 };
-    all.map(|number| Meant::Reg(RegClass::Float, number, first + number as u32)).collect()
+    all.map(|number| ExpectedOperand::Reg(RegClass::Float, number, first + number as u32)).collect()
 }
 
 /// Addresses of all forms, with every base, index and scale; with a vector of offsets if `offsets`
 /// is given.
-fn addresses(offsets: Option<Register>, evex: bool) -> Vec<Meant> {
+fn addresses(offsets: Option<Register>, evex: bool) -> Vec<ExpectedOperand> {
     let disps = [0, 1, 8, 64, 127, 128, -128, -129, 4096, i32::MAX, i32::MIN];
     let mut all = Vec::new();
-    let base = MeantBase::Reg(13);
-    let mut push = |base, index, disp| all.push(Meant::Mem { base, index, disp });
+    let base = ExpectedBase::Reg(13);
+    let mut push = |base, index, disp| all.push(ExpectedOperand::Mem { base, index, disp });
     if let Some(first) = offsets {
         for number in 0..if evex { 32 } else { 16 } {
             let scale = [1, 2, 4, 8][number % 4];
@@ -77,41 +77,43 @@ fn addresses(offsets: Option<Register>, evex: bool) -> Vec<Meant> {
     }
     for number in (0..16).filter(|number| *number != 4) {
         for disp in disps {
-            push(MeantBase::Reg(number), None, disp);
+            push(ExpectedBase::Reg(number), None, disp);
         }
         for scale in [1, 2, 4, 8] {
             let index = Some((RegClass::Int, number, GENERAL[number], scale));
-            push(MeantBase::Reg(number), index, 0);
+            push(ExpectedBase::Reg(number), index, 0);
             push(base, index, 0x140);
         }
     }
     for disp in disps.into_iter().filter(|disp| disp.checked_add(0x80).is_some()) {
-        push(MeantBase::Frame(0x80), None, disp);
+        push(ExpectedBase::Frame(0x80), None, disp);
     }
-    push(MeantBase::Pool, None, 0);
-    push(MeantBase::Pool, None, 16);
+    push(ExpectedBase::Pool, None, 0);
+    push(ExpectedBase::Pool, None, 16);
     all
 }
 
 /// All operands for a position of an instruction.
-fn choices(kind: OpCodeOperandKind, evex: bool) -> Vec<Meant> {
+fn choices(kind: OpCodeOperandKind, evex: bool) -> Vec<ExpectedOperand> {
     use OpCodeOperandKind::*;
     use Register::{K0, XMM0, YMM0, ZMM0};
-    let with_memory = |mut all: Vec<Meant>| {
+    let with_memory = |mut all: Vec<ExpectedOperand>| {
         all.extend(addresses(Option::None, evex));
         all
     };
     let masks = || {
-        let all = (0..8).map(|number| Meant::Reg(RegClass::Vector, number, K0 + number as u32));
+        let all =
+            (0..8).map(|number| ExpectedOperand::Reg(RegClass::Vector, number, K0 + number as u32));
         all.collect::<Vec<_>>()
     };
-    let constants = |values: &[i64]| values.iter().map(|value| Meant::Imm(*value)).collect();
+    let constants =
+        |values: &[i64]| values.iter().map(|value| ExpectedOperand::Imm(*value)).collect();
     match kind {
-        r8_reg => general(OF_8),
-        r8_or_mem => with_memory(general(OF_8)),
-        r16_or_mem => with_memory(general(OF_16)),
-        r32_reg | r32_rm | r32_vvvv | r32_opcode => general(OF_32),
-        r32_or_mem => with_memory(general(OF_32)),
+        r8_reg => general(GPRS_8),
+        r8_or_mem => with_memory(general(GPRS_8)),
+        r16_or_mem => with_memory(general(GPRS_16)),
+        r32_reg | r32_rm | r32_vvvv | r32_opcode => general(GPRS_32),
+        r32_or_mem => with_memory(general(GPRS_32)),
         r64_reg | r64_rm | r64_vvvv | r64_opcode => general(GENERAL),
         r64_or_mem => with_memory(general(GENERAL)),
         xmm_reg | xmm_rm | xmm_vvvv | xmm_is4 => vectors(XMM0, evex),
@@ -138,7 +140,7 @@ fn choices(kind: OpCodeOperandKind, evex: bool) -> Vec<Meant> {
 /// An instruction, its mask and whether that zeroes, whether it broadcasts.
 struct Form<'a> {
     code: Code,
-    operands: &'a [Meant],
+    operands: &'a [ExpectedOperand],
     /// Whether the first operand is read, too.
     modifies: bool,
     mask: Option<(usize, bool)>,
@@ -155,20 +157,20 @@ impl Form<'_> {
         let mut args = Vec::new();
         for (place, operand) in self.operands.iter().enumerate() {
             args.push(match *operand {
-                Meant::Reg(class, number, _) if place == 0 && self.modifies => {
+                ExpectedOperand::Reg(class, number, _) if place == 0 && self.modifies => {
                     let from = take(class, number);
                     Arg::Mod { from, to: take(class, number) }
                 }
-                Meant::Reg(class, number, _) => match place {
+                ExpectedOperand::Reg(class, number, _) => match place {
                     0 => Arg::Def(take(class, number)),
                     _ => Arg::Use(take(class, number)),
                 },
-                Meant::Imm(value) => Arg::Imm(value),
-                Meant::Mem { base, index, disp } => {
+                ExpectedOperand::Imm(value) => Arg::Imm(value),
+                ExpectedOperand::Mem { base, index, disp } => {
                     let base = match base {
-                        MeantBase::Reg(number) => Base::Reg(take(RegClass::Int, number)),
-                        MeantBase::Frame(offset) => Base::Frame(offset),
-                        MeantBase::Pool => Base::Pool(0),
+                        ExpectedBase::Reg(number) => Base::Reg(take(RegClass::Int, number)),
+                        ExpectedBase::Frame(offset) => Base::Frame(offset),
+                        ExpectedBase::Pool => Base::Pool(0),
                     };
                     let index = index.map(|(class, number, _, scale)| (take(class, number), scale));
                     Arg::Mem(Mem { base, index, disp })
@@ -199,11 +201,11 @@ impl Form<'_> {
         same("code", format!("{:?}", got.code()), format!("{:?}", self.code));
         for (place, operand) in (0..).zip(self.operands) {
             match operand {
-                Meant::Reg(_, _, name) => {
+                ExpectedOperand::Reg(_, _, name) => {
                     same("kind", format!("{:?}", got.op_kind(place)), "Register".to_string());
                     same("register", format!("{:?}", got.op_register(place)), format!("{name:?}"));
                 }
-                Meant::Imm(value) => {
+                ExpectedOperand::Imm(value) => {
                     let bits = match got.op_kind(place) {
                         OpKind::Immediate8 => 0xff,
                         OpKind::Immediate32 | OpKind::Immediate8to32 => 0xffff_ffff,
@@ -212,13 +214,15 @@ impl Form<'_> {
                     let (is, should) = (got.immediate(place) & bits, *value as u64 & bits);
                     same("immediate", is.to_string(), should.to_string());
                 }
-                Meant::Mem { base, index, disp } => {
+                ExpectedOperand::Mem { base, index, disp } => {
                     let (name, disp) = match base {
-                        MeantBase::Reg(number) => (GENERAL[*number], i64::from(*disp)),
-                        MeantBase::Frame(offset) => {
+                        ExpectedBase::Reg(number) => (GENERAL[*number], i64::from(*disp)),
+                        ExpectedBase::Frame(offset) => {
                             (Register::RSP, i64::from(*offset) + i64::from(*disp))
                         }
-                        MeantBase::Pool => (Register::RIP, POOL_OF_TESTS as i64 + i64::from(*disp)),
+                        ExpectedBase::Pool => {
+                            (Register::RIP, POOL_OF_TESTS as i64 + i64::from(*disp))
+                        }
                     };
                     let (other, scale) = match index {
                         Some((_, _, name, scale)) => (*name, u32::from(*scale)),
@@ -301,9 +305,10 @@ fn every_form_of_every_instruction_is_encoded() {
             for choice in all {
                 let mut operands = usual.clone();
                 operands[place] = *choice;
-                avoid_meeting(&mut operands, place, &places);
-                let is_memory = matches!(operands[0], Meant::Mem { .. });
-                let in_memory = operands.iter().any(|one| matches!(one, Meant::Mem { .. }));
+                make_registers_distinct(&mut operands, place, &places);
+                let is_memory = matches!(operands[0], ExpectedOperand::Mem { .. });
+                let in_memory =
+                    operands.iter().any(|one| matches!(one, ExpectedOperand::Mem { .. }));
                 for (mask, broadcast) in variants(info, in_memory, is_memory) {
                     count += 1;
                     let modifies = count % 2 == 0;
@@ -324,14 +329,19 @@ fn every_form_of_every_instruction_is_encoded() {
 
 /// Makes the vector registers of an instruction with a vector of offsets different, as the
 /// processor requires.
-fn avoid_meeting(operands: &mut [Meant], fixed: usize, places: &[Vec<Meant>]) {
-    let number = |operand: &Meant| match operand {
-        Meant::Reg(RegClass::Float, number, _) => Some(*number),
-        Meant::Mem { index: Some((RegClass::Float, number, ..)), .. } => Some(*number),
+fn make_registers_distinct(
+    operands: &mut [ExpectedOperand],
+    fixed: usize,
+    places: &[Vec<ExpectedOperand>],
+) {
+    let number = |operand: &ExpectedOperand| match operand {
+        ExpectedOperand::Reg(RegClass::Float, number, _) => Some(*number),
+        ExpectedOperand::Mem { index: Some((RegClass::Float, number, ..)), .. } => Some(*number),
         _ => None,
     };
-    let offsets =
-        |operand: &Meant| matches!(operand, Meant::Mem { index: Some((RegClass::Float, ..)), .. });
+    let offsets = |operand: &ExpectedOperand| {
+        matches!(operand, ExpectedOperand::Mem { index: Some((RegClass::Float, ..)), .. })
+    };
     if !operands.iter().any(offsets) {
         return;
     }
@@ -341,7 +351,8 @@ fn avoid_meeting(operands: &mut [Meant], fixed: usize, places: &[Vec<Meant>]) {
             .filter_map(|other| number(&operands[other]))
             .collect();
         if number(&operands[place]).is_some_and(|own| taken.contains(&own)) {
-            let free = |choice: &&Meant| number(choice).is_some_and(|own| !taken.contains(&own));
+            let free =
+                |choice: &&ExpectedOperand| number(choice).is_some_and(|own| !taken.contains(&own));
             operands[place] = *places[place].iter().find(free).expect("a free register");
         }
     }

@@ -121,7 +121,7 @@ impl Walker<'_> {
     }
 
     /// Returns the current point.
-    pub(in crate::tune::model) fn moment(&self) -> ProgramPoint {
+    pub(in crate::tune::model) fn point(&self) -> ProgramPoint {
         let work = &self.plan.frames[self.frame].work;
         let operations = work.multiplies + work.adds + work.products;
         ProgramPoint { frame: self.frame, frames: self.plan.frames.len(), operations }
@@ -132,7 +132,7 @@ impl Walker<'_> {
         if self.last_barrier != Some(before) {
             self.work().barriers += 1.0;
         }
-        self.last_barrier = Some(self.moment());
+        self.last_barrier = Some(self.point());
     }
 
     /// Returns the context of the current statement in a launch.

@@ -9,10 +9,10 @@ pub(super) mod launch;
 mod product;
 pub(super) mod warp;
 
-use super::WarpCounts;
 use super::machine::GpuModel;
 use super::plan::{Access, CostPlan};
 use super::traffic::touched;
+use super::{TermKind, WarpCounts};
 use crate::ir::{Scope, ThreadIndex, Var};
 use crate::target::Gpu;
 use rustc_hash::FxHashMap;
@@ -39,17 +39,17 @@ pub(super) struct Launch {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WarpAccess {
     /// The frame that runs it after hoisting, and how often per iteration of that frame.
-    pub(super) spot: (usize, f64),
+    pub(super) placement: (usize, f64),
     /// Its cost; none if the index depends on data.
     pub(super) cost: Option<WarpCost>,
     /// Whether other work hides its latency.
-    pub(super) ahead: bool,
+    pub(super) latency_hidden: bool,
     /// Whether it is an asynchronous copy.
     pub(super) copied: bool,
 }
 
-/// A term: its name, its time alone in seconds, and the amount.
-pub(super) type LaunchTerm = (&'static str, f64, String);
+/// A term: its kind, its time alone in seconds, and the amount.
+pub(super) type LaunchTerm = (TermKind, f64, String);
 
 /// Threads of a warp.
 const WARP_THREADS: f64 = warp::WARP_THREADS as f64;
@@ -96,7 +96,7 @@ struct Occupancy {
     blocks: f64,
     registers: f64,
     /// The most registers of a thread.
-    most: f64,
+    max_registers: f64,
     /// Resident blocks.
     resident: f64,
     /// The resource that limits the resident blocks.
@@ -113,7 +113,7 @@ pub(super) fn launch(
 ) -> Vec<LaunchTerm> {
     let held = occupancy(plan, gpu, launch);
     let begins = runs[launch.frame].max(1.0);
-    let model = LaunchModel { plan, gpu, launch, held: &held };
+    let model = LaunchModel { plan, gpu, launch, occupancy: &held };
     let counts = model.counts();
     // Blocks of the multiprocessor that has the most of them, and the number of waves.
     let most = (held.blocks / gpu.processors).ceil();
@@ -121,7 +121,7 @@ pub(super) fn launch(
     let moved = model.cache_bytes_of(launch.frame, held.resident) * held.blocks;
     let distinct = model.memory_bytes_of(moved);
     let far = model.latency(&counts, moved, distinct);
-    let own = model.own(launch.frame, far);
+    let own = model.lone_warp_cycles(launch.frame, far);
     let all = most * held.warps;
     let cycles = |cycles: f64| begins * cycles / gpu.ghz * 1e-9;
     let holds = format!(
@@ -131,7 +131,7 @@ pub(super) fn launch(
         held.limit,
         if waves == 1.0 { "" } else { "s" }
     );
-    let short = (held.registers - held.most).max(0.0);
+    let short = (held.registers - held.max_registers).max(0.0);
     let registers = format!("{short:.0} of {:.0} registers short", held.registers);
     let megabytes = |bytes: f64| format!("{:.1} MB", begins * bytes / 1e6);
     let launched = begins * held.warps * held.blocks;
@@ -148,15 +148,15 @@ pub(super) fn launch(
     );
     let each = |what: f64| format!("{what:.0} a warp, {} warps", held.warps * held.blocks);
     vec![
-        ("multiply-adds", cycles(all * counts.floats / gpu.floats), each(counts.floats)),
-        ("integers", cycles(all * counts.integers / gpu.integers), each(counts.integers)),
-        ("instructions", cycles(all * counts.issued / gpu.issue), each(counts.issued)),
-        ("tensor cores", cycles(all * counts.tensor), each(counts.tensor)),
-        ("load units", cycles(all * counts.memory / gpu.memory), turns),
-        ("spills", cycles(all * counts.spilled / gpu.memory), registers),
-        ("latency", cycles(waves * own), holds),
-        ("L2 traffic", begins * moved / gpu.cache_rate / 1e9, megabytes(moved)),
-        ("memory traffic", begins * distinct / gpu.memory_rate / 1e9, megabytes(distinct)),
+        (TermKind::MultiplyAdds, cycles(all * counts.floats / gpu.floats), each(counts.floats)),
+        (TermKind::Integers, cycles(all * counts.integers / gpu.integers), each(counts.integers)),
+        (TermKind::Instructions, cycles(all * counts.issued / gpu.issue), each(counts.issued)),
+        (TermKind::TensorCores, cycles(all * counts.tensor), each(counts.tensor)),
+        (TermKind::LoadUnits, cycles(all * counts.memory / gpu.memory), turns),
+        (TermKind::Spills, cycles(all * counts.spilled / gpu.memory), registers),
+        (TermKind::Latency, cycles(waves * own), holds),
+        (TermKind::L2Traffic, begins * moved / gpu.cache_rate / 1e9, megabytes(moved)),
+        (TermKind::MemoryTraffic, begins * distinct / gpu.memory_rate / 1e9, megabytes(distinct)),
     ]
 }
 
@@ -181,8 +181,8 @@ fn occupancy(plan: &CostPlan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     let registers = frames.map(|at| registers(plan, at)).fold(0.0, f64::max);
     // A multiprocessor must hold the registers of all threads of a block.
     let fits = (gpu.registers / (warps * WARP_THREADS) / 8.0).floor() * 8.0;
-    let most = fits.min(f64::from(Gpu::MAX_REGISTERS));
-    let given = registers.min(most);
+    let max_registers = fits.min(f64::from(Gpu::MAX_REGISTERS));
+    let given = registers.min(max_registers);
     let holds = |has: f64, each: f64| if each > 0.0 { (has / each).floor() } else { f64::INFINITY };
     let limits = [
         (gpu.blocks, "blocks"),
@@ -196,7 +196,7 @@ fn occupancy(plan: &CostPlan, gpu: &GpuModel, launch: &Launch) -> Occupancy {
     ];
     let (resident, limit) =
         limits.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are some");
-    Occupancy { warps, blocks, registers, most, resident: resident.max(1.0), limit }
+    Occupancy { warps, blocks, registers, max_registers, resident: resident.max(1.0), limit }
 }
 
 /// Returns the registers that a thread needs in a frame.
@@ -209,7 +209,7 @@ struct LaunchModel<'a> {
     plan: &'a CostPlan,
     gpu: &'a GpuModel,
     launch: &'a Launch,
-    held: &'a Occupancy,
+    occupancy: &'a Occupancy,
 }
 
 impl LaunchModel<'_> {
@@ -225,10 +225,10 @@ impl LaunchModel<'_> {
     }
 
     /// Returns the same, weighted by the fraction of cases in which conditions hold.
-    fn weighed(&self, at: usize) -> f64 {
+    fn weighted_bytes(&self, at: usize) -> f64 {
         match at == self.launch.frame {
             true => 1.0,
-            false => self.plan.frames[at].trips * self.weighed(self.plan.frames[at].parent),
+            false => self.plan.frames[at].trips * self.weighted_bytes(self.plan.frames[at].parent),
         }
     }
 
@@ -237,7 +237,7 @@ impl LaunchModel<'_> {
         let all = self.plan.frames[self.launch.frame].accesses.clone();
         self.plan.accesses[all].iter().filter_map(|access| {
             let warp = access.warp.as_ref()?;
-            let (frame, copies) = warp.spot;
+            let (frame, copies) = warp.placement;
             // Nothing runs before the launch.
             let times = if frame < self.launch.frame { 1.0 } else { self.times(frame) };
             Some((access, warp, times * copies))
@@ -259,7 +259,7 @@ impl LaunchModel<'_> {
     fn counts(&self) -> WarpWork {
         let mut counts = WarpWork::default();
         for at in self.launch.frame..self.launch.end {
-            let (frame, times) = (&self.plan.frames[at], self.weighed(at));
+            let (frame, times) = (&self.plan.frames[at], self.weighted_bytes(at));
             let work = &frame.work;
             let floats = times * (work.multiplies + work.adds);
             let moving = if frame.is_loop {
@@ -296,8 +296,8 @@ impl LaunchModel<'_> {
             }
         }
         for at in self.launch.frame..self.launch.end {
-            let short = (registers(self.plan, at) - self.held.most).max(0.0);
-            counts.spilled += SPILL_ACCESSES * short * self.weighed(at);
+            let short = (registers(self.plan, at) - self.occupancy.max_registers).max(0.0);
+            counts.spilled += SPILL_ACCESSES * short * self.weighted_bytes(at);
         }
         counts.issued += counts.spilled;
         counts
@@ -305,22 +305,22 @@ impl LaunchModel<'_> {
 
     /// Returns the cycles of an iteration of a frame for a warp that runs alone; `far` is the
     /// latency of a load from memory.
-    fn own(&self, at: usize, far: f64) -> f64 {
+    fn lone_warp_cycles(&self, at: usize, far: f64) -> f64 {
         let frame = &self.plan.frames[at];
         let work = &frame.work;
         let mut cycles = work.multiplies + work.adds + work.integers + work.products + work.tensor;
         let (mut waits, mut ahead, mut copied): (f64, f64, f64) = (0.0, 0.0, 0.0);
         for access in &self.plan.accesses[frame.accesses.clone()] {
-            let Some(warp) = access.warp.filter(|warp| warp.spot.0 == at) else { continue };
+            let Some(warp) = access.warp.filter(|warp| warp.placement.0 == at) else { continue };
             let cost = LaunchModel::cost_of(access, &warp);
-            cycles += warp.spot.1 * cost.requests;
+            cycles += warp.placement.1 * cost.requests;
             if access.write || cost.requests == 0.0 {
                 continue;
             }
             match self.plan.buffers[access.buffer].scope {
                 Scope::Shared => waits = waits.max(SHARED_LATENCY),
                 Scope::Local | Scope::Register => waits = waits.max(L1_LATENCY),
-                Scope::Global | Scope::Constant => match (warp.copied, warp.ahead) {
+                Scope::Global | Scope::Constant => match (warp.copied, warp.latency_hidden) {
                     (true, _) => copied = far,
                     (false, true) => ahead = far,
                     (false, false) => waits = waits.max(far),
@@ -334,7 +334,7 @@ impl LaunchModel<'_> {
         cycles += work.barriers * BARRIER_CYCLES;
         for child in &frame.children {
             let child_at = *child;
-            cycles += self.plan.frames[child_at].trips * self.own(child_at, far);
+            cycles += self.plan.frames[child_at].trips * self.lone_warp_cycles(child_at, far);
         }
         // The loads of a double buffer may take the whole iteration, those of a pipeline several.
         cycles.max(ahead).max(copied / (1.0 + work.in_flight))
@@ -342,7 +342,7 @@ impl LaunchModel<'_> {
 
     /// Returns the mean latency of a load from global memory, part of which hits a cache.
     fn latency(&self, counts: &WarpWork, moved: f64, distinct: f64) -> f64 {
-        let warps = self.held.warps * self.held.blocks;
+        let warps = self.occupancy.warps * self.occupancy.blocks;
         let asked = counts.sectors * warps * SECTOR_BYTES as f64;
         let missed = if asked > 0.0 { (moved / asked).min(1.0) } else { 1.0 };
         let far = if moved > 0.0 { (distinct / moved).min(1.0) } else { 1.0 };
@@ -354,7 +354,7 @@ impl LaunchModel<'_> {
     /// is loaded once.
     fn cache_bytes_of(&self, at: usize, resident: f64) -> f64 {
         let frame = &self.plan.frames[at];
-        let asked = self.asked(at);
+        let asked = self.requested_bytes(at);
         if asked <= 0.0 {
             return 0.0;
         }
@@ -384,8 +384,8 @@ impl LaunchModel<'_> {
     }
 
     /// Returns the bytes that a block requests in an iteration of a frame, with its children.
-    fn asked(&self, at: usize) -> f64 {
-        let inside = |child: &usize| self.plan.frames[*child].trips * self.asked(*child);
+    fn requested_bytes(&self, at: usize) -> f64 {
+        let inside = |child: &usize| self.plan.frames[*child].trips * self.requested_bytes(*child);
         self.own_bytes(at) + self.plan.frames[at].children.iter().map(inside).sum::<f64>()
     }
 
@@ -394,10 +394,11 @@ impl LaunchModel<'_> {
         let frame = &self.plan.frames[at];
         let mut bytes = 0.0;
         for access in &self.plan.accesses[frame.accesses.clone()] {
-            let Some(warp) = access.warp.filter(|warp| warp.spot.0 == at) else { continue };
+            let Some(warp) = access.warp.filter(|warp| warp.placement.0 == at) else { continue };
             if self.plan.buffers[access.buffer].scope == Scope::Global {
                 let cost = LaunchModel::cost_of(access, &warp);
-                bytes += warp.spot.1 * cost.sectors * SECTOR_BYTES as f64 * self.held.warps;
+                bytes +=
+                    warp.placement.1 * cost.sectors * SECTOR_BYTES as f64 * self.occupancy.warps;
             }
         }
         bytes
@@ -417,7 +418,7 @@ impl LaunchModel<'_> {
         if all <= gpu.cache_bytes {
             return all.min(moved);
         }
-        let at_once = gpu.processors * self.held.resident;
+        let at_once = gpu.processors * self.occupancy.resident;
         let mut left = at_once;
         let mut extents = plan.extents.clone();
         for wanted in [0, 1, 2].map(ThreadIndex::Block) {
@@ -426,7 +427,7 @@ impl LaunchModel<'_> {
             extents[*dim] = extent.min(left.ceil());
             left = (left / extent).max(1.0);
         }
-        let waves = (self.held.blocks / at_once).max(1.0);
+        let waves = (self.occupancy.blocks / at_once).max(1.0);
         (waves * of(&extents)).clamp(all.min(moved), moved)
     }
 }

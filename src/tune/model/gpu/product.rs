@@ -60,7 +60,7 @@ impl Walker<'_> {
         }
         let stored = (0..self.enclosing.len()).filter(|at| self.is_stored_in(*at, factor.buffer));
         let deps = stored.fold(deps, |deps, at| deps | bit(at));
-        let (frame, copies) = self.spot(deps);
+        let (frame, copies) = self.placement(deps);
         let at = self.memory(factor.buffer);
         if !self.loaded.insert((at, key(&sum, 1))) {
             return;
@@ -90,9 +90,9 @@ impl Walker<'_> {
             weight: self.weight,
             irregular: sum.irregular,
             warp: Some(WarpAccess {
-                spot: (frame, copies),
+                placement: (frame, copies),
                 cost: Some(cost),
-                ahead: false,
+                latency_hidden: false,
                 copied: false,
             }),
         });

@@ -8,9 +8,9 @@ use super::dot::{self, Dot, SUMS};
 use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
 
 /// The most vectors that unrolled reduction loops write out.
-const MAX_CODE: i64 = 512;
+const MAX_UNROLLED_VECTORS: i64 = 512;
 /// Up to this many vectors, unrolling is the default.
-const FEW_VECTORS: i64 = 64;
+const MAX_DEFAULT_UNROLLED_VECTORS: i64 = 64;
 /// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
 /// A factor is packed only from this size in bytes on.
@@ -75,7 +75,7 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
         unroll: Unroll::Nothing,
         by_row: false,
         packed: Vec::new(),
-        ahead: None,
+        prefetched: None,
         flat_rows: true,
         tail: Tail::Auto,
     };
@@ -406,13 +406,13 @@ fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
         let extent = if blocked { Some(form.terms) } else { axis.extent };
         let Some(extent) = extent else { break };
         steps = steps.saturating_mul(extent);
-        if steps > MAX_WINDOW || steps.saturating_mul(vectors) > MAX_CODE {
+        if steps > MAX_WINDOW || steps.saturating_mul(vectors) > MAX_UNROLLED_VECTORS {
             break;
         }
         let names: Vec<&str> =
             view.reduce[view.reduce.len() - count..].iter().map(|a| &a.name[..]).collect();
         choices.push((names.join(" "), Unroll::Loops(count)));
-        let small = count == 1 && steps.saturating_mul(vectors) <= FEW_VECTORS;
+        let small = count == 1 && steps.saturating_mul(vectors) <= MAX_DEFAULT_UNROLLED_VECTORS;
         if window || small {
             default = choices.len() - 1;
         }
@@ -420,7 +420,7 @@ fn choose_unroll(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let last = view.reduce.last().map_or(1, |axis| axis.size());
     let last = if form.terms > 0 && view.reduce.len() == 1 { form.terms } else { last };
     for part in [2, 4, 8] {
-        if form.dot.is_none() && 2 * part <= last && part * vectors <= MAX_CODE {
+        if form.dot.is_none() && 2 * part <= last && part * vectors <= MAX_UNROLLED_VECTORS {
             choices.push((part.to_string(), Unroll::Part(part)));
         }
     }
@@ -449,13 +449,14 @@ fn choose_prefetch(planner: &mut Planner, subject: &Subject, form: &mut Tiling) 
     let lane = &view.data[form.lane].var;
     let there = |at: usize| {
         let load = &view.loads[at];
-        load.mentions(lane) && (load.of.is_none() || form.packed.iter().any(|(one, _)| *one == at))
+        load.mentions(lane)
+            && (load.producer.is_none() || form.packed.iter().any(|(one, _)| *one == at))
     };
     let Some(read) = (0..view.loads.len()).find(|at| there(*at)) else { return };
     let name = planner.plans[subject.sum].name.clone();
     let what = format!("prefetch {}", view.loads[read].buffer.name);
     let distance = planner.chooser.pick(&name, &what, &[0, 4, 16], &0);
-    form.ahead = (distance > 0).then_some((read, distance));
+    form.prefetched = (distance > 0).then_some((read, distance));
 }
 
 impl Tiling {

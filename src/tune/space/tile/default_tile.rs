@@ -25,9 +25,9 @@ pub(in super::super) fn facts_with_tiles(
     schedule: &Schedule,
     target: &Target,
     inlined: &[bool],
-    granted: bool,
+    user_allows_reassociate: bool,
 ) -> StageFacts {
-    let mut facts = StageFacts::new(schedule, inlined, granted);
+    let mut facts = StageFacts::new(schedule, inlined, user_allows_reassociate);
     let product = |at: usize| match facts.views[at].reduction {
         Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
         _ => None,

@@ -61,7 +61,7 @@ struct Tiling {
     packed: Vec<(usize, usize)>,
     /// The prefetched read, and the distance in iterations of the innermost reduction loop that is
     /// not unrolled.
-    ahead: Option<(usize, i64)>,
+    prefetched: Option<(usize, i64)>,
     /// Whether the rows are unrolled where results are stored.
     flat_rows: bool,
     tail: Tail,
@@ -148,13 +148,14 @@ pub(super) fn producer(planner: &Planner, at: usize) -> Option<(usize, Vec<usize
         if !reader.reads(stage) || planner.plans[stage].pinned {
             continue;
         }
-        let mut maps = reader.loads.iter().filter(|load| load.of == Some(stage)).map(|load| {
-            let axis = |index: &crate::ir::Expr| {
-                let var = index.as_var()?;
-                reader.data.iter().position(|axis| axis.var == *var)
-            };
-            load.indices.iter().map(axis).collect::<Option<Vec<usize>>>()
-        });
+        let mut maps =
+            reader.loads.iter().filter(|load| load.producer == Some(stage)).map(|load| {
+                let axis = |index: &crate::ir::Expr| {
+                    let var = index.as_var()?;
+                    reader.data.iter().position(|axis| axis.var == *var)
+                };
+                load.indices.iter().map(axis).collect::<Option<Vec<usize>>>()
+            });
         let Some(Some(map)) = maps.next() else { continue };
         let all = (0..reader.data.len()).all(|axis| map.contains(&axis));
         let same = |axis: usize| reader.data[map[axis]].extent == view.data[axis].extent;

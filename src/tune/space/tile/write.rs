@@ -55,11 +55,11 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
         (false, false) => planner.plans[subject.sum].name.clone(),
     };
     let mut ahead = form
-        .ahead
+        .prefetched
         .map(|(load, distance)| Prefetch { name: view.loads[load].buffer.name.clone(), distance });
     for (load, axis) in &form.packed {
         let packed = pack(planner, subject.sum, &sum, (*load, *axis), form);
-        if let (Some(ahead), Some((at, _))) = (&mut ahead, form.ahead)
+        if let (Some(ahead), Some((at, _))) = (&mut ahead, form.prefetched)
             && at == *load
         {
             ahead.name = packed;
@@ -79,7 +79,7 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     if form.in_place {
         in_place(planner, subject, form, reduce, ahead);
     } else {
-        apart(planner, subject, form, &sum, reduce, ahead);
+        write_separate_sums(planner, subject, form, &sum, reduce, ahead);
     }
 }
 
@@ -217,7 +217,7 @@ fn unrolled(form: &Tiling, terms: &[String]) -> Vec<String> {
 }
 
 /// Writes sums in a separate buffer, computed at the loops over tiles.
-fn apart(
+fn write_separate_sums(
     planner: &mut Planner,
     subject: &Subject,
     form: &Tiling,
@@ -428,7 +428,7 @@ fn pack(
     } else if large && parts > 1 && planner.threads != 1 {
         text.push(format!("{packed}.parallel(p0)"));
     }
-    if let Some(stage) = access.of {
+    if let Some(stage) = access.producer {
         planner.plans[stage].pinned = true;
     }
     packed

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::atomic::combine;
-use super::turn::lanes;
+use super::time_slice::lanes;
 use super::warp::Warp;
 use crate::decode::op::{Op, ShuffleKind, VoteKind};
 use crate::report::FindingKind;
@@ -23,7 +23,7 @@ impl Machine<'_> {
         warp.s32(self.kernel, row)[active.trailing_zeros() as usize]
     }
 
-    pub(super) fn together(&mut self, warp: &mut Warp, op: &Op, active: u32, pc: u32) {
+    pub(super) fn run_collective(&mut self, warp: &mut Warp, op: &Op, active: u32, pc: u32) {
         let members = self.members(warp, op, active);
         let outside = active & !members;
         if outside != 0 {

@@ -1,7 +1,7 @@
-//! Planted bugs: the fuzzer must find a small mistake in a scheduled kernel within a limited number
-//! of programs.
+//! Injected faults: the fuzzer must find a small mistake in a scheduled kernel within a limited
+//! number of programs.
 
-use crate::judge::{self, Judged, Verdict};
+use crate::differential::{self, Interpreted, Verdict};
 use crate::run::{Setup, Source};
 use tec::driver::{Options, with_stack};
 use tec::ir::visit::{map_stmts, rewrite_expr, rewrite_exprs};
@@ -12,18 +12,19 @@ use tec::target::Target;
 /// The number of programs within which a bug must be found.
 const MAX_PROGRAMS: u64 = 2000;
 
-/// Plants a bug in every program that has a place for it, until it is found.
-pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
+/// Injects a fault in every program that has a place for it, until it is found.
+pub fn find(name: &str, inject: fn(&mut BoundedSchedule) -> bool) {
     let found = with_stack(|| {
         crate::damage::be_quiet();
         (0..MAX_PROGRAMS).find(|number| {
             let program = Source::Scheduled.program(0, *number);
             let setup = Setup { program, options: Options::new(Target::native()) };
-            let mut planted = false;
-            let result = judge::interpret_damaged(&setup.case(), &setup.options(), &mut |placed| {
-                planted = plant(placed);
-            });
-            planted && matches!(result, Err(Verdict::Wrong(..)))
+            let mut injected = false;
+            let result =
+                differential::interpret_damaged(&setup.case(), &setup.options(), &mut |bounded| {
+                    injected = inject(bounded);
+                });
+            injected && matches!(result, Err(Verdict::Wrong(..)))
         })
     });
     match found {
@@ -32,9 +33,9 @@ pub fn find(name: &str, plant: fn(&mut BoundedSchedule) -> bool) {
     }
 }
 
-/// Plants a bug into the nests that the SIMD back end compiles, as if the back end had it, in every
-/// program that has a place for it, until the results of the machine code differ.
-pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) {
+/// Injects a fault into the nests that the SIMD back end compiles, as if the back end had it, in
+/// every program that has a place for it, until the results of the machine code differ.
+pub fn find_in_code(name: &str, target: &str, inject: fn(&Expr) -> Option<Expr>) {
     let target = Target::parse(target).expect("a target");
     if !crate::support::runs_here(&target, name) {
         return;
@@ -43,25 +44,27 @@ pub fn find_in_code(name: &str, target: &str, plant: fn(&Expr) -> Option<Expr>) 
     let wrong = |number: &u64| {
         let program = Source::Scheduled.program(0, *number);
         let setup = Setup { program, options: options.clone() };
-        let Ok(judged) = judge::interpret(&setup.case(), &setup.options()) else { return false };
-        let mut planted = false;
-        let arguments = judged.kernel.params.iter().filter_map(|param| match param {
+        let Ok(interpreted) = differential::interpret(&setup.case(), &setup.options()) else {
+            return false;
+        };
+        let mut injected = false;
+        let arguments = interpreted.kernel.params.iter().filter_map(|param| match param {
             Param::Tensor { buffer, .. } => Some(buffer.clone()),
             _ => None,
         });
         let arguments: Vec<Buffer> = arguments.collect();
-        let body = in_nests(judged.kernel.body.clone(), (&arguments, false), &mut |expr| {
-            let damaged = plant(&expr);
-            planted |= damaged.is_some();
+        let body = in_nests(interpreted.kernel.body.clone(), (&arguments, false), &mut |expr| {
+            let damaged = inject(&expr);
+            injected |= damaged.is_some();
             damaged.unwrap_or(expr)
         });
-        if !planted {
+        if !injected {
             return false;
         }
-        let kernel = Kernel { body, ..judged.kernel.clone() };
-        let damaged = Judged { kernel, ..judged };
-        match judge::link(&[&damaged], &setup.options()) {
-            Ok(module) => matches!(judge::call(&damaged, &module), Verdict::Wrong(..)),
+        let kernel = Kernel { body, ..interpreted.kernel.clone() };
+        let damaged = Interpreted { kernel, ..interpreted };
+        match differential::link(&[&damaged], &setup.options()) {
+            Ok(module) => matches!(differential::call(&damaged, &module), Verdict::Wrong(..)),
             Err(_) => false,
         }
     };
@@ -129,14 +132,14 @@ pub fn broadcast_another(expr: &Expr) -> Option<Expr> {
 }
 
 /// Drops the condition of a tail.
-pub fn drop_guard(placed: &mut BoundedSchedule) -> bool {
-    let guarded = placed.bounds.iter_mut().flatten().find(|bounds| !bounds.guards.is_empty());
+pub fn drop_guard(bounded: &mut BoundedSchedule) -> bool {
+    let guarded = bounded.bounds.iter_mut().flatten().find(|bounds| !bounds.guards.is_empty());
     guarded.map(|bounds| bounds.guards.pop()).is_some()
 }
 
 /// Computes one row too few of an attached stage.
-pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
-    for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
+pub fn drop_row(bounded: &mut BoundedSchedule) -> bool {
+    for (stage, bounds) in bounded.schedule.stages.iter().zip(&mut bounded.bounds) {
         let (Attach::At { .. }, Some(bounds)) = (stage.attach, bounds) else { continue };
         for leaf in stage.leaves.iter().filter(|leaf| leaf.0 < stage.rank()) {
             let extent = &mut bounds.extents[leaf.0];
@@ -150,8 +153,8 @@ pub fn drop_row(placed: &mut BoundedSchedule) -> bool {
 }
 
 /// Swaps the quotient and the remainder of a fused axis.
-pub fn swap_fused(placed: &mut BoundedSchedule) -> bool {
-    for (stage, bounds) in placed.schedule.stages.iter().zip(&mut placed.bounds) {
+pub fn swap_fused(bounded: &mut BoundedSchedule) -> bool {
+    for (stage, bounds) in bounded.schedule.stages.iter().zip(&mut bounded.bounds) {
         let Some(bounds) = bounds else { continue };
         for relation in &stage.relations {
             let Relation::Fuse { parts, .. } = relation else { continue };

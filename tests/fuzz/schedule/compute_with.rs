@@ -47,8 +47,8 @@ impl Model {
         if self.gpu {
             return;
         }
-        let wild = self.breaks();
-        let gamble = wild || self.chance(25);
+        let illegal = self.breaks();
+        let gamble = illegal || self.chance(25);
         let mut pairs = Vec::new();
         for host in 0..self.stages.len() {
             for guest in 0..self.stages.len() {
@@ -64,7 +64,7 @@ impl Model {
                 let common = self.common_loops(host, guest, gamble);
                 let free = !b.locked && (!a.locked || members[0].len() > 1) && !b.dot && !a.dot;
                 let legal = a.place == b.place && independent && common > 0 && free;
-                if legal || (wild && !a.loops.is_empty()) {
+                if legal || (illegal && !a.loops.is_empty()) {
                     pairs.push((host, guest));
                 }
             }
@@ -75,7 +75,7 @@ impl Model {
         let (host, guest) = self.pick(&pairs);
         self.same_loops(host, guest);
         let common = self.common_loops(host, guest, gamble);
-        let last = match wild || common == 0 {
+        let last = match illegal || common == 0 {
             true => self.stages[host].loops.len(),
             false => common,
         };

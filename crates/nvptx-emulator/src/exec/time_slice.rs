@@ -1,4 +1,4 @@
-//! A turn of a warp: runs instructions until all its threads wait or have exited.
+//! A time slice of a warp: runs instructions until all its threads wait or have exited.
 
 use super::barrier::{Arrival, Event};
 use super::warp::{Group, State, Warp};
@@ -7,11 +7,11 @@ use crate::decode::op::{Op, Use};
 use crate::report::FindingKind;
 use crate::shadow::MAX_CLOCK;
 
-/// The largest number of warp instructions in a turn: a loop may wait for another warp.
-const TURN: u64 = 1 << 18;
+/// The largest number of warp instructions in a time slice: a loop may wait for another warp.
+const MAX_INSTRUCTIONS: u64 = 1 << 18;
 
 /// How a group continues after a special instruction.
-enum Then {
+enum Continuation {
     /// The group continues at the next instruction.
     Next,
     /// The groups have changed.
@@ -20,8 +20,8 @@ enum Then {
 }
 
 impl Machine<'_> {
-    pub(super) fn turn(&mut self, warp: &mut Warp) -> Event {
-        let mut left = TURN;
+    pub(super) fn run_time_slice(&mut self, warp: &mut Warp) -> Event {
+        let mut left = MAX_INSTRUCTIONS;
         loop {
             let Some(group) = warp.take_ready() else {
                 if self.force_parked(warp) {
@@ -35,15 +35,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs a group until it reaches another one or splits; `Some` ends the turn.
+    /// Runs a group until it reaches another one or splits; `Some` ends the time slice.
     fn run_group(&mut self, warp: &mut Warp, group: Group, left: &mut u64) -> Option<Event> {
         let kernel = self.kernel;
         let (mut pc, mask) = (group.pc, group.mask);
         let mut forced = group.state == State::Forced;
-        let meeting = warp.meeting_point(pc);
-        let alone = meeting == u32::MAX && warp.groups.is_empty();
+        let reconvergence = warp.reconvergence_point(pc);
+        let alone = reconvergence == u32::MAX && warp.groups.is_empty();
         loop {
-            if pc == meeting {
+            if pc == reconvergence {
                 warp.insert(pc, mask);
                 return None;
             }
@@ -85,9 +85,9 @@ impl Machine<'_> {
                 }
                 ref op if self.step(warp, op, active, pc) => {}
                 ref op => match self.special(warp, op, (mask, active), pc, forced) {
-                    Then::Next => {}
-                    Then::Select => return None,
-                    Then::End(event) => return Some(event),
+                    Continuation::Next => {}
+                    Continuation::Select => return None,
+                    Continuation::End(event) => return Some(event),
                 },
             }
             forced = false;
@@ -103,7 +103,7 @@ impl Machine<'_> {
         (mask, active): (u32, u32),
         pc: u32,
         forced: bool,
-    ) -> Then {
+    ) -> Continuation {
         match op {
             Op::BranchIndex { index, targets, count } => {
                 let index = *warp.s32(self.kernel, *index);
@@ -120,7 +120,7 @@ impl Machine<'_> {
                     let to = self.kernel.lists[(targets + at) as usize];
                     warp.insert(to, 1 << lane);
                 }
-                Then::Select
+                Continuation::Select
             }
             Op::Exit | Op::Trap => {
                 if matches!(op, Op::Trap) {
@@ -129,7 +129,7 @@ impl Machine<'_> {
                 }
                 warp.live &= !active;
                 warp.insert(pc + 1, mask & !active);
-                Then::End(Event::Exit)
+                Continuation::End(Event::Exit)
             }
             Op::Barrier(barrier) => {
                 warp.insert(pc + 1, mask & !active);
@@ -140,7 +140,7 @@ impl Machine<'_> {
                     }
                     Arrival::GoesOn => warp.insert(pc + 1, active),
                 }
-                Then::End(Event::Barrier(id))
+                Continuation::End(Event::Barrier(id))
             }
             _ => {
                 let members = self.members(warp, op, active);
@@ -148,7 +148,7 @@ impl Machine<'_> {
                 if missing != 0 && !forced {
                     warp.insert(pc + 1, mask & !active);
                     warp.groups.push(Group { pc, mask: active, state: State::Parked });
-                    return Then::Select;
+                    return Continuation::Select;
                 }
                 let gone = members & warp.start & !warp.live;
                 if gone != 0 && missing == 0 {
@@ -157,8 +157,8 @@ impl Machine<'_> {
                         format!("names lane {} that has exited", gone.trailing_zeros())
                     });
                 }
-                self.together(warp, op, active, pc);
-                Then::Next
+                self.run_collective(warp, op, active, pc);
+                Continuation::Next
             }
         }
     }
@@ -208,7 +208,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Stops the launch at its limit of instructions; called after each turn.
+    /// Stops the launch at its limit of instructions; called after each time slice.
     pub(super) fn check_limit(&mut self, warp: &Warp) {
         if self.executed > self.setup.limit && !self.is_stopped {
             let limit = self.setup.limit;

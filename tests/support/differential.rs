@@ -1,6 +1,6 @@
-//! The judge: runs a program in three ways and compares the results bit for bit: the interpreter on
-//! the default schedule, the interpreter after all passes, and the module called through its
-//! checked entry.
+//! Differential testing: runs a program in three ways and compares the results bit for bit: the
+//! interpreter on the default schedule, the interpreter after all passes, and the module called
+//! through its checked entry.
 
 use super::data::{Data, make_args};
 use super::rewrite::{backwards, with_owners};
@@ -15,7 +15,7 @@ use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
 use tec::module::load::{Arg, LoadedModule};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
-use tec::schedule::BoundedSchedule;
+use tec::schedule::{BoundedSchedule, Origin};
 use tec::te::Graph;
 
 /// A program to run and compare.
@@ -78,11 +78,11 @@ fn failed<T>(failure: Failure) -> Result<T, Verdict> {
 }
 
 /// A kernel that the interpreter has run.
-pub struct Judged {
+pub struct Interpreted {
     /// As elaborated.
     pub graph: Graph,
     /// As scheduled.
-    pub placed: BoundedSchedule,
+    pub bounded: BoundedSchedule,
     /// After all passes.
     pub kernel: Kernel,
     /// Arguments.
@@ -94,30 +94,30 @@ pub struct Judged {
 }
 
 /// Compiles a program through all passes and compares the interpreter's runs.
-pub fn interpret(case: &Case, options: &Options) -> Result<Judged, Verdict> {
+pub fn interpret(case: &Case, options: &Options) -> Result<Interpreted, Verdict> {
     interpret_damaged(case, options, &mut |_| {})
 }
 
-/// Does the same with a scheduled kernel that `damage` may change first, to plant a bug.
+/// Does the same with a scheduled kernel that `damage` may change first, to inject a fault.
 pub fn interpret_damaged(
     case: &Case,
     options: &Options,
     damage: &mut dyn FnMut(&mut BoundedSchedule),
-) -> Result<Judged, Verdict> {
+) -> Result<Interpreted, Verdict> {
     let mut trace = Trace::default();
     let program = load(&case.text).or_else(failed)?;
     let options = Options { kernels: Some(vec![case.kernel.clone()]), ..options.clone() };
     let graphs = driver::elaborate(&program, &options, &mut trace).or_else(failed)?;
-    let placed = driver::schedule(&program, graphs, &options, &mut trace).or_else(failed)?;
-    let Some(mut placed) = placed.into_iter().next() else {
+    let bounded = driver::schedule(&program, graphs, &options, &mut trace).or_else(failed)?;
+    let Some(mut bounded) = bounded.into_iter().next() else {
         return wrong("no kernel", "elaboration gave no kernel");
     };
     // The compiler must not refuse its own schedules.
     if let Some(note) = trace.notes.iter().find(|note| note.contains("was refused")) {
         return wrong("a schedule that the compiler made is refused", note.clone());
     }
-    damage(&mut placed);
-    let graph = placed.schedule.graph.clone();
+    damage(&mut bounded);
+    let graph = bounded.schedule.graph.clone();
     // After the front end, an error is a bug of the compiler.
     let late = |failure| match failure {
         // Only building the loops shows whether an intrinsic matches.
@@ -133,8 +133,8 @@ pub fn interpret_damaged(
     };
     let default_loops = driver::lower_unoptimized(&graph, &options.target).or_else(late)?;
     let built =
-        driver::lower(&placed, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
-    let kernel = driver::lower(&placed, &options, None, &mut trace).or_else(late)?;
+        driver::lower(&bounded, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
+    let kernel = driver::lower(&bounded, &options, None, &mut trace).or_else(late)?;
     let built = expand_math(built, &options.target).or_else(|diag| late(diag.into()))?;
     for kernel in [&default_loops, &built, &kernel] {
         if let Err(message) = verify_kernel(kernel) {
@@ -146,30 +146,32 @@ pub fn interpret_damaged(
         return Err(Verdict::TooLarge);
     };
     let expected = run(&default_loops, &args, "default")?;
-    let mut judged = Judged { graph, placed, kernel, args, expected, bound: None };
-    if judged.placed.schedule.text == "default" {
-        let actual = run(&judged.kernel, &judged.args, "passes")?;
-        compare(&judged, &actual, "the interpreter after all passes")?;
-        return Ok(judged);
+    let mut interpreted = Interpreted { graph, bounded, kernel, args, expected, bound: None };
+    if interpreted.bounded.schedule.origin == Origin::Default {
+        let actual = run(&interpreted.kernel, &interpreted.args, "passes")?;
+        compare(&interpreted, &actual, "the interpreter after all passes")?;
+        return Ok(interpreted);
     }
-    let scheduled = run(&built, &judged.args, "scheduled")?;
-    if judged.kernel.reassociated {
+    let scheduled = run(&built, &interpreted.args, "scheduled")?;
+    if interpreted.kernel.reassociated {
         // A partial product may overflow in one order but not in another, and rounding to integers
         // can turn the smallest difference into 1, so no bound holds.
         let unbounded = ["prod", " as int", " as uint", " as bool", "floor", "ceil", "round"];
         if !unbounded.iter().any(|word| case.text.contains(word)) {
-            judged.bound = Some(BOUND);
-            compare(&judged, &scheduled, "the scheduled interpreter")?;
+            interpreted.bound = Some(BOUND);
+            compare(&interpreted, &scheduled, "the scheduled interpreter")?;
         }
         // From here on, reordered sums must be equal too.
-        judged.expected = scheduled;
-        judged.bound = None;
+        interpreted.expected = scheduled;
+        interpreted.bound = None;
     } else {
-        compare(&judged, &scheduled, "the scheduled interpreter")?;
+        compare(&interpreted, &scheduled, "the scheduled interpreter")?;
     }
     if options.target.is_gpu() {
-        for (kernel, form) in [(&built, "the scheduled interpreter"), (&judged.kernel, "passes")] {
-            let mut values = judged.args.clone();
+        for (kernel, form) in
+            [(&built, "the scheduled interpreter"), (&interpreted.kernel, "passes")]
+        {
+            let mut values = interpreted.args.clone();
             let actual = match run_in_order(kernel, &mut values, Order::Shuffled(case.seed)) {
                 Ok(()) => Ok(values),
                 Err(Trap::Check(message)) => Err(message),
@@ -179,22 +181,22 @@ pub fn interpret_damaged(
                     return wrong(format!("trap (shuffled, {form}): {message}"), text);
                 }
             };
-            compare(&judged, &actual, &format!("{form} in another order of threads"))?;
+            compare(&interpreted, &actual, &format!("{form} in another order of threads"))?;
         }
-        let actual = run(&judged.kernel, &judged.args, "passes")?;
-        compare(&judged, &actual, "the interpreter after all passes")?;
-        return Ok(judged);
+        let actual = run(&interpreted.kernel, &interpreted.args, "passes")?;
+        compare(&interpreted, &actual, "the interpreter after all passes")?;
+        return Ok(interpreted);
     }
     if let Some(backwards) = backwards(&built) {
-        let actual = run(&backwards, &judged.args, "backwards")?;
-        compare(&judged, &actual, "the scheduled interpreter backwards")?;
+        let actual = run(&backwards, &interpreted.args, "backwards")?;
+        compare(&interpreted, &actual, "the scheduled interpreter backwards")?;
     }
-    if has_race(&built, &judged.args, false)? {
+    if has_race(&built, &interpreted.args, false)? {
         return wrong("race: two iterations write one element", print_kernel(&built, Style::Full));
     }
-    let actual = run(&judged.kernel, &judged.args, "passes")?;
-    compare(&judged, &actual, "the interpreter after all passes")?;
-    Ok(judged)
+    let actual = run(&interpreted.kernel, &interpreted.args, "passes")?;
+    compare(&interpreted, &actual, "the interpreter after all passes")?;
+    Ok(interpreted)
 }
 
 /// Whether two iterations of a parallel loop, or with `lanes` of a vectorized one, write one
@@ -232,20 +234,21 @@ pub fn run(
 
 /// Compares results with the expected ones.
 pub fn compare(
-    judged: &Judged,
+    interpreted: &Interpreted,
     actual: &Result<Vec<Value>, String>,
     who: &str,
 ) -> Result<(), Verdict> {
-    match (&judged.expected, actual) {
+    match (&interpreted.expected, actual) {
         (Err(_), Err(_)) => Ok(()),
         (Ok(_), Err(message)) => wrong(format!("check fails only in {who}"), message),
         (Err(message), Ok(_)) => wrong(format!("check passes only in {who}"), message),
         (Ok(expected), Ok(actual)) => {
-            for ((param, expected), actual) in judged.kernel.params.iter().zip(expected).zip(actual)
+            for ((param, expected), actual) in
+                interpreted.kernel.params.iter().zip(expected).zip(actual)
             {
                 if let (Value::Tensor(expected), Value::Tensor(actual)) = (expected, actual)
                     && let Some(difference) = difference(expected, actual)
-                    && !judged.bound.is_some_and(|bound| is_close(expected, actual, bound))
+                    && !interpreted.bound.is_some_and(|bound| is_close(expected, actual, bound))
                 {
                     let details = format!("{}: {difference}", param.name());
                     return wrong(format!("{who} differs from the default schedule"), details);
@@ -313,12 +316,13 @@ fn show(dtype: DType, bytes: &[u8]) -> (String, bool) {
     (format!("{value:e} (0x{bits:x})"), value.is_nan())
 }
 
-fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
+fn info(interpreted: &[&Interpreted], options: &Options) -> Result<BuildInfo, Failure> {
     let mut kernels = Vec::new();
-    for one in judged {
+    for one in interpreted {
         kernels.push(KernelInfo {
             parameters: one.graph.params.clone(),
             schedule: "default".to_string(),
+            automatic: false,
             work: driver::count_work(&one.graph, &options.target)?,
             prepack_role: None,
         });
@@ -334,7 +338,7 @@ fn info(judged: &[&Judged], options: &Options) -> Result<BuildInfo, Failure> {
 }
 
 /// Returns the vectorized nests of a kernel, and which of them the SIMD back end compiles.
-pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict> {
+pub fn explain(interpreted: &Interpreted, options: &Options) -> Result<Vec<Nest>, Verdict> {
     let wide = options.target.simd().is_some() && options.opt > 0;
     if !wide {
         return Ok(Vec::new());
@@ -343,14 +347,14 @@ pub fn explain(judged: &Judged, options: &Options) -> Result<Vec<Nest>, Verdict>
         0 | 1 => PassId::SimplifyAgain,
         _ => PassId::PromoteAccumulators,
     };
-    let kernel = driver::lower(&judged.placed, options, Some(before), &mut Trace::default());
+    let kernel = driver::lower(&interpreted.bounded, options, Some(before), &mut Trace::default());
     Ok(outline_simd::explain(&kernel.or_else(failed)?, &options.target))
 }
 
 /// Makes one module of kernels and loads it.
-pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdict> {
-    let info = info(judged, options).or_else(failed)?;
-    let kernels: Vec<Kernel> = judged.iter().map(|one| one.kernel.clone()).collect();
+pub fn link(interpreted: &[&Interpreted], options: &Options) -> Result<LoadedModule, Verdict> {
+    let info = info(interpreted, options).or_else(failed)?;
+    let kernels: Vec<Kernel> = interpreted.iter().map(|one| one.kernel.clone()).collect();
     let mut trace = Trace::default();
     let kind = ModuleKind::SharedObject;
     let built = driver::build(&kernels, &info, kind, &mut trace).or_else(failed)?;
@@ -371,17 +375,17 @@ pub fn link(judged: &[&Judged], options: &Options) -> Result<LoadedModule, Verdi
 
 /// Runs the PTX of a kernel in the emulator, in two orders of threads: the results must agree,
 /// without findings.
-pub fn emulate(judged: &Judged, options: &Options) -> Result<(), Verdict> {
+pub fn emulate(interpreted: &Interpreted, options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
-    let kernel = &judged.kernel;
+    let kernel = &interpreted.kernel;
     let kernels = std::slice::from_ref(kernel);
     let ptx = driver::compile_ptx(kernels, &options.target, &mut trace).or_else(failed)?;
     let emulator = Emulator::new(&ptx);
     let emulator = emulator.or_else(|diag| wrong(diag.to_string(), ptx.text.clone()))?;
-    let mut values = judged.args.clone();
+    let mut values = interpreted.args.clone();
     match emulator.run(kernel, 0, &mut values, Orders::Both) {
         Ok(emulation) => {
-            compare(judged, &Ok(values), "the emulator")?;
+            compare(interpreted, &Ok(values), "the emulator")?;
             match emulation.is_clean() {
                 true => Ok(()),
                 false => {
@@ -391,20 +395,20 @@ pub fn emulate(judged: &Judged, options: &Options) -> Result<(), Verdict> {
             }
         }
         Err(diag) if diag.code == "E0525" => {
-            compare(judged, &Err(diag.to_string()), "the emulator")
+            compare(interpreted, &Err(diag.to_string()), "the emulator")
         }
         Err(diag) => wrong(format!("the emulator: {diag}"), ptx.text.clone()),
     }
 }
 
 /// Compiles the kernels to an object for another machine.
-pub fn cross(judged: &[&Judged], options: &Options) -> Result<(), Verdict> {
+pub fn cross_compile(interpreted: &[&Interpreted], options: &Options) -> Result<(), Verdict> {
     let mut trace = Trace::default();
     let mut kernels = Vec::new();
-    for one in judged {
-        kernels.push(driver::lower(&one.placed, options, None, &mut trace).or_else(failed)?);
+    for one in interpreted {
+        kernels.push(driver::lower(&one.bounded, options, None, &mut trace).or_else(failed)?);
     }
-    let info = info(judged, options).or_else(failed)?;
+    let info = info(interpreted, options).or_else(failed)?;
     let built = driver::build(&kernels, &info, ModuleKind::Object, &mut trace);
     built.map(|_| ()).or_else(failed)
 }
@@ -417,12 +421,12 @@ const FENCE_BYTE: u8 = 0xa7;
 const NO_MEMORY: &str = "out of memory for the temporary tensors";
 
 /// Calls a kernel of a loaded module and compares.
-pub fn call(judged: &Judged, module: &LoadedModule) -> Verdict {
-    call_and_compare(judged, module).unwrap_or_else(|verdict| verdict)
+pub fn call(interpreted: &Interpreted, module: &LoadedModule) -> Verdict {
+    call_and_compare(interpreted, module).unwrap_or_else(|verdict| verdict)
 }
 
-fn call_and_compare(judged: &Judged, module: &LoadedModule) -> Result<Verdict, Verdict> {
-    let kernel = match module.kernel(&judged.kernel.name) {
+fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<Verdict, Verdict> {
+    let kernel = match module.kernel(&interpreted.kernel.name) {
         Ok(kernel) => kernel,
         Err(diag) => return wrong("the module lacks the kernel", diag.to_string()),
     };
@@ -433,13 +437,13 @@ fn call_and_compare(judged: &Judged, module: &LoadedModule) -> Result<Verdict, V
         }
         _ => Vec::new(),
     };
-    let mut memory: Vec<Vec<u8>> = judged.args.iter().map(fenced).collect();
+    let mut memory: Vec<Vec<u8>> = interpreted.args.iter().map(fenced).collect();
     let before = memory.clone();
-    let params = judged.kernel.params.iter().zip(&judged.args).zip(&mut memory);
+    let params = interpreted.kernel.params.iter().zip(&interpreted.args).zip(&mut memory);
     let args: Vec<Arg<'_>> =
         params.filter_map(|((param, value), memory)| argument(param, value, memory)).collect();
     let result = kernel.call(args).map_err(|diag| diag.message);
-    for ((param, before), after) in judged.kernel.params.iter().zip(&before).zip(&memory) {
+    for ((param, before), after) in interpreted.kernel.params.iter().zip(&before).zip(&memory) {
         let Param::Tensor { output, .. } = param else { continue };
         let end = after.len() - FENCE;
         let same = match *output && result.is_ok() {
@@ -450,7 +454,7 @@ fn call_and_compare(judged: &Judged, module: &LoadedModule) -> Result<Verdict, V
             return wrong("the module writes where it must not", param.name());
         }
     }
-    let values = judged.args.iter().zip(&memory).map(|(value, memory)| match value {
+    let values = interpreted.args.iter().zip(&memory).map(|(value, memory)| match value {
         Value::Tensor(tensor) => {
             let data = memory[FENCE..memory.len() - FENCE].to_vec();
             Value::Tensor(Tensor { data, ..tensor.clone() })
@@ -462,7 +466,7 @@ fn call_and_compare(judged: &Judged, module: &LoadedModule) -> Result<Verdict, V
     if actual.as_ref().is_err_and(|message| message.starts_with(NO_MEMORY)) {
         return Err(Verdict::TooLarge);
     }
-    compare(judged, &actual, "the module")?;
+    compare(interpreted, &actual, "the module")?;
     Ok(Verdict::Same { refused_at_entry: actual.is_err() })
 }
 
@@ -486,22 +490,22 @@ fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option
     }
 }
 
-/// Judges one program: on the module if the target runs here, in the emulator for GPUs, and
-/// otherwise only by compiling it.
-pub fn judge(case: &Case, options: &Options) -> Verdict {
-    let judged = match interpret(case, options) {
-        Ok(judged) => judged,
+/// Runs one program in all ways: on the module if the target runs here, in the emulator for GPUs,
+/// and otherwise only by compiling it.
+pub fn compare_all(case: &Case, options: &Options) -> Verdict {
+    let interpreted = match interpret(case, options) {
+        Ok(interpreted) => interpreted,
         Err(verdict) => return verdict,
     };
-    let same = Verdict::Same { refused_at_entry: judged.expected.is_err() };
+    let same = Verdict::Same { refused_at_entry: interpreted.expected.is_err() };
     if options.target.is_gpu() {
-        return emulate(&judged, options).map_or_else(|verdict| verdict, |()| same);
+        return emulate(&interpreted, options).map_or_else(|verdict| verdict, |()| same);
     }
     if !options.target.runs_here() {
-        return cross(&[&judged], options).map_or_else(|verdict| verdict, |()| same);
+        return cross_compile(&[&interpreted], options).map_or_else(|verdict| verdict, |()| same);
     }
-    match link(&[&judged], options) {
-        Ok(module) => call(&judged, &module),
+    match link(&[&interpreted], options) {
+        Ok(module) => call(&interpreted, &module),
         Err(verdict) => verdict,
     }
 }
