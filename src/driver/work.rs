@@ -9,7 +9,8 @@ use crate::schedule::{BoundedSchedule, Schedule, copy_linear_work, infer_bounds}
 use crate::te::{Body, Graph, Stage};
 
 /// Returns the note about a kernel, if there is one. It counts the iterations of the stages'
-/// default loops, scans and scatters, because those of a tiled nest also stand in branches that seldom run.
+/// default loops, scans and scatters, because those of a tiled nest also stand in branches
+/// that seldom run.
 pub(super) fn note_work(bounded: &BoundedSchedule, options: &Options) -> Option<String> {
     let schedule = &bounded.schedule;
     let stages: Vec<Stage> =

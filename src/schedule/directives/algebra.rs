@@ -1,7 +1,7 @@
 //! Checks and changes that `merge`, `contract` and `distribute` share.
 
 use super::call::Call;
-use super::scatter::Scatter;
+use super::linear_reductions::Scatter;
 use crate::diag::{Diag, Result};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};

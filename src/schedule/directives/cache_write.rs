@@ -4,7 +4,7 @@
 //! After `C.cache_write(local)`: `C.local[x] = sum(A[x, k], axis=k)`, `C[x] = C.local[x]`.
 
 use super::call::{Call, Value};
-use super::scatter::Scatter;
+use super::linear_reductions::Scatter;
 use super::set_scope::storage_scope;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};

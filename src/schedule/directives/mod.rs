@@ -70,6 +70,7 @@ mod contract;
 mod distribute;
 mod double_buffer;
 mod fuse;
+mod linear_reductions;
 mod merge;
 pub(super) mod pipeline;
 mod pragma;
@@ -86,12 +87,13 @@ mod tensorize;
 
 pub(super) use arguments::{check_call, resolve_call};
 pub use call::{Argument, Call, Value};
+pub use linear_reductions::{Scan, Scatter};
 pub(super) use compute_at::auto_inline_injective;
 pub use pragma::mark_unrolled;
 pub(super) use scan::apply_scan;
-pub use scan::{PrefixScan, Scan, prefix_scan};
+pub use scan::{PrefixScan, prefix_scan};
 pub(super) use scatter::apply_scatter;
-pub use scatter::{Scatter, is_scattered, scatter_axes};
+pub use scatter::{is_scattered, scatter_axes};
 pub use storage_align::strides;
 pub use tensorize::Tensorize;
 

@@ -7,8 +7,7 @@
 //! must allow to reassociate them.
 
 use super::call::{Call, Value};
-use super::scan::Scan;
-use super::scatter::Scatter;
+use super::linear_reductions::{Scan, Scatter};
 use super::split::check_splittable;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result};

@@ -10,7 +10,7 @@
 //! scan runs from the last element to the first one and combines the terms in reverse order.
 
 use super::call::{Call, Value};
-use super::scatter::Scatter;
+use super::linear_reductions::{Scan, Scatter};
 use super::split::check_splittable;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span};
@@ -25,20 +25,6 @@ use crate::schedule::state::{
     Annotation, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail,
 };
 use crate::te::{self, Body, Reduction};
-
-/// The annotation of a stage that is computed by a scan.
-#[derive(Clone, Debug)]
-pub struct Scan {
-    /// The data axis, by its index among the declared ones.
-    pub axis: usize,
-    /// The reduction axis whose loop the scan replaces, by its index among the declared ones.
-    pub term: usize,
-    /// The value of the reduction axis in the terms that an element adds to those of its
-    /// predecessor, over the declared data axes.
-    pub value: Expr,
-    /// Whether elements are computed from the last to the first.
-    pub reverse: bool,
-}
 
 /// `S.scan(i)`: computes each element of a prefix reduction from its predecessor along `i`.
 pub(super) static SCAN: Directive = Directive {

@@ -8,7 +8,7 @@
 //! same order. Terms whose element is not one of the stage are skipped, as before.
 
 use super::call::{Call, Value};
-use super::scan::Scan;
+use super::linear_reductions::{Scan, Scatter};
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
@@ -21,19 +21,6 @@ use crate::schedule::fused::shared_loops;
 use crate::schedule::phases::Inference;
 use crate::schedule::state::{Attach, AxisId, AxisKind, Relation, Schedule, Stage, StageId};
 use crate::te::Body;
-
-/// The annotation of a stage whose terms are scattered along a data axis.
-#[derive(Clone, Debug)]
-pub struct Scatter {
-    /// The data axis, by its index among the declared ones.
-    pub axis: usize,
-    /// The place of the condition that gives the value of the axis, among those whose conjunction
-    /// is the `where=`. The ones before it do not depend on the axis.
-    pub place: usize,
-    /// The value of the axis for a term, over the other declared axes that are not scattered. It
-    /// can be evaluated if the conditions before its own hold.
-    pub value: Expr,
-}
 
 /// `H.scatter(b)`: adds each term to the element along `b` that its `where=` names.
 pub(super) static SCATTER: Directive = Directive {
@@ -215,11 +202,11 @@ fn check_loops(schedule: &Schedule, id: StageId, span: Span) -> Result<()> {
             Relation::Split { parent, outer, inner, .. } if parts.contains(parent) => {
                 parts.extend([*outer, *inner]);
             }
-            Relation::Fuse { parts: fused, span: place, .. } => {
-                if fused.iter().any(|part| parts.contains(part)) {
-                    let text = format!("scattered axis `{axis}` is fused with another axis");
-                    return refuse(text, Some(*place), "leave out the `fuse`");
-                }
+            Relation::Fuse { parts: fused, span: place, .. }
+                if fused.iter().any(|part| parts.contains(part)) =>
+            {
+                let text = format!("scattered axis `{axis}` is fused with another axis");
+                return refuse(text, Some(*place), "leave out the `fuse`");
             }
             _ => {}
         }
