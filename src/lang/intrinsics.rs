@@ -2,14 +2,20 @@
 
 use super::library::LIB;
 use super::source::{Loader, Program, load_program};
+use std::sync::LazyLock;
 
-/// Parses `lib/intrinsics.te`, which declares each intrinsic of `tensorize` as a kernel.
-pub fn intrinsics() -> Program {
+/// Parsed once, because an automatic schedule applies hundreds of candidates.
+static INTRINSICS: LazyLock<Program> = LazyLock::new(|| {
     let (program, errors) = load_program("lib/intrinsics.te", &Embedded);
     if !errors.is_empty() {
         crate::bug!("lib/intrinsics.te is wrong: {errors:?}");
     }
     program
+});
+
+/// Returns `lib/intrinsics.te`, which declares each intrinsic of `tensorize` as a kernel.
+pub fn intrinsics() -> &'static Program {
+    &INTRINSICS
 }
 
 struct Embedded;

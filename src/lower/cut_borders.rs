@@ -17,7 +17,7 @@
 //! have more than `MAX_STORES` stores.
 
 use crate::diag::Result;
-use crate::ir::arith::{Facts, floor_div};
+use crate::ir::arith::{Facts, Poly, floor_div};
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
@@ -25,7 +25,8 @@ use crate::ir::visit::{
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
 
 /// The smallest number of iterations of a vectorized loop that is cut: three AVX-512 vectors of
 /// float32.
@@ -150,8 +151,9 @@ impl Cutter {
         let (whole, inner) = ((head.min, head.end), Vec::new());
         let facts = &mut self.facts;
         let lane_vars = if lanes { vec![head.var.clone()] } else { Vec::new() };
+        let (nodes, decided) = (MAX_NODES, FxHashSet::default());
         let mut search =
-            InteriorSearch { facts, head, inner, lane_vars, nodes: MAX_NODES, interior: whole };
+            InteriorSearch { facts, head, inner, lane_vars, nodes, interior: whole, decided };
         search.facts.push();
         search.facts.bind(&head.var, &bound(head.min), &bound(head.end - head.min));
         search.stmt(body);
@@ -191,6 +193,9 @@ struct InteriorSearch<'a> {
     /// The number of expression nodes that may still be visited.
     nodes: usize,
     interior: (i128, i128),
+    /// The differences, and the indices with their periods, that have limited the interior. Copies
+    /// of an expression and its shared subterms have the same ones.
+    decided: FxHashSet<(Rc<Poly>, Option<i128>)>,
 }
 
 impl InteriorSearch<'_> {
@@ -272,6 +277,9 @@ impl InteriorSearch<'_> {
     /// Keeps the iterations in which `slack` is at least 0 in all inner loops, or those in which it
     /// is below, whichever are more.
     fn decide(&mut self, slack: &Expr) {
+        if !self.decided.insert((self.facts.poly(slack), None)) {
+            return;
+        }
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(slack, &inner) else { return };
         let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };
@@ -288,6 +296,9 @@ impl InteriorSearch<'_> {
 
     /// Keeps the iterations in which `a // period` has one value in all lanes, if they are enough.
     fn stay_in_period(&mut self, a: &Expr, period: i128) {
+        if !self.decided.insert((self.facts.poly(a), Some(period))) {
+            return;
+        }
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(a, &inner) else { return };
         let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };
@@ -311,6 +322,11 @@ impl InteriorSearch<'_> {
 
     /// Returns the value at 0 and the step of an index that depends on no other variable.
     fn affine(&self, expr: &Expr) -> Option<(i128, i128)> {
+        if let Some((slope, start)) = self.facts.affine(expr, &self.head.var)
+            && let Some(start) = start.as_constant()
+        {
+            return Some((start, slope));
+        }
         let at = |value: Expr| {
             let at = substitute(expr, &mut |var| (*var == self.head.var).then(|| value.clone()));
             simplify_expr(&at, self.facts)

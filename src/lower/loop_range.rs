@@ -17,6 +17,10 @@ impl Affine {
     /// `var`.
     pub fn new(expr: &Expr, var: &Var, facts: &Facts) -> Option<Affine> {
         let at = |value: Expr| substitute(expr, &mut |v| (v == var).then(|| value.clone()));
+        if let Some((slope, _)) = facts.affine(expr, var) {
+            let slope = i64::try_from(slope).ok().filter(|slope| *slope != 0)?;
+            return Some(Affine { slope, start: simplify_expr(&at(Expr::index(0)), facts) });
+        }
         let next = at(Expr::add(Expr::var(var), Expr::index(1)));
         let slope = simplify_expr(&Expr::sub(next, expr.clone()), facts);
         let slope = i64::try_from(slope.as_int()?).ok()?;

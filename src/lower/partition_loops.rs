@@ -18,17 +18,17 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::launch::Varying;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{map_stmts, mentions, rewrite_expr, rewrite_exprs};
+use crate::ir::visit::{for_each_stmt, map_stmts, mentions, rewrite_expr, rewrite_exprs};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The largest number of copies of loop bodies that the pass makes in one kernel.
 const MAX_COPIES: usize = 64;
 
 /// Partitions every loop around `likely` conditions.
 pub fn partition_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    if !has_likely(&kernel.body) {
+    if !has_likely(&kernel.body, &|_| true) {
         return Ok(kernel);
     }
     let mut facts = Facts::new();
@@ -38,17 +38,10 @@ pub fn partition_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(Kernel { body: drop_marks(body), ..kernel })
 }
 
-fn has_likely(stmt: &Stmt) -> bool {
-    let mut found = false;
-    crate::ir::visit::walk_stmt(
-        stmt,
-        &mut |s| {
-            if let Stmt::If { cond, .. } = s {
-                found |= is_likely(cond);
-            }
-        },
-        &mut |_| {},
-    );
+/// Whether a statement contains a `likely` condition with a property.
+fn has_likely(stmt: &Stmt, property: &dyn Fn(&Expr) -> bool) -> bool {
+    let mut found = matches!(stmt, Stmt::If { cond, .. } if is_likely(cond) && property(cond));
+    for_each_stmt(stmt, &mut |inner| found = found || has_likely(inner, property));
     found
 }
 
@@ -297,6 +290,8 @@ impl Partitioner {
         found: &mut Vec<LikelyCondition>,
     ) {
         match stmt {
+            // Without a condition to find, the facts of the loop are not needed.
+            Stmt::For { body, .. } if !has_likely(body, &|cond| mentions(cond, var)) => {}
             Stmt::For { var: own, min, extent, body, .. } => {
                 self.facts.push();
                 self.facts.bind(own, min, extent);
@@ -316,9 +311,7 @@ impl Partitioner {
                     self.search(var, otherwise, inner, found);
                 }
             }
-            other => crate::ir::visit::for_each_stmt(other, &mut |stmt| {
-                self.search(var, stmt, inner, found);
-            }),
+            other => for_each_stmt(other, &mut |stmt| self.search(var, stmt, inner, found)),
         }
     }
 
@@ -338,11 +331,13 @@ impl Partitioner {
             _ => return None,
         };
         let moving: Vec<Var> = inner.iter().filter(|var| mentions(bare, var)).cloned().collect();
-        let (margin, reach) = match moving.is_empty() {
-            true => (slack.clone(), slack),
-            false => self.facts.bounds(&slack, &moving)?,
+        let (margin, reach) = if moving.is_empty() {
+            let slack = self.simple(&slack);
+            (slack.clone(), slack)
+        } else {
+            let (margin, reach) = self.facts.bounds(&slack, &moving)?;
+            (self.simple(&margin), self.simple(&reach))
         };
-        let (margin, reach) = (self.simple(&margin), self.simple(&reach));
         let fits = |one: &Expr| !inner.iter().any(|own| mentions(one, own)) && mentions(one, var);
         let exact = moving.is_empty();
         let reach = Some(reach).filter(fits);
@@ -352,8 +347,11 @@ impl Partitioner {
     /// Returns the range `first .. end` of iterations in which all margins are at least 0; `None`
     /// if one of them is not affine in the variable.
     fn affine_range(&self, head: &Head, margins: &[&Expr]) -> Option<(Expr, Expr)> {
+        // The stages of a tile have the same tails.
+        let mut seen = FxHashSet::default();
+        let distinct = margins.iter().filter(|margin| seen.insert(self.facts.poly(margin)));
         let affine = |margin: &&Expr| Affine::new(margin, &head.var, &self.facts);
-        let margins: Vec<Affine> = margins.iter().map(affine).collect::<Option<_>>()?;
+        let margins: Vec<Affine> = distinct.map(affine).collect::<Option<_>>()?;
         let end = Expr::add(head.min.clone(), head.extent.clone());
         let margins: Vec<&Affine> = margins.iter().collect();
         Some(iterations_where(&margins, (&head.min, &end), &self.facts))

@@ -57,6 +57,15 @@ impl Facts {
         })
     }
 
+    /// Whether `goal` is negative in an example that was needed for an earlier goal.
+    pub(super) fn has_known_counterexample(&self, goal: &Poly) -> bool {
+        let innermost = self.caches.borrow().last().map(|cache| Rc::clone(&cache.proofs));
+        let Some(proofs) = innermost else { return false };
+        let examples = &proofs.borrow().examples;
+        let value = |example: &Rc<Example>| example.value(self, goal);
+        examples.values().flatten().any(|example| value(example).is_some_and(|value| value < 0))
+    }
+
     /// Returns an example of the facts of an open scope; 0 is the outermost one.
     fn example(&self, scope: usize, number: usize) -> Option<Rc<Example>> {
         let (proofs, count) = {

@@ -40,6 +40,15 @@ impl Facts {
         Some(Extreme { value: self.poly_expr(&poly)?, at: at.collect::<Option<_>>()? })
     }
 
+    /// Returns `(a, b)` if the normal form of an expression is `a*var + b` with a constant `a` and
+    /// a `b` that does not depend on `var`.
+    pub(crate) fn affine(&self, expr: &Expr, var: &Var) -> Option<(i128, Poly)> {
+        let atom = self.arena.borrow_mut().var(var);
+        let (slope, start) = self.poly(expr).split(atom)?;
+        let slope = slope.as_constant()?;
+        (!self.depends(&start, atom)).then_some((slope, start))
+    }
+
     /// Returns the first and the last value of a loop variable.
     fn range_of(&self, atom: Atom) -> Option<(Poly, Poly)> {
         let mut ends = (None, None);

@@ -166,7 +166,8 @@ impl Facts {
         }
         let failed = FxHashMap::default();
         let mut search = ProofSearch { effort: EFFORT, failed, doubted: Some((self, &goal)) };
-        let proved = search.non_negative(self, &goal, MAX_DEPTH, splits);
+        let proved = !self.has_known_counterexample(&goal)
+            && search.non_negative(self, &goal, MAX_DEPTH, splits);
         let cache = self.cache();
         let mut proofs = cache.proofs.borrow_mut();
         proofs.results.entry(goal).or_default()[splits as usize] = Some(proved);

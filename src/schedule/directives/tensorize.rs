@@ -42,7 +42,7 @@ fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (axis, name) = (call.axis(0), call.word(1).unwrap_or_default());
     let program = intrinsics();
     let names: Vec<String> =
-        kernel_names(&program, &Vec::new()).into_iter().map(|(name, _)| name).collect();
+        kernel_names(program, &Vec::new()).into_iter().map(|(name, _)| name).collect();
     if !names.iter().any(|known| known == name) {
         let diag = Diag::new("E0377", call.span_of(1), format!("unknown intrinsic `{name}`"));
         return Err(Box::new(match closest(name, names.iter().map(|name| &name[..])) {
@@ -59,7 +59,7 @@ fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         let text = format!("`{}` already has a `tensorize`", stage.te.name);
         return Err(Box::new(Diag::new("E0377", call.span, text).related(old.span, "here")));
     }
-    let Ok(graphs) = elaborate(&program, Some(&[name.to_string()]), &Vec::new()) else {
+    let Ok(graphs) = elaborate(program, Some(&[name.to_string()]), &Vec::new()) else {
         crate::bug!("`{name}` of lib/intrinsics.te is wrong")
     };
     let mut intrinsic = graphs.into_iter().next().expect("one kernel is asked for");
