@@ -87,8 +87,8 @@ mod tensorize;
 
 pub(super) use arguments::{check_call, resolve_call};
 pub use call::{Argument, Call, Value};
-pub use linear_reductions::{Scan, Scatter};
 pub(super) use compute_at::auto_inline_injective;
+pub use linear_reductions::{Scan, Scatter};
 pub use pragma::mark_unrolled;
 pub(super) use scan::apply_scan;
 pub use scan::{PrefixScan, prefix_scan};
