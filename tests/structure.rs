@@ -27,6 +27,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
             "select",
             "state",
             "threads",
+            "whole_tiles",
         ],
         "a stage keeps the annotations that its directives declare, and directives change stages; \
          a directive that adds a stage runs phases again",

@@ -4,7 +4,7 @@
 //! After: each iteration of `xo` computes the region `xo*8 .. xo*8 + 9` of `S`; its loop has the
 //! extent 9, and a guard stands where the region may leave the domain of `S`.
 
-use super::directives::Scan;
+use super::directives::{Scan, Tensorize};
 use super::phases::Inference;
 use super::region::{Interval, IntervalEvaluator};
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
@@ -127,7 +127,8 @@ impl Inference {
         }
         let stage = self.bounded.schedule.stage(id);
         let attached = matches!(stage.attach, Attach::At { .. });
-        compute_loops(stage, mins, shape, attached.then_some(&domain[..]), enclosing, facts)
+        let domain = attached.then_some(Domain { extents: &domain, whole_tiles: &[] });
+        compute_loops(stage, mins, shape, domain, enclosing, facts)
     }
 
     /// Returns the loop over the lanes of a stage that is attached to a vectorized axis. `None` if
@@ -315,13 +316,22 @@ pub(super) fn clip_to(interval: Interval, extent: &Expr, facts: &Facts) -> Inter
     if wide || covers(&interval, &domain.width, facts) { domain } else { interval }
 }
 
-/// Returns the bounds of a stage that computes a region. `domain` has the extents of the data axes
-/// if the region may leave them.
+/// What keeps the loops of a region inside the domain of a stage.
+#[derive(Clone, Copy)]
+pub(super) struct Domain<'a> {
+    /// The extents of the data axes.
+    pub(super) extents: &'a [Expr],
+    /// The data axes in which tiles that begin in the domain are computed whole; none if empty.
+    pub(super) whole_tiles: &'a [bool],
+}
+
+/// Returns the bounds of a stage that computes a region, under conditions that keep it in `domain`
+/// if it may leave it.
 pub(super) fn compute_loops(
     stage: &Stage,
     mins: Vec<Expr>,
     shape: Vec<Expr>,
-    domain: Option<&[Expr]>,
+    domain: Option<Domain>,
     enclosing_loops: Vec<Loop>,
     mut facts: Facts,
 ) -> StageBounds {
@@ -362,7 +372,12 @@ pub(super) fn compute_loops(
         if let Some(domain) = domain {
             let zero = Expr::index(0);
             conditions.push((Expr::le(zero, index.clone()), AxisKind::Data, true));
-            conditions.push((Expr::lt(index.clone(), domain[at].clone()), AxisKind::Data, true));
+            let inside = Expr::lt(index.clone(), domain.extents[at].clone());
+            let inside = match domain.whole_tiles.get(at) {
+                Some(true) => begins_inside(stage, inside, &facts),
+                _ => inside,
+            };
+            conditions.push((inside, AxisKind::Data, true));
         }
         indices.push(index);
     }
@@ -406,6 +421,31 @@ pub(super) fn compute_loops(
         enclosing_loops,
         threads,
     }
+}
+
+/// Returns the condition for the first iterations of the loops that make a tile, if it follows from
+/// the condition for every iteration; otherwise the condition.
+fn begins_inside(stage: &Stage, inside: Expr, facts: &Facts) -> Expr {
+    let in_tile = |var: &Var| {
+        let mut leaves = stage.leaves.iter().enumerate();
+        let (_, leaf) =
+            leaves.find(|(at, leaf)| stage.axis(**leaf).var == *var && is_in_tile(stage, *at))?;
+        Some(loop_min(stage, *leaf))
+    };
+    let first = simplify_expr(&substitute(&inside, &mut |var| in_tile(var)), facts);
+    let mut known = facts.clone();
+    known.assume(&inside);
+    if known.prove(&first) { first } else { inside }
+}
+
+/// Whether the iterations of a loop, given by its place, are lanes or copies of its body: a
+/// condition in it becomes a mask or is tested for each copy.
+pub(super) fn is_in_tile(stage: &Stage, at: usize) -> bool {
+    let leaf = stage.leaves[at];
+    let tensorized = stage.annotation::<Tensorize>().is_some_and(|(_, tensorize)| {
+        stage.leaves.iter().position(|leaf| *leaf == tensorize.axis).is_some_and(|of| of <= at)
+    });
+    tensorized || !runs_one_by_one(stage, leaf)
 }
 
 /// Removes conditions that follow from the others: the tail of an inner split often implies that of

@@ -29,6 +29,7 @@ mod state;
 mod text;
 pub mod threads;
 mod tree;
+mod whole_tiles;
 
 pub use annotations::StageAnnotation;
 pub use bounds::{

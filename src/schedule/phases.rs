@@ -9,7 +9,7 @@ use super::directives::prefetch::{PrefetchRegion, prefetch_regions};
 use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
-use super::{fused, inline, legality, threads};
+use super::{fused, inline, legality, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -58,6 +58,7 @@ const PHASES: &[Phase] = &[
     assign_pipelines,
     bound_stages,
     pad_launch_stages,
+    pad_tiles,
     place_thread_guards,
     check_annotations,
     bound_prefetches,
@@ -161,6 +162,17 @@ fn bound_stages(inference: &mut Inference) -> Result<()> {
 /// After: `CL` has no guard, and elements of `AS` outside of the domain are 0.
 fn pad_launch_stages(inference: &mut Inference) -> Result<()> {
     threads::pad_stages(inference);
+    Ok(())
+}
+
+/// CPUs: lets attached stages compute whole tiles of lanes and of unrolled loops where all that
+/// they read is there.
+///
+/// Before: `CL` has the lanes `y`, the guard `yo*32 + y < 1021`, and reads a packed copy that has
+/// 1024 columns.
+/// After: `CL` has no guard. The guard of the stage that reads `CL` stays.
+fn pad_tiles(inference: &mut Inference) -> Result<()> {
+    whole_tiles::pad_tiles(inference);
     Ok(())
 }
 

@@ -41,32 +41,13 @@ impl Reads {
         }
         let mut reads: FxHashMap<StageId, Vec<Read>> = FxHashMap::default();
         for by in schedule.order.iter().copied() {
-            let mut found = |buffer: &Buffer, indices: &[Expr], known: &[Condition], initial| {
+            for_each_read(&schedule.stage(by).te.body, &mut |buffer, indices, known, initial| {
                 let Some(of) = producers.get(buffer) else { return };
                 for (indices, conditions) in by_choice(indices.to_vec(), known.to_vec()) {
                     let conditions = conditions.into();
                     reads.entry(*of).or_default().push(Read { by, indices, conditions, initial });
                 }
-            };
-            let mut find = |expr: &Expr, condition: Option<&Expr>, initial: bool| {
-                let mut found = |buffer: &Buffer, indices: &[Expr], known: &[Condition]| -> () {
-                    found(buffer, indices, known, initial)
-                };
-                let mut walk = Walk { conditions: Vec::new(), found: &mut found };
-                match condition {
-                    Some(condition) => walk.within(condition, true, |walk| walk.expr(expr)),
-                    None => walk.expr(expr),
-                }
-            };
-            match &schedule.stage(by).te.body {
-                Body::Map(values) => values.iter().for_each(|value| find(value, None, false)),
-                Body::Reduce(reduction) => {
-                    let condition = reduction.condition.as_ref();
-                    reduction.identity.iter().for_each(|expr| find(expr, None, true));
-                    reduction.terms.iter().for_each(|expr| find(expr, condition, false));
-                    condition.into_iter().for_each(|expr| find(expr, None, false));
-                }
-            }
+            });
         }
         Reads(reads)
     }
@@ -74,6 +55,34 @@ impl Reads {
     /// Returns the reads of a stage.
     pub(super) fn of_stage(&self, id: StageId) -> &[Read] {
         self.0.get(&id).map_or(&[], |reads| reads)
+    }
+}
+
+/// A function of the buffer and the indices of a load, of the conditions around it, and of whether
+/// the start value of a reduction contains it.
+pub(super) type ReadVisitor<'a> = dyn FnMut(&Buffer, &[Expr], &[Condition], bool) + 'a;
+
+/// Calls `f` with each load of the body of a stage, from inputs and from stages. Conditions that do
+/// not compare indices are left out.
+pub(super) fn for_each_read(body: &Body, f: &mut ReadVisitor) {
+    let mut find = |expr: &Expr, condition: Option<&Expr>, initial: bool| {
+        let mut found = |buffer: &Buffer, indices: &[Expr], known: &[Condition]| -> () {
+            f(buffer, indices, known, initial)
+        };
+        let mut walk = Walk { conditions: Vec::new(), found: &mut found };
+        match condition {
+            Some(condition) => walk.within(condition, true, |walk| walk.expr(expr)),
+            None => walk.expr(expr),
+        }
+    };
+    match body {
+        Body::Map(values) => values.iter().for_each(|value| find(value, None, false)),
+        Body::Reduce(reduction) => {
+            let condition = reduction.condition.as_ref();
+            reduction.identity.iter().for_each(|expr| find(expr, None, true));
+            reduction.terms.iter().for_each(|expr| find(expr, condition, false));
+            condition.into_iter().for_each(|expr| find(expr, None, false));
+        }
     }
 }
 

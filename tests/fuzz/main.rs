@@ -4,9 +4,10 @@
 //! the schedule forwards and backwards, the loops after all passes, machine code. No two threads
 //! may write one element (`rewrite`). Schedules that a legality check refuses run without the check
 //! and must give wrong results (`unchecked`). Sums of products are rewritten by `merge` and
-//! `contract` (`algebra`). Injected faults must be found (`faults`), and nearly every barrier must
-//! be necessary (`barriers`). Damaged inputs of every kind must give an error or a result, never a
-//! panic (`damage`).
+//! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
+//! Injected faults must be found (`faults`), and nearly every barrier must be necessary
+//! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
+//! (`damage`).
 //!
 //! `make fuzz N=10000 SEED=1` runs many programs; it sets `TEC_FUZZ_N` and `TEC_FUZZ_SEED`. A
 //! program depends only on the seed and its number. A finding is shrunk and printed as a golden
@@ -29,6 +30,7 @@ mod shrink;
 mod support;
 mod survey;
 mod table;
+mod tiles;
 mod tree;
 mod unchecked;
 
@@ -85,6 +87,11 @@ fn candidates_for_gpus_agree() {
 #[test]
 fn sums_of_products_agree() {
     algebra::algebra(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn tiles_of_products_agree() {
+    tiles::tiles(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

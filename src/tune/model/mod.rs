@@ -13,11 +13,13 @@ mod cycles;
 mod features;
 mod gpu;
 mod index;
+mod lane_by_lane;
 pub mod machine;
 mod nest;
 mod ops;
 mod paths;
 mod plan;
+mod rest;
 mod term;
 #[cfg(test)]
 mod tests;

@@ -451,3 +451,24 @@ fn a_chain_of_stages_in_a_short_row_costs_its_latency() {
     };
     assert!(alone(&rows(64), TermKind::Latency) > 0.0, "{:?}", rows(64).terms);
 }
+
+#[test]
+fn an_instruction_under_a_mask_costs_as_much_as_scalars() {
+    let seconds = |n: usize| {
+        let text = format!(
+            "kernel k(n = {n}) {{\n input A: uint8[n, 256]\n input B: int8[256, n]\n \
+             reduce k: 0..256\n \
+             output C[x: n, y: n] = sum((A[x, k] as int32) * (B[k, y] as int32), axis=k)\n}}\n\
+             schedule k {{\n \
+             B.cache_read(global, [C], layout=[ax1 // 16, ax0 // 4, ax1 % 16, ax0 % 4])\n \
+             let yo, yl = C.split(y, factor=16)\n let yoo, yoi = C.split(yo, factor=4)\n \
+             let ko, ki = C.split(k, factor=4)\n \
+             C.reorder(yoo, x, yoi, ko, yl, ki)\n C.tensorize(yl, dot4_u8_i8)\n \
+             let f = C.fuse(yoo, x)\n C.parallel(f)\n}}\n"
+        );
+        let target = Target::parse("x86-avx512+vnni").expect("a target");
+        estimate_with(&text, &MachineModel::typical(&target), 1).seconds
+    };
+    let (whole, masked) = (seconds(256), seconds(250));
+    assert!(masked > 2.0 * whole, "{masked} {whole}");
+}

@@ -59,6 +59,8 @@ pub(super) struct Walker<'a> {
     in_task: bool,
     /// Whether the walk is inside a launch, the last one of the plan.
     pub(super) in_launch: bool,
+    /// Whether the current statement runs lane by lane.
+    pub(super) lane_by_lane: bool,
     /// Reduction terms that one instruction adds.
     pub(super) terms: f64,
     /// The element that the current statement stores.
@@ -125,6 +127,7 @@ pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> C
         stage: String::new(),
         in_task: false,
         in_launch: false,
+        lane_by_lane: false,
         terms: 1.0,
         storing: None,
         guards: Vec::new(),
@@ -204,8 +207,9 @@ impl Walker<'_> {
                 self.nontemporal = *nontemporal && self.in_simd_kernel;
                 let group = self.copying;
                 self.copying = group && self.is_copied(buffer, &indices[0], value);
+                self.lane_by_lane = self.is_lane_by_lane(buffer, &indices[0], value, mask);
                 self.store(buffer, &indices[0], value, mask.as_ref());
-                self.nontemporal = false;
+                (self.nontemporal, self.lane_by_lane) = (false, false);
                 self.copying = group;
             }
             Stmt::Let { var, value, body } => {
@@ -571,13 +575,18 @@ impl Walker<'_> {
         self.weight = outer;
     }
 
-    /// Returns the iterations of a loop at the midpoint of its enclosing loops.
+    /// Returns the iterations of a loop at the midpoint of its enclosing loops; their mean if there
+    /// are none at the midpoint.
     pub(super) fn count(&self, extent: &Expr) -> f64 {
         let count = self.middle(extent).max(0.0);
         let mut told = true;
         mentioned(extent, &mut |var| told &= self.places.contains_key(var));
-        // A difference of two run-time integers.
-        if count == 0.0 && !told { UNKNOWN } else { count }
+        match told {
+            _ if count > 0.0 => count,
+            true => self.mean_count(extent),
+            // A difference of two run-time integers.
+            false => UNKNOWN,
+        }
     }
 
     fn middle(&self, expr: &Expr) -> f64 {
@@ -655,7 +664,7 @@ impl Walker<'_> {
     }
 
     /// Evaluates an integer expression for values of the loop variables; none if it reads memory.
-    fn evaluate(
+    pub(super) fn evaluate(
         &self,
         expr: &Expr,
         value: &dyn Fn(&Var) -> Option<f64>,
@@ -724,6 +733,9 @@ impl Walker<'_> {
     pub(super) fn parts(&self, lanes: f64, bytes: f64) -> f64 {
         if lanes <= 1.0 {
             return 1.0;
+        }
+        if self.lane_by_lane {
+            return lanes;
         }
         let register = match (self.in_launch, self.in_simd_kernel) {
             (true, _) => bytes,

@@ -1,0 +1,64 @@
+//! Vector statements that `legalize_vectors` writes out as scalars, one for each lane.
+
+use super::walk::Walker;
+use crate::ir::visit::{NodeSet, walk_nodes};
+use crate::ir::{Buffer, DType, Expr, ExprKind};
+use crate::simd_ops::{VectorAccess, access_form};
+use crate::target::SimdIsa;
+
+/// Integer instructions of a lane besides its arithmetic: the test of its mask, and the branch.
+const LANE_INSTRUCTIONS: f64 = 2.0;
+
+impl Walker<'_> {
+    /// Whether a store runs lane by lane; counts the branches if so.
+    pub(super) fn is_lane_by_lane(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        value: &Expr,
+        mask: &Option<Expr>,
+    ) -> bool {
+        let isa = self.machine.target.simd().filter(|_| self.in_simd_kernel);
+        let element = (buffer.dtype.bytes(), index, mask.as_ref());
+        if self.in_launch || index.ty.lanes == 1 || !runs_lane_by_lane(element, value, isa) {
+            return false;
+        }
+        let (frame, copies) = self.placement(u64::MAX);
+        let lanes = f64::from(index.ty.lanes);
+        let count = copies * self.weight * lanes * LANE_INSTRUCTIONS;
+        self.plan.frames[frame].work.integers += count;
+        true
+    }
+}
+
+/// Whether a store of `bytes` bytes an element runs lane by lane because of masks: an access under
+/// a mask has no instruction. `isa` is that of the SIMD back end if it compiles the statement;
+/// Cranelift has no masks.
+fn runs_lane_by_lane(
+    (bytes, index, mask): (u64, &Expr, Option<&Expr>),
+    value: &Expr,
+    isa: Option<SimdIsa>,
+) -> bool {
+    let differs = |mask: &&Expr| !matches!(mask.kind, ExprKind::Broadcast(_));
+    let mask = mask.filter(differs);
+    let (mut longest, mut masked, mut seen) = (bytes, Vec::new(), NodeSet::default());
+    if mask.is_some() {
+        masked.push((VectorAccess { bytes, masked: true, is_store: true }, index.clone()));
+    }
+    walk_nodes(value, &mut seen, &mut |node| {
+        if node.ty.lanes == 1 {
+            return;
+        }
+        if !matches!(node.ty.dtype, DType::Index | DType::Bool) {
+            longest = longest.max(node.ty.dtype.bytes());
+        }
+        if let ExprKind::Load { buffer, indices, mask: Some(_) } = &node.kind {
+            let access =
+                VectorAccess { bytes: buffer.dtype.bytes(), masked: true, is_store: false };
+            masked.push((access, indices[0].clone()));
+        }
+    });
+    let Some(isa) = isa else { return !masked.is_empty() };
+    let width = (u64::from(isa.bytes()) / longest).clamp(1, u64::from(index.ty.lanes)) as u32;
+    masked.iter().any(|(access, index)| access_form(*access, index, width, isa).is_none())
+}

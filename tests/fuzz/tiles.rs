@@ -1,0 +1,199 @@
+//! Random tiles of products whose extents are no multiples of the tile: packed or plain operands,
+//! lanes of vectors and of instructions, unrolled rows, tiles of tiles, conditions and gathers.
+//! `schedule::whole_tiles` decides for each axis whether a tile is computed whole.
+
+use crate::differential::{Case, Verdict, compare_all};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use tec::driver::Options;
+use tec::target::Target;
+
+/// Parts of programs that legal programs must have.
+const FEATURES: [&str; 9] = [
+    "cache_write",
+    "layout=[ax1 //",
+    "layout=[ax0 //",
+    "tensorize",
+    "vectorize",
+    "unroll",
+    "where=",
+    "bias",
+    "G[",
+];
+
+/// Runs `n` programs; fails at the first wrong one, or if too few are legal.
+pub fn tiles(n: u64, seed: u64) {
+    let options = Options::new(Target::native());
+    let (mut legal, mut refused) = (0u64, BTreeMap::<String, u64>::new());
+    let mut drawn = BTreeMap::from(FEATURES.map(|feature| (feature, 0u64)));
+    for number in 0..n {
+        let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9).wrapping_add(number));
+        let text = Writer { rng }.program();
+        let case = Case { text, kernel: "product".to_string(), vars: Vec::new(), seed: number };
+        match compare_all(&case, &options) {
+            Verdict::Same { .. } => {
+                legal += 1;
+                let found = drawn.iter_mut().filter(|(feature, _)| case.text.contains(**feature));
+                found.for_each(|(_, count)| *count += 1);
+            }
+            Verdict::TooLarge => {}
+            Verdict::Refused(codes, why) => {
+                // An instruction that does not match.
+                assert!(codes[0] == "E0378", "{}\nrefused: {why}", case.text);
+                *refused.entry(codes[0].clone()).or_default() += 1;
+            }
+            Verdict::Wrong(what, details) => {
+                panic!("seed {seed}, program {number}: {what}\n{}\n{details}", case.text)
+            }
+        }
+    }
+    println!("tiles: {legal} of {n} agree, {drawn:?}, refused: {refused:?}");
+    assert!(legal * 2 > n, "{legal} of {n} are legal");
+    let missed = drawn.iter().find(|(_, count)| **count * 50 < n);
+    assert!(missed.is_none(), "too few legal programs have {missed:?}");
+}
+
+/// Types of the factors and of the sum, terms of an instruction and its name.
+type Kind = (&'static str, &'static str, &'static str, i64, &'static str);
+
+const KINDS: [Kind; 6] = [
+    ("uint8", "int8", "int32", 4, "dot4_u8_i8"),
+    ("int8", "uint8", "int32", 4, "dot4_i8_u8"),
+    ("int16", "int16", "int32", 2, "dot2_i16"),
+    ("float32", "float32", "float32", 1, ""),
+    ("int32", "int32", "int32", 1, ""),
+    ("bfloat16", "float16", "float32", 1, ""),
+];
+
+/// Returns a layout of panels of elements along one axis, in groups along the other one.
+fn packed((axis, panel): (&str, i64), (other, group): (&str, i64)) -> String {
+    let part = |axis: &str, by: i64| match by {
+        1 => (axis.to_string(), None),
+        _ => (format!("{axis} // {by}"), Some(format!("{axis} % {by}"))),
+    };
+    let ((outer, inner), (groups, rest)) = (part(axis, panel), part(other, group));
+    let dims = [Some(outer), Some(groups), inner, rest];
+    dims.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+struct Writer {
+    rng: ChaCha8Rng,
+}
+
+impl Writer {
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.rng.random_range(0..from.len())]
+    }
+
+    fn program(mut self) -> String {
+        let (a, b, sum, terms, instruction) = self.pick(&KINDS);
+        let tensorized = terms > 1 && self.chance(75);
+        let group = if tensorized { terms } else { self.pick(&[1, 1, 2, 3]) };
+        let sizes: Vec<i64> = (0..3).map(|_| self.rng.random_range(1..45)).collect();
+        let (rows, columns, depth) = (sizes[0], sizes[1], sizes[2]);
+        let gather = self.chance(15);
+        let row = if gather { "G[i]" } else { "i" };
+        let mut term = format!("(A[{row}, k] as {sum}) * (B[k, j] as {sum})");
+        if !tensorized && self.chance(15) {
+            term = format!("{term} + D[j]");
+        }
+        let bias = self.chance(25);
+        let condition = match tensorized {
+            true => "",
+            false => self.pick(&["", "", ", where=k <= j", ", where=k < i + 9"]),
+        };
+        let mut text = format!(
+            "kernel product() {{\n    input A: {a}[{rows}, {depth}]\n    \
+             input B: {b}[{depth}, {columns}]\n    input D: {sum}[{columns}]\n    \
+             input G: uint8[{rows}]\n    reduce k: 0..{depth}\n"
+        );
+        if gather {
+            // Every value of the type is a row.
+            text = text.replace(&format!("A: {a}[{rows},"), &format!("A: {a}[256,"));
+        }
+        let name = if bias { "S" } else { "C" };
+        let what = if bias { "compute" } else { "output" };
+        text.push_str(&format!(
+            "    {what} {name}[i: {rows}, j: {columns}] = sum({term}, axis=k{condition})\n"
+        ));
+        if bias {
+            let stage = format!("output C[i: {rows}, j: {columns}] = S[i, j] + D[j]  # bias");
+            text.push_str(&format!("    {stage}\n"));
+        }
+        let lines = self.schedule(bias, group, tensorized.then_some(instruction));
+        text.push_str(&format!("}}\n\nschedule product {{\n    {}\n}}\n", lines.join("\n    ")));
+        text
+    }
+
+    fn schedule(&mut self, bias: bool, group: i64, instruction: Option<&str>) -> Vec<String> {
+        let mut lines = Vec::new();
+        let tile = if bias { "S" } else { "T" };
+        if !bias {
+            lines.push("let T = C.cache_write(local)".to_string());
+        }
+        let lanes = if instruction.is_some() { 16 } else { self.pick(&[4, 8, 16]) };
+        let vectors = self.pick(&[1, 1, 2, 3]);
+        let (width, height) = (lanes * vectors, self.pick(&[1, 2, 3, 5]));
+        let packs_rows = self.chance(40);
+        if instruction.is_some() || self.chance(75) {
+            let panel = if self.chance(85) { width } else { lanes };
+            let layout = packed(("ax1", panel), ("ax0", group));
+            lines.push(format!("let BP = B.cache_read(global, [{tile}], layout=[{layout}])"));
+        } else if self.chance(40) {
+            lines.push(format!("let BL = B.cache_read(local, [{tile}])"));
+        }
+        if packs_rows {
+            let terms = if instruction.is_some() { group } else { 1 };
+            let layout = packed(("ax0", height), ("ax1", terms));
+            lines.push(format!("let AP = A.cache_read(global, [{tile}], layout=[{layout}])"));
+        }
+        lines.push(format!("let io, ii = C.split(i, factor={height})"));
+        lines.push(format!("let jo, ji = C.split(j, factor={width})"));
+        let mut order = vec!["io", "jo", "ii", "ji"];
+        let mut at = "jo";
+        if self.chance(50) {
+            // Tiles of tiles: some begin outside of the domain.
+            let (i, j) = (self.pick(&[2, 3]), self.pick(&[2, 3]));
+            lines.push(format!("let ioo, ioi = C.split(io, factor={i})"));
+            lines.push(format!("let joo, joi = C.split(jo, factor={j})"));
+            order = vec!["ioo", "joo", "ioi", "joi", "ii", "ji"];
+            at = "joi";
+        }
+        lines.push(format!("C.reorder({})", order.join(", ")));
+        if self.chance(70) {
+            lines.push("C.vectorize(ji)".to_string());
+        }
+        if self.chance(30) {
+            lines.push(format!("C.parallel({})", order[0]));
+        }
+        lines.push(format!("{tile}.compute_at(C, {at})"));
+        if lines.iter().any(|line| line.starts_with("let BL")) {
+            lines.push(format!("BL.compute_at(C, {at})"));
+        }
+        lines.push(format!("let ko, ki = {tile}.split(k, factor={group})"));
+        lines.push(format!("let jv, jl = {tile}.split(j, factor={lanes})"));
+        match instruction {
+            Some(name) => {
+                lines.push(format!("{tile}.reorder(ko, i, jv, jl, ki)"));
+                lines.push(format!("{tile}.tensorize(jl, {name})"));
+            }
+            None => {
+                lines.push(format!("{tile}.reorder(ko, ki, i, jv, jl)"));
+                if self.chance(85) {
+                    lines.push(format!("{tile}.vectorize(jl)"));
+                }
+            }
+        }
+        for axis in ["i", "jv"] {
+            if self.chance(75) {
+                lines.push(format!("{tile}.unroll({axis})"));
+            }
+        }
+        lines
+    }
+}
