@@ -26,7 +26,7 @@ use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
     map_stmts, mentions, mentions_any, reads_buffer, reads_memory, walk_expr, walk_stmt,
 };
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -325,7 +325,7 @@ impl Trimmer {
         if !mentions(cond, &head.var) {
             return;
         }
-        let (Some(a), Some(b)) = (self.as_index(a), self.as_index(b)) else { return };
+        let (Some(a), Some(b)) = (self.facts.as_index(a), self.facts.as_index(b)) else { return };
         // Each `(first, second, apart)` means `first + apart <= second`.
         let pairs = match op {
             BinOp::Lt => vec![(&a, &b, 1)],
@@ -346,27 +346,6 @@ impl Trimmer {
         };
         let exact = limits.iter().all(whole);
         guards.push(Guard { cond: cond.clone(), limits, exact, certain: path.certain });
-    }
-
-    /// Returns an integer operand of a comparison as an `index` of the same value.
-    fn as_index(&self, operand: &Expr) -> Option<Expr> {
-        let dtype = operand.ty.dtype;
-        if !operand.ty.is_scalar() || !dtype.is_int() || dtype == DType::Uint64 {
-            return None;
-        }
-        match &operand.kind {
-            ExprKind::Cast(inner) if inner.ty == DType::Index.into() => {
-                let (least, greatest) = dtype.int_range();
-                match self.facts.const_bounds(inner) {
-                    _ if dtype == DType::Int64 => Some(inner.clone()),
-                    (Some(low), Some(high)) if low >= least && high <= greatest => {
-                        Some(inner.clone())
-                    }
-                    _ => None,
-                }
-            }
-            _ => Some(Expr::cast(DType::Index, operand.clone())),
-        }
     }
 
     /// Returns the limit of `a + apart <= b`, if both are affine in the loop's variable.

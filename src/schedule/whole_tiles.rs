@@ -24,8 +24,8 @@
 //! - A reduction adds the same terms as before: guards of reduction axes stay. A term outside of
 //!   the domain is never added, as adding 0 can change a sum of floats (`-0 + 0`, `inf * 0`).
 //!
-//! Not padded are outputs, root stages, scans, scatters and stages that share loops with others. Loops whose
-//! iterations run one by one keep their conditions, which become bounds of these loops.
+//! Not padded are outputs, root stages, scans, scatters and stages that share loops with others.
+//! Loops whose iterations run one by one keep their conditions, which become bounds of these loops.
 
 use super::bounds::{Domain, Guard, StageBounds, compute_loops, is_in_tile, loop_min, over_loops};
 use super::directives::{Scan, Scatter};

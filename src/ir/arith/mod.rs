@@ -129,7 +129,7 @@ pub(crate) use linear::{Linear, collect, collect_wrapping};
 pub(crate) use poly::{Poly, Polynomial, floor_div, floor_mod, gcd};
 pub(crate) use prove::flatten_logic;
 
-use super::{Expr, Var};
+use super::{DType, Expr, ExprKind, Var};
 use atoms::Arena;
 use poly::Atom;
 use rustc_hash::FxHashMap;
@@ -230,6 +230,28 @@ impl Facts {
             self.undo();
         }
         self.caches.get_mut().pop();
+    }
+
+    /// Returns a scalar integer as an `index` of the same value; `None` for a `uint64`, and for an
+    /// `index` that a cast might change.
+    pub fn as_index(&self, value: &Expr) -> Option<Expr> {
+        let dtype = value.ty.dtype;
+        if !value.ty.is_scalar() || !dtype.is_int() || dtype == DType::Uint64 {
+            return None;
+        }
+        match &value.kind {
+            ExprKind::Cast(inner) if inner.ty == DType::Index.into() => {
+                let (least, greatest) = dtype.int_range();
+                match self.const_bounds(inner) {
+                    _ if dtype == DType::Int64 => Some(inner.clone()),
+                    (Some(low), Some(high)) if low >= least && high <= greatest => {
+                        Some(inner.clone())
+                    }
+                    _ => None,
+                }
+            }
+            _ => Some(Expr::cast(DType::Index, value.clone())),
+        }
     }
 
     /// Whether `cond` is proved to hold.

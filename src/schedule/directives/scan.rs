@@ -17,7 +17,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, reads_memory, substitute};
-use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
+use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use crate::schedule::bounds::runs_one_by_one;
 use crate::schedule::legality::order_is_free;
 use crate::schedule::phases::Inference;
@@ -193,9 +193,7 @@ impl Step<'_> {
             _ => (true, condition),
         };
         let ExprKind::Binary(op, a, b) = &comparison.kind else { return None };
-        if a.ty != DType::Index.into() {
-            return None;
-        }
+        let (a, b) = (&self.facts.as_index(a)?, &self.facts.as_index(b)?);
         // `small + apart <= large`.
         let (small, large, apart) = match (op, holds) {
             (BinOp::Le, true) | (BinOp::Gt, false) => (a, b, 0),

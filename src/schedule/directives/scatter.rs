@@ -14,7 +14,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::mentions;
-use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
+use crate::ir::{BinOp, Expr, ExprKind, Var};
 use crate::schedule::annotations::StageAnnotation;
 use crate::schedule::bounds::attach_depth;
 use crate::schedule::fused::shared_loops;
@@ -146,10 +146,10 @@ fn find_scatter(
 /// Returns the value of a variable that a condition determines: `f(k) + 3` for `b - 3 == f(k)`.
 fn solve(condition: &Expr, var: &Var, facts: &Facts) -> Option<Expr> {
     let ExprKind::Binary(BinOp::Eq, a, b) = &condition.kind else { return None };
-    if a.ty != DType::Index.into() || !mentions(condition, var) {
+    if !mentions(condition, var) {
         return None;
     }
-    let difference = Expr::sub(a.clone(), b.clone());
+    let difference = Expr::sub(facts.as_index(a)?, facts.as_index(b)?);
     let own = Expr::var(var);
     // The difference is `rest + var` or `rest - var`.
     let plus = simplify_expr(&Expr::sub(difference.clone(), own.clone()), facts);
