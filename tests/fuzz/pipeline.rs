@@ -153,8 +153,12 @@ impl Pipeline {
             let tensor = self.tensors[0].clone();
             self.elementwise(&tensor);
         }
-        if wanted_kinds(number).contains(&"tensorize") {
+        let wanted = wanted_kinds(number);
+        if wanted.contains(&"tensorize") {
             self.dot();
+        }
+        for kind in ["scan", "scatter"].iter().filter(|kind| wanted.contains(kind)) {
+            self.linear_reduction(kind);
         }
         self.choose_outputs();
         let mut body = std::mem::take(&mut self.inputs);

@@ -36,10 +36,10 @@ impl Chain {
 }
 
 /// The chains of a loop, and the statements of an iteration that use their registers.
-struct Scans {
+struct Scans<'a> {
+    promoter: &'a Promoter,
     chains: Vec<Chain>,
     stmts: Vec<Stmt>,
-    selects: bool,
 }
 
 impl Promoter {
@@ -58,7 +58,7 @@ impl Promoter {
         if !flat.iter().any(|stmt| copied(stmt).is_some()) || !runs_alone(nest) {
             return None;
         }
-        let mut scans = Scans { chains: Vec::new(), stmts: Vec::new(), selects: self.selects };
+        let mut scans = Scans { promoter: self, chains: Vec::new(), stmts: Vec::new() };
         for stmt in flat {
             scans.add(stmt)?;
         }
@@ -99,7 +99,7 @@ impl Promoter {
     }
 }
 
-impl Scans {
+impl Scans<'_> {
     /// Adds the next statement of the iteration; `None` if it accesses other elements of a scan.
     fn add(&mut self, stmt: Stmt) -> Option<()> {
         if let Some((buffer, from, to)) = copied(&stmt) {
@@ -130,7 +130,7 @@ impl Scans {
             seen.push(buffer.clone());
             let same = self.chains.iter().filter(|chain| chain.entry.buffer == *buffer);
             let list = same.map(Chain::at_current).collect();
-            let elements = Elements { buffer: buffer.clone(), list, selects: self.selects };
+            let elements = Elements { list, ..self.promoter.elements_of(buffer) };
             if !elements.are_all_accesses(&stmt) {
                 return None;
             }

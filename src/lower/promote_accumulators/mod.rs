@@ -80,7 +80,7 @@ impl Promoter {
     fn promote_loop(&self, mut nest: Stmt) -> Stmt {
         let mut promoted = Vec::new();
         for buffer in self.updated_buffers(&nest) {
-            let mut elements = Elements { buffer, list: Vec::new(), selects: self.selects };
+            let mut elements = self.elements_of(&buffer);
             certain_stores(&nest, &mut |buffer, index, mask| {
                 let room = elements.list.len() <= MAX_PROMOTED_ELEMENTS;
                 if *buffer == elements.buffer && room && elements.find(index, mask).is_none() {
@@ -248,8 +248,7 @@ impl Promoter {
     /// the start value of a scan does.
     fn initialized(&self, stores: &[Stmt]) -> Option<Elements> {
         let Some(Stmt::Store { buffer, .. }) = stores.first() else { return None };
-        let mut elements =
-            Elements { buffer: buffer.clone(), list: Vec::new(), selects: self.selects };
+        let mut elements = self.elements_of(buffer);
         let mut others: Vec<Element> = Vec::new();
         for store in stores {
             let mut seen = NodeSet::default();
@@ -279,6 +278,12 @@ impl Promoter {
             from_memory && elements.list.iter().all(|element| Element::are_disjoint(element, other))
         };
         others.iter().all(apart).then_some(elements)
+    }
+
+    /// Returns no elements yet of a buffer. No operation but a conversion computes a half.
+    fn elements_of(&self, buffer: &Buffer) -> Elements {
+        let selects = self.selects && !buffer.dtype.is_half();
+        Elements { buffer: buffer.clone(), list: Vec::new(), selects }
     }
 
     /// Whether the elements can be in registers while statements run, and the first of these stores

@@ -43,7 +43,7 @@ fn scatter(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         let diag = Diag::new("E0360", call.span_of(0), text).note(why);
         Box::new(diag.help(
             "the `where=` of the reduction must compare the axis with a value of the term: \
-             `sum(X[k], axis=k, where=(A[k] as index) == b)`",
+             `sum(X[k], axis=k, where=A[k] == b)`",
         ))
     })?;
     move_loop(schedule.stage_mut(id), axis, call.directive, call.span, found);

@@ -246,6 +246,23 @@ impl Pipeline {
         }
     }
 
+    /// Adds a reduction that a directive makes linear, of some tensor.
+    pub(super) fn linear_reduction(&mut self, directive: &str) {
+        for _ in 0..3 {
+            let all = self.tensors.clone();
+            let tensor = self.pick(&all);
+            let count = self.stages.len();
+            match directive {
+                _ if tensor.shape.is_empty() => {}
+                "scan" => self.prefix(&tensor),
+                _ => self.scattered(&tensor),
+            }
+            if self.stages.len() > count {
+                return;
+            }
+        }
+    }
+
     /// Adds a reduction whose terms belong to one element each, along an axis of a tensor.
     pub(super) fn scattered(&mut self, tensor: &Tensor) {
         let at = self.int(0, tensor.shape.len() as i64 - 1) as usize;
@@ -269,7 +286,7 @@ impl Pipeline {
         let comparison = match self.int(0, 6) {
             0 => format!("{read} == {b}"),
             1 | 2 => format!("{b} == {read} % {by}"),
-            3 => format!("({read} as index) % {by} - 1 == {b}"),
+            3 => format!("{read} % {by} == {b} + 1"),
             4 => format!("{k} // {by} == {b} - 1"),
             5 => format!("{k} % {by} == {b}"),
             _ => format!("{k} + {b} == {by}"),

@@ -164,6 +164,8 @@ struct Model {
     illegal_percent: u32,
     /// Whether the schedule uses an alias of the kernel.
     called: bool,
+    /// Whether an extent is so large that a reduction over it, of no terms, would run for hours.
+    huge: bool,
     /// Whether the target is a GPU.
     gpu: bool,
     /// Its threads along x, y, z.
@@ -268,6 +270,7 @@ impl Model {
             named: true,
             illegal_percent: 0,
             called: false,
+            huge: false,
             gpu: false,
             threads: [1; 3],
         }
@@ -296,6 +299,7 @@ impl Model {
     }
 
     fn read(&mut self, program: &Program) {
+        self.huge = program.vars.iter().any(|(_, value)| *value > 1 << 20);
         for node in &program.body {
             let text = node.render();
             let Some(rest) = text.strip_prefix("input ") else { continue };

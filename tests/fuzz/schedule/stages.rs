@@ -161,7 +161,7 @@ impl Model {
         };
         let fitting: Vec<usize> =
             (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
-        if fitting.is_empty() || !self.named {
+        if fitting.is_empty() || !self.named || self.huge {
             return;
         }
         let stage = self.pick(&fitting);
@@ -241,6 +241,14 @@ impl Model {
         if !extra.is_empty() {
             self.also("reassociate=true");
         }
+        let old = &mut self.stages[stage];
+        if !old.fresh
+            || old.prefix.is_none()
+            || old.loops.iter().any(|l| l.mark.is_some() || l.used)
+        {
+            old.is_illegal = true;
+            return;
+        }
         let at = place.expect("it has the loop");
         let term = self.stages[stage].loops.iter().position(|l| l.reduce);
         if let Some(term) = term {
@@ -291,6 +299,14 @@ impl Model {
         let Some(at) = self.stages[stage].loops.iter().position(|l| l.name == axis) else { return };
         let name = self.stages[stage].name.clone();
         self.directive("scatter", format!("{name}.scatter({axis})"), vec![], &[]);
+        let old = &mut self.stages[stage];
+        if !old.fresh
+            || old.scatter.is_none()
+            || old.loops.iter().any(|l| l.mark.is_some() || l.used)
+        {
+            old.is_illegal = true;
+            return;
+        }
         let moved = self.stages[stage].loops.remove(at);
         self.stages[stage].loops.push(moved);
         let at = self.stages[stage].loops.len() - 1;
