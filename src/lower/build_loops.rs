@@ -23,9 +23,9 @@ use crate::ir::{
 };
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
-    Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize, attach_depth, fused_groups,
-    group_of, infer_bounds, is_scattered, is_terms_only, loop_extent, loop_min, mark_unrolled,
-    over_loops, strides,
+    ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize,
+    attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only, loop_extent,
+    loop_min, mark_unrolled, over_loops, scattered_axes, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Input, Reduction};
@@ -470,13 +470,14 @@ fn scatter_terms(
     buffers: &[Buffer],
     place: &dyn Fn(&Expr) -> Expr,
 ) -> Stmt {
-    let scatters: Vec<(&Scatter, Var)> = stage
-        .annotations_of::<Scatter>()
-        .map(|(_, scatter)| (scatter, Var::index(stage.te.axes[scatter.axis].var.name())))
-        .collect();
+    let scattered = scattered_axes(stage);
+    let fresh = |axis: usize| Var::index(stage.te.axes[axis].var.name());
+    let scatters: Vec<(&ScatteredAxis, Var)> =
+        scattered.iter().map(|scatter| (scatter, fresh(scatter.axis))).collect();
     let place = |expr: &Expr| {
         let along = |var: &Var| {
-            let of = |(scatter, _): &&(&Scatter, Var)| stage.te.axes[scatter.axis].var == *var;
+            let of =
+                |(scatter, _): &&(&ScatteredAxis, Var)| stage.te.axes[scatter.axis].var == *var;
             scatters.iter().find(of).map(|(_, value)| Expr::var(value))
         };
         place(&substitute(expr, &mut |var| along(var)))

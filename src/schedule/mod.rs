@@ -38,8 +38,8 @@ pub use bounds::{
 pub use directives::prefetch::PrefetchRegion;
 pub use directives::store_nontemporal::StoreNontemporal;
 pub use directives::{
-    PrefixScan, Scan, Scatter, Tensorize, is_scattered, mark_unrolled, prefix_scan, scatter_axes,
-    strides,
+    PrefixScan, Scan, Scatter, ScatteredAxis, Tensorize, is_scattered, mark_unrolled, prefix_scan,
+    scatter_axes, scattered_axes, strides,
 };
 pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};

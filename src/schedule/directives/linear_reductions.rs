@@ -21,10 +21,4 @@ pub struct Scan {
 pub struct Scatter {
     /// The data axis, by its index among the declared ones.
     pub axis: usize,
-    /// The place of the condition that gives the value of the axis, among those whose conjunction
-    /// is the `where=`. The ones before it do not depend on the axis.
-    pub place: usize,
-    /// The value of the axis for a term, over the other declared axes that are not scattered. It
-    /// can be evaluated if the conditions before its own hold.
-    pub value: Expr,
 }

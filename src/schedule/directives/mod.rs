@@ -93,7 +93,7 @@ pub use pragma::mark_unrolled;
 pub(super) use scan::apply_scan;
 pub use scan::{PrefixScan, prefix_scan};
 pub(super) use scatter::apply_scatter;
-pub use scatter::{is_scattered, scatter_axes};
+pub use scatter::{ScatteredAxis, is_scattered, scatter_axes, scattered_axes};
 pub use storage_align::strides;
 pub use tensorize::Tensorize;
 

@@ -20,7 +20,7 @@ use crate::schedule::bounds::attach_depth;
 use crate::schedule::fused::shared_loops;
 use crate::schedule::phases::Inference;
 use crate::schedule::state::{Attach, AxisId, AxisKind, Relation, Schedule, Stage, StageId};
-use crate::te::Body;
+use crate::te::{Body, Reduction};
 
 /// `H.scatter(b)`: adds each term to the element along `b` that its `where=` names.
 pub(super) static SCATTER: Directive = Directive {
@@ -111,36 +111,77 @@ fn find_scatter(
         return Err(format!("`{loop_name}` is scattered already"));
     }
     let var = &stage.te.axes[axis.0].var;
-    let taken: Vec<&Var> = scattered().map(|scatter| &stage.te.axes[scatter.axis].var).collect();
-    let mut facts = Facts::new();
-    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
-    for axis in stage.te.axes.iter().chain(&reduction.axes) {
-        facts.bind(&axis.var, &axis.min, &axis.extent);
-    }
-    if let Some(other) = scattered().find(|scatter| mentions(&scatter.value, var)) {
+    let earlier = scattered_axes(stage);
+    if let Some(other) = earlier.iter().find(|other| mentions(&other.value, var)) {
         let other = stage.te.axes[other.axis].var.name();
         return Err(format!("the scattered axis `{other}` depends on `{loop_name}`"));
     }
+    match find_place(stage, reduction, axis.0, &earlier) {
+        Ok(_) => Ok(Scatter { axis: axis.0 }),
+        Err(true) => Err(format!(
+            "a condition before the comparison with `{loop_name}` depends on `{loop_name}`, and \
+             may keep the value in bounds: write the comparison first"
+        )),
+        Err(false) => {
+            Err(format!("its `where=` does not say which `{loop_name}` a term belongs to"))
+        }
+    }
+}
+
+/// A scattered axis, with the condition that gives its value for a term.
+pub struct ScatteredAxis {
+    /// The data axis, by its index among the declared ones.
+    pub axis: usize,
+    /// The place of the condition in [`Reduction::conditions`]. Those before it do not depend on
+    /// the axis.
+    pub place: usize,
+    /// The value of the axis, over the other declared axes that are not scattered. It can be
+    /// evaluated if the conditions before its own hold.
+    pub value: Expr,
+}
+
+/// Returns the scattered axes of a stage, in the order of their directives. The conditions are
+/// those of now: a later directive may have inlined or copied what they read.
+pub fn scattered_axes(stage: &Stage) -> Vec<ScatteredAxis> {
+    let mut found: Vec<ScatteredAxis> = Vec::new();
+    let Body::Reduce(reduction) = &stage.te.body else { return found };
+    for (_, scatter) in stage.annotations_of::<Scatter>() {
+        let Ok(next) = find_place(stage, reduction, scatter.axis, &found) else {
+            crate::bug!("no condition gives a scattered axis of `{}`", stage.te.name)
+        };
+        found.push(next);
+    }
+    found
+}
+
+/// Returns the first condition that gives the value of an axis. The error says whether there is one
+/// after a condition that depends on the axis.
+fn find_place(
+    stage: &Stage,
+    reduction: &Reduction,
+    axis: usize,
+    earlier: &[ScatteredAxis],
+) -> std::result::Result<ScatteredAxis, bool> {
+    let var = &stage.te.axes[axis].var;
+    let mut facts = Facts::new();
+    for axis in stage.te.axes.iter().chain(&reduction.axes) {
+        facts.bind(&axis.var, &axis.min, &axis.extent);
+    }
     let conditions = reduction.conditions();
-    let is_used = |place: usize| scattered().any(|scatter| scatter.place == place);
     let mut late = false;
     for (place, condition) in conditions.iter().enumerate() {
-        let value = solve(condition, var, &facts)
-            .filter(|value| !is_used(place) && !taken.iter().any(|var| mentions(value, var)));
-        let Some(value) = value else { continue };
+        let is_free = |value: &Expr| {
+            let depends = |other: &ScatteredAxis| mentions(value, &stage.te.axes[other.axis].var);
+            !earlier.iter().any(|other| other.place == place || depends(other))
+        };
+        let Some(value) = solve(condition, var, &facts).filter(is_free) else { continue };
         if conditions[..place].iter().any(|other| mentions(other, var)) {
             late = true;
             continue;
         }
-        return Ok(Scatter { axis: axis.0, place, value });
+        return Ok(ScatteredAxis { axis, place, value });
     }
-    Err(match late {
-        true => format!(
-            "a condition before the comparison with `{loop_name}` depends on `{loop_name}`, and \
-             may keep the value in bounds: write the comparison first"
-        ),
-        false => format!("its `where=` does not say which `{loop_name}` a term belongs to"),
-    })
+    Err(late)
 }
 
 /// Returns the value of a variable that a condition determines: `f(k) + 3` for `b - 3 == f(k)`.
