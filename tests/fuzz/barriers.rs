@@ -13,8 +13,8 @@ use tec::ir::visit::map_stmts;
 use tec::ir::{Kernel, Stmt};
 use tec::target::Target;
 
-/// The largest share of barriers that may be unnecessary, in percent. It is 12 % over 1,200 programs;
-/// a run of 120 programs has about 60 barriers, some of which come from the same program.
+/// The largest share of barriers that may be unnecessary, in percent. It is 12 % over 1,200
+/// programs; a run of 120 programs has about 60 barriers, some of which come from one program.
 const MAX_UNNECESSARY_PERCENT: u64 = 20;
 
 /// Removes the barriers of `n` programs one at a time; panics if too many are unnecessary.
