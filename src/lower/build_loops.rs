@@ -400,7 +400,13 @@ impl<'a> Nests<'a> {
                     None => start,
                 };
                 if stage.annotation::<Scatter>().is_some() {
-                    let update = scatter_terms(stage, bounds, reduction, &buffers, &place);
+                    let update = scatter_terms(
+                        (&self.bounded.schedule, stage),
+                        bounds,
+                        reduction,
+                        &buffers,
+                        &place,
+                    );
                     return (Some(start), update);
                 }
                 let terms: Vec<Expr> = reduction.terms.iter().map(place).collect();
@@ -464,13 +470,13 @@ fn start_from_predecessor(
 
 /// Returns the update of the element that a term belongs to, if the stage has it.
 fn scatter_terms(
-    stage: &Stage,
+    (schedule, stage): (&Schedule, &Stage),
     bounds: &StageBounds,
     reduction: &Reduction,
     buffers: &[Buffer],
     place: &dyn Fn(&Expr) -> Expr,
 ) -> Stmt {
-    let scattered = scattered_axes(stage);
+    let scattered = scattered_axes(schedule, stage);
     let fresh = |axis: usize| Var::index(stage.te.axes[axis].var.name());
     let scatters: Vec<(&ScatteredAxis, Var)> =
         scattered.iter().map(|scatter| (scatter, fresh(scatter.axis))).collect();

@@ -10,7 +10,7 @@
 //! scan runs from the last element to the first one and combines the terms in reverse order.
 
 use super::call::{Call, Value};
-use super::linear_reductions::{Scan, Scatter};
+use super::linear_reductions::{Scan, Scatter, conditional_reduction, is_small};
 use super::split::check_splittable;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span};
@@ -102,18 +102,8 @@ fn replace_loop(stage: &mut Stage, directive: &'static Directive, span: Span, sc
 /// Returns the scan of a stage along a data axis; the error says why there is none.
 fn find_scan(schedule: &Schedule, id: StageId, axis: AxisId) -> std::result::Result<Scan, String> {
     let stage = schedule.stage(id);
+    let reduction = conditional_reduction(stage, axis, "scan")?;
     let (name, loop_name) = (&stage.te.name, &stage.axis(axis).name);
-    let Body::Reduce(reduction) = &stage.te.body else {
-        return Err(format!("`{name}` is not a reduction"));
-    };
-    if axis.0 >= stage.rank() {
-        return Err(match stage.axis(axis).kind {
-            AxisKind::Reduce => format!("`{loop_name}` is a reduction axis"),
-            AxisKind::Data => {
-                format!("`{loop_name}` is part of an axis: write the `scan` before the `split`")
-            }
-        });
-    }
     if let Some(replaced) = stage.te.reduce_axes().iter().enumerate().find_map(|(at, _)| {
         let axis = stage.axis(AxisId(stage.rank() + at));
         axis.replaced.map(|(directive, _)| format!("`{directive}` replaced axis `{}`", axis.name))
@@ -122,9 +112,6 @@ fn find_scan(schedule: &Schedule, id: StageId, axis: AxisId) -> std::result::Res
     }
     if stage.annotation::<Scatter>().is_some() {
         return Err(format!("the terms of `{name}` are scattered"));
-    }
-    if reduction.condition.is_none() {
-        return Err(format!("`{name}` has no `where=`"));
     }
     let var = &stage.te.axes[axis.0].var;
     let mut facts = Facts::new();
@@ -166,6 +153,10 @@ fn find_scan(schedule: &Schedule, id: StageId, axis: AxisId) -> std::result::Res
     let first = end(&stage.te.axes[axis.0]);
     let first = substitute(&value, &mut |v| (v == var).then(|| first.clone()));
     let (low, high) = if reverse { (end(found), first) } else { (first, end(found)) };
+    if !is_small(&value, &facts) {
+        let text = format!("the value of `{term_name}` in an element may need more than 64 bits");
+        return Err(text);
+    }
     if !facts.prove(&Expr::le(low, high)) {
         let which = if reverse { "last" } else { "first" };
         return Err(format!(

@@ -8,14 +8,13 @@
 //! same order. Terms whose element is not one of the stage are skipped, as before.
 
 use super::call::{Call, Value};
-use super::linear_reductions::{Scan, Scatter};
+use super::linear_reductions::{Scan, Scatter, conditional_reduction, is_small};
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::mentions;
 use crate::ir::{BinOp, Expr, ExprKind, Var};
-use crate::schedule::annotations::StageAnnotation;
 use crate::schedule::bounds::attach_depth;
 use crate::schedule::fused::shared_loops;
 use crate::schedule::phases::Inference;
@@ -88,35 +87,22 @@ fn find_scatter(
     axis: AxisId,
 ) -> std::result::Result<Scatter, String> {
     let stage = schedule.stage(id);
+    let reduction = conditional_reduction(stage, axis, "scatter")?;
     let (name, loop_name) = (&stage.te.name, &stage.axis(axis).name);
-    let Body::Reduce(reduction) = &stage.te.body else {
-        return Err(format!("`{name}` is not a reduction"));
-    };
-    if axis.0 >= stage.rank() {
-        return Err(match stage.axis(axis).kind {
-            AxisKind::Reduce => format!("`{loop_name}` is a reduction axis"),
-            AxisKind::Data => {
-                format!("`{loop_name}` is part of an axis: write the `scatter` before the `split`")
-            }
-        });
-    }
     if stage.annotation::<Scan>().is_some() {
         return Err(format!("`{name}` is computed by a scan"));
-    }
-    if reduction.condition.is_none() {
-        return Err(format!("`{name}` has no `where=`"));
     }
     let scattered = || stage.annotations_of::<Scatter>().map(|(_, scatter)| scatter);
     if scattered().any(|scatter| scatter.axis == axis.0) {
         return Err(format!("`{loop_name}` is scattered already"));
     }
     let var = &stage.te.axes[axis.0].var;
-    let earlier = scattered_axes(stage);
+    let earlier = scattered_axes(schedule, stage);
     if let Some(other) = earlier.iter().find(|other| mentions(&other.value, var)) {
         let other = stage.te.axes[other.axis].var.name();
         return Err(format!("the scattered axis `{other}` depends on `{loop_name}`"));
     }
-    match find_place(stage, reduction, axis.0, &earlier) {
+    match find_place((schedule, stage), reduction, axis.0, &earlier) {
         Ok(_) => Ok(Scatter { axis: axis.0 }),
         Err(true) => Err(format!(
             "a condition before the comparison with `{loop_name}` depends on `{loop_name}`, and \
@@ -142,11 +128,11 @@ pub struct ScatteredAxis {
 
 /// Returns the scattered axes of a stage, in the order of their directives. The conditions are
 /// those of now: a later directive may have inlined or copied what they read.
-pub fn scattered_axes(stage: &Stage) -> Vec<ScatteredAxis> {
+pub fn scattered_axes(schedule: &Schedule, stage: &Stage) -> Vec<ScatteredAxis> {
     let mut found: Vec<ScatteredAxis> = Vec::new();
     let Body::Reduce(reduction) = &stage.te.body else { return found };
     for (_, scatter) in stage.annotations_of::<Scatter>() {
-        let Ok(next) = find_place(stage, reduction, scatter.axis, &found) else {
+        let Ok(next) = find_place((schedule, stage), reduction, scatter.axis, &found) else {
             crate::bug!("no condition gives a scattered axis of `{}`", stage.te.name)
         };
         found.push(next);
@@ -157,13 +143,14 @@ pub fn scattered_axes(stage: &Stage) -> Vec<ScatteredAxis> {
 /// Returns the first condition that gives the value of an axis. The error says whether there is one
 /// after a condition that depends on the axis.
 fn find_place(
-    stage: &Stage,
+    (schedule, stage): (&Schedule, &Stage),
     reduction: &Reduction,
     axis: usize,
     earlier: &[ScatteredAxis],
 ) -> std::result::Result<ScatteredAxis, bool> {
     let var = &stage.te.axes[axis].var;
     let mut facts = Facts::new();
+    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
     for axis in stage.te.axes.iter().chain(&reduction.axes) {
         facts.bind(&axis.var, &axis.min, &axis.extent);
     }
@@ -185,20 +172,26 @@ fn find_place(
 }
 
 /// Returns the value of a variable that a condition determines: `f(k) + 3` for `b - 3 == f(k)`.
+/// `None` if its arithmetic might need more than 64 bits.
 fn solve(condition: &Expr, var: &Var, facts: &Facts) -> Option<Expr> {
     let ExprKind::Binary(BinOp::Eq, a, b) = &condition.kind else { return None };
     if !mentions(condition, var) {
         return None;
     }
-    let difference = Expr::sub(facts.as_index(a)?, facts.as_index(b)?);
-    let own = Expr::var(var);
+    let (a, b) = (facts.as_index(a)?, facts.as_index(b)?);
+    for (side, other) in [(&a, &b), (&b, &a)] {
+        if side.as_var() == Some(var) {
+            return (!mentions(other, var)).then(|| simplify_expr(other, facts));
+        }
+    }
+    let (difference, own) = (Expr::sub(a, b), Expr::var(var));
     // The difference is `rest + var` or `rest - var`.
     let plus = simplify_expr(&Expr::sub(difference.clone(), own.clone()), facts);
-    if !mentions(&plus, var) {
-        return Some(simplify_expr(&Expr::sub(Expr::index(0), plus), facts));
-    }
-    let minus = simplify_expr(&Expr::add(difference, own), facts);
-    (!mentions(&minus, var)).then_some(minus)
+    let value = match mentions(&plus, var) {
+        false => simplify_expr(&Expr::sub(Expr::index(0), plus), facts),
+        true => simplify_expr(&Expr::add(difference, own), facts),
+    };
+    (!mentions(&value, var) && is_small(&value, facts)).then_some(value)
 }
 
 /// Whether a loop of a stage only stores start values, because its axis is scattered.
@@ -219,14 +212,16 @@ pub fn is_scattered(stage: &Stage, leaf: AxisId) -> bool {
 /// Checks that the loops of a scattered axis only store start values (E0361).
 fn check(inference: &Inference, id: StageId, span: Span) -> Result<()> {
     let schedule = &inference.bounded.schedule;
-    schedule.checked(check_loops(schedule, id, span))
+    // A statement in a `for` may have scattered several axes.
+    let scatters = schedule.stage(id).annotations_of::<Scatter>();
+    for (_, scatter) in scatters.filter(|(annotation, _)| annotation.span == span) {
+        schedule.checked(check_loops(schedule, id, scatter, span))?;
+    }
+    Ok(())
 }
 
-fn check_loops(schedule: &Schedule, id: StageId, span: Span) -> Result<()> {
+fn check_loops(schedule: &Schedule, id: StageId, scatter: &Scatter, span: Span) -> Result<()> {
     let stage = schedule.stage(id);
-    let at_span = |(annotation, _): &(&StageAnnotation, &Scatter)| annotation.span == span;
-    let found = stage.annotations_of::<Scatter>().find(at_span);
-    let (_, scatter) = found.expect("the check is for this annotation");
     let (name, axis) = (&stage.te.name, stage.te.axes[scatter.axis].var.name());
     let refuse = |text: String, place: Option<Span>, help: &str| {
         let diag = Diag::new("E0361", span, text);
