@@ -14,6 +14,7 @@ pub mod lower;
 
 pub mod codegen;
 pub mod module;
+pub mod network;
 
 pub mod tune;
 

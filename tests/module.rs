@@ -533,7 +533,8 @@ fn headers_are_cpp_too() {
 fn every_output_contains_the_manifest() {
     let kernels = kernels::all();
     let built = standard();
-    let expected = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
+    let expected =
+        Manifest::new(kernels[..].into(), None, &kernels::info("m", &kernels, Target::native()));
     assert_eq!(built.load("m.so").manifest().unwrap(), expected.to_json());
     for (kind, name) in [
         (ModuleKind::SharedObject, "x.so"),
@@ -559,7 +560,8 @@ fn every_output_contains_the_manifest() {
 #[test]
 fn a_manifest_lists_the_arguments() {
     let kernels = kernels::all();
-    let manifest = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
+    let manifest =
+        Manifest::new(kernels[..].into(), None, &kernels::info("m", &kernels, Target::native()));
     let find = |name: &str| manifest.kernels.iter().find(|k| k.name == name).unwrap();
     let json = serde_json::to_value(find("window")).unwrap();
     assert_eq!(json["args"][1]["shape"][0], "n - 2");
@@ -596,7 +598,8 @@ fn a_manifest_lists_the_arguments() {
 fn every_field_of_the_manifest_is_documented() {
     let page = include_str!("../docs/MANIFEST.md");
     let kernels = kernels::all();
-    let manifest = Manifest::new(&kernels, None, &kernels::info("m", &kernels, Target::native()));
+    let manifest =
+        Manifest::new(kernels[..].into(), None, &kernels::info("m", &kernels, Target::native()));
     fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
         match value {
             serde_json::Value::Object(map) => {

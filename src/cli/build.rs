@@ -1,6 +1,6 @@
 //! `tec build`: compiles a file to a module.
 
-use super::compile::{build_module, schedule_file};
+use super::compile::{Compiled, build_module, compile_file, params_file};
 use super::options::{CompileArgs, split_kernel};
 use super::paths::Files;
 use super::report::{Error, Reporter, show_trace};
@@ -67,8 +67,8 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let (program, mut bounded) =
-        schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+    let Compiled { program, mut bounded, networks } =
+        compile_file(&args.file, &args.compile, &options, &mut trace)?;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     for one in &bounded {
         let kernel = &one.schedule.graph.name;
@@ -98,10 +98,14 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
         Some(records) => files.input("the records", records),
         None => files,
     };
+    let files = match params_file(&args.file, args.compile.params.as_deref()) {
+        Some(params) => files.input("the parameter file", params),
+        None => files,
+    };
     let files = files.output("-o", Some(&output)).output("--manifest", manifest.as_ref());
     files.output("--header", header.as_ref()).check()?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
-    let built = build_module(&program, &bounded, &options, &module, kind, &mut trace);
+    let built = build_module(&program, (&bounded, &networks), &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
     reporter.write(&output_files(built?, kind, output, manifest, header))
 }

@@ -1,15 +1,18 @@
 //! From a file to scheduled kernels and to a module, for every command that compiles.
 
+use super::options::CompileArgs;
 use super::recorded::{edit, insert_best_schedules};
 use super::report::Error;
+use crate::codegen::{Code, NetworkCode};
 use crate::diag::Diag;
-use crate::driver::{self, Failure, Options, Trace};
+use crate::driver::{self, Failure, Network, Options, Trace};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program};
+use crate::module::params::{Params, read_params};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, input};
 use crate::schedule::{BoundedSchedule, Origin};
 use crate::te::Graph;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads a file and elaborates its kernels.
 pub fn elaborate_file(
@@ -35,19 +38,92 @@ pub fn check_file(path: &str, options: &Options, trace: &mut Trace) -> Result<()
     checked.map_err(|failure| Error::Compile(program.sources, failure))
 }
 
+/// A file whose kernels are scheduled and whose networks are lowered.
+pub struct Compiled {
+    /// The syntax trees and texts.
+    pub program: Program,
+    /// The kernels.
+    pub bounded: Vec<BoundedSchedule>,
+    /// The networks.
+    pub networks: Vec<Network>,
+}
+
+/// Reads a file, schedules its kernels as [`schedule_file`] does, and compiles its networks with the
+/// elements of `params`, or of the file with the extension `safetensors` beside `path`.
+pub fn compile_file(
+    path: &str,
+    args: &CompileArgs,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Compiled, Error> {
+    let records = args.records.as_deref();
+    check_choice(options, records)?;
+    let (program, graphs) = elaborate_file(path, options, trace)?;
+    let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
+        graphs.into_iter().partition(|graph| graph.network);
+    let (program, bounded) = match graphs.is_empty() && !networks.is_empty() {
+        true => (program, Vec::new()),
+        false => schedule_graphs(path, (program, graphs), options, records, trace)?,
+    };
+    let mut compiled = Compiled { program, bounded, networks: Vec::new() };
+    if networks.is_empty() {
+        return Ok(compiled);
+    }
+    let params = match params_file(path, args.params.as_deref()) {
+        Some(file) => read_params(&file)?,
+        None => Params::default(),
+    };
+    for graph in &networks {
+        let network = driver::compile_network(graph, &params, options, trace);
+        let sources = &compiled.program.sources;
+        let network = network.map_err(|failure| Error::Compile(sources.clone(), failure))?;
+        compiled.networks.push(network);
+    }
+    Ok(compiled)
+}
+
+/// Returns the file with the elements of params: the one of `--params`, or the one beside the
+/// source.
+pub fn params_file(path: &str, given: Option<&str>) -> Option<PathBuf> {
+    let beside = || Some(Path::new(path).with_extension("safetensors")).filter(|one| one.exists());
+    given.map(PathBuf::from).or_else(beside)
+}
+
+fn check_choice(options: &Options, records: Option<&str>) -> Result<(), Error> {
+    if records.is_some() && options.schedule.is_some() {
+        let text = "--records and --schedule both choose the schedule; give one of them";
+        return Err(Error::Usage(text.to_string()));
+    }
+    Ok(())
+}
+
 /// Reads a file, elaborates its kernels and applies the schedules that they are built with: those
-/// of the file, or the best ones of a file of records. The result has at least one kernel.
+/// of the file, or the best ones of a file of records. The result has at least one kernel. Refuses
+/// networks (E0703).
 pub fn schedule_file(
     path: &str,
     options: &Options,
     records: Option<&str>,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<BoundedSchedule>), Error> {
-    if records.is_some() && options.schedule.is_some() {
-        let text = "--records and --schedule both choose the schedule; give one of them";
-        return Err(Error::Usage(text.to_string()));
-    }
+    check_choice(options, records)?;
     let (program, graphs) = elaborate_file(path, options, trace)?;
+    if let Some(network) = graphs.iter().find(|graph| graph.network) {
+        let text = format!("this command does not take the network `{}`", network.name);
+        let diag = Diag::new("E0703", network.span, text);
+        let diag = diag.help("`tec build`, `run`, `bench` and `check` take networks");
+        return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
+    }
+    schedule_graphs(path, (program, graphs), options, records, trace)
+}
+
+fn schedule_graphs(
+    path: &str,
+    (program, graphs): (Program, Vec<Graph>),
+    options: &Options,
+    records: Option<&str>,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<BoundedSchedule>), Error> {
     if graphs.is_empty() {
         let diag = no_kernel(path, &program);
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
@@ -124,10 +200,10 @@ impl Loader for EditedLoader {
     }
 }
 
-/// Lowers and compiles scheduled kernels of a program to a module.
+/// Lowers the scheduled kernels of a program, and compiles them and its networks to a module.
 pub fn build_module(
     program: &Program,
-    bounded: &[BoundedSchedule],
+    (bounded, networks): (&[BoundedSchedule], &[Network]),
     options: &Options,
     module: &str,
     kind: ModuleKind,
@@ -147,6 +223,8 @@ pub fn build_module(
             prepack_role: one.prepack_role.clone(),
         });
     }
+    infos.extend(networks.iter().map(Network::info));
+    let networks: Vec<NetworkCode> = networks.iter().map(|one| one.code.clone()).collect();
     // A module must not depend on the directory that it is built in.
     let name = |path: &str| match path.strip_prefix("lib/") {
         Some(_) => path.to_string(),
@@ -161,5 +239,6 @@ pub fn build_module(
         sources: files.map(|file| (name(&file.path), file.text.clone())).collect(),
         kernels: infos,
     };
-    driver::build(&kernels, &info, kind, trace).map_err(failed)
+    let code = Code { kernels: &kernels, networks: &networks };
+    driver::build(code, &info, kind, trace).map_err(failed)
 }

@@ -29,7 +29,7 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>().map_err(failed)?;
     let ptx = driver::compile_ptx(&kernels, &options.target, &mut trace).map_err(failed)?;
     show_trace(&trace, args.compile.time);
-    let source = Source { program, bounded, options };
+    let source = Source { program, bounded, networks: Vec::new(), options };
     check_outputs(args, Some(&source))?;
     let emulator = Emulator::new(&ptx)?;
     let all: Vec<&Kernel> = kernels.iter().collect();

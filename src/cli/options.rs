@@ -33,6 +33,12 @@ pub struct CompileArgs {
     /// Use the best schedules that `tec tune` recorded in this file.
     #[arg(long, value_name = "FILE")]
     pub records: Option<String>,
+    /// Networks: take the elements of `param`s from this file.
+    ///
+    /// By default FILE.safetensors is read if it lies beside FILE.te. Params without elements are
+    /// inputs.
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub params: Option<String>,
     /// Fuse products and sums, or not [default: fast; off on targets without FMA]
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,

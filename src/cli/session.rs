@@ -1,12 +1,12 @@
 //! A module that `run` or `bench` loaded, from a `.te` file or from a module file.
 
-use super::compile::{build_module, schedule_file};
+use super::compile::{Compiled, build_module, compile_file};
 use super::data::{self, Given};
 use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, show_trace};
 use crate::diag::Diag;
-use crate::driver::Options;
+use crate::driver::{Network, Options};
 use crate::ir::Kernel;
 use crate::ir::interp::Value;
 use crate::lang::Program;
@@ -14,7 +14,6 @@ use crate::module::gpu::Gpu;
 use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
-use crate::module::write::{OutputFile, write_files};
 use crate::module::{ModuleKind, module_name};
 use crate::schedule::BoundedSchedule;
 use crate::target::Target;
@@ -38,6 +37,8 @@ pub struct Source {
     pub program: Program,
     /// Its kernels, scheduled, in the order of the manifest.
     pub bounded: Vec<BoundedSchedule>,
+    /// Its networks, behind the kernels.
+    pub networks: Vec<Network>,
     /// The options that they were compiled with.
     pub options: Options,
 }
@@ -121,22 +122,16 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let (program, bounded) = schedule_file(file, &options, compile.records.as_deref(), &mut trace)?;
+    let Compiled { program, bounded, networks } =
+        compile_file(file, compile, &options, &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
-    let built = build_module(&program, &bounded, &options, &name, kind, &mut trace);
+    let built = build_module(&program, (&bounded, &networks), &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
     let manifest = Manifest::from_json(&built.manifest, file)?;
-    // `dlopen` needs a file. The directory may be removed as soon as the file is mapped.
-    let directory = tempfile::tempdir().map_err(|error| {
-        let why = crate::module::input::io_text(&error);
-        Diag::global("E0501", format!("cannot make a temporary directory: {why}"))
-    })?;
-    let path = directory.path().join(format!("{name}.so"));
-    write_files(&[OutputFile { path: path.clone(), bytes: built.bytes, executable: true }])?;
-    let module = LoadedModule::open(&path)?;
-    let source = Some(Source { program, bounded, options });
+    let module = LoadedModule::from_bytes(&built.bytes)?;
+    let source = Some(Source { program, bounded, networks, options });
     Ok(Session { manifest, module, gpu, source })
 }
 

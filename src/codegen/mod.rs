@@ -22,8 +22,82 @@ mod object;
 pub mod ptx;
 pub mod simd;
 
+use crate::ir::{Expr, Kernel};
 use cranelift_module::FuncId;
 pub use object::{compile_launchers, compile_object};
+use std::sync::Arc;
+
+/// An operand of a call in the body of a network.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// The parameter of the network at this position.
+    Param(usize),
+    /// The address of the constant at this position.
+    Constant(usize),
+    /// The address of a tensor in the arena, at this offset in bytes.
+    Arena(Expr),
+}
+
+/// A call of a kernel in the body of a network.
+#[derive(Clone, Debug)]
+pub struct CallCode {
+    /// The position of the kernel in [`NetworkCode::kernels`].
+    pub kernel: usize,
+    /// One for each of its parameters.
+    pub operands: Vec<Operand>,
+}
+
+/// The elements of a constant tensor, row-major, little-endian.
+pub type ConstantBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A lowered network: `NAME.body` calls kernels that have no entries of their own.
+#[derive(Clone)]
+pub struct NetworkCode {
+    /// Name, parameters and checks; its body is empty.
+    pub entry: Kernel,
+    /// The kernels, lowered. Their names are unique in the module.
+    pub kernels: Vec<Kernel>,
+    /// The calls, in order.
+    pub calls: Vec<CallCode>,
+    /// The size of the arena, over run-time integers; none if no call needs it.
+    pub arena_bytes: Option<Expr>,
+    /// The constants.
+    pub constants: Vec<ConstantBytes>,
+}
+
+/// The functions of a module, lowered.
+#[derive(Clone, Copy)]
+pub struct Code<'a> {
+    /// The kernels.
+    pub kernels: &'a [Kernel],
+    /// The networks.
+    pub networks: &'a [NetworkCode],
+}
+
+impl<'a> Code<'a> {
+    /// Returns the kernels, and the entries of the networks behind them.
+    pub fn entries(self) -> impl Iterator<Item = &'a Kernel> {
+        self.kernels.iter().chain(self.networks.iter().map(|network| &network.entry))
+    }
+}
+
+impl<'a> From<&'a [Kernel]> for Code<'a> {
+    fn from(kernels: &'a [Kernel]) -> Code<'a> {
+        Code { kernels, networks: &[] }
+    }
+}
+
+impl<'a> From<&'a Vec<Kernel>> for Code<'a> {
+    fn from(kernels: &'a Vec<Kernel>) -> Code<'a> {
+        Code::from(&kernels[..])
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Kernel; N]> for Code<'a> {
+    fn from(kernels: &'a [Kernel; N]) -> Code<'a> {
+        Code::from(&kernels[..])
+    }
+}
 
 /// What goes into the object beside the kernels.
 #[derive(Clone, Debug, Default)]

@@ -3,22 +3,23 @@
 
 use super::entry::EntryKernel;
 use super::ptx::{PtxKernel, PtxModule};
-use super::{Object, ObjectOptions, clif, entry};
+use super::{Code, Object, ObjectOptions, clif, entry};
 use crate::diag::Result;
 use crate::ir::{Expr, Kernel};
 use crate::target::Target;
 
-/// Compiles kernels, their checks and their entries into one object file.
-pub fn compile_object(
-    kernels: &[Kernel],
+/// Compiles kernels and networks, their checks and their entries into one object file.
+pub fn compile_object<'a>(
+    code: impl Into<Code<'a>>,
     target: &Target,
     options: &ObjectOptions,
 ) -> Result<Object> {
+    let code = code.into();
     let baseline = clif::baseline_isa(target.arch, options.opt);
     let mut module = clif::new_module(baseline.clone(), &options.module);
     let mut notes = options.listing.then(Vec::new);
-    let functions = clif::compile_kernels(&mut module, kernels, target, options, notes.as_mut())?;
-    let entries: Vec<EntryKernel<'_>> = (kernels.iter().zip(functions))
+    let functions = clif::compile_kernels(&mut module, code, target, options, notes.as_mut())?;
+    let entries: Vec<EntryKernel<'_>> = (code.entries().zip(functions))
         .map(|(kernel, functions)| EntryKernel { kernel, functions, launches: None })
         .collect();
     entry::emit_entries(&mut module, &*baseline, &entries, None, target, options)?;

@@ -4,6 +4,7 @@
 
 mod auto;
 mod estimate;
+mod network;
 mod passes;
 mod run_pass;
 mod trace;
@@ -14,11 +15,12 @@ pub use estimate::{
     estimate_text, estimate_texts, lower_to_estimate, packed_ahead, packed_in_calls,
     prepacked_kernel,
 };
+pub use network::{Network, NetworkKernel, compile_network};
 pub use passes::{PASSES, Pass, PassId};
 pub use trace::{Dump, Failure, Trace, panic_text};
 
 use crate::codegen::ptx::{self, PtxModule};
-use crate::codegen::{self, Object, ObjectOptions};
+use crate::codegen::{self, Code, Object, ObjectOptions};
 use crate::diag::{Diag, Sources, Span, hints};
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
@@ -279,7 +281,16 @@ pub fn lower(
 ) -> Result<Kernel, Failure> {
     let built =
         trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(bounded));
-    let mut kernel = built??;
+    lower_passes(built??, options, last, trace)
+}
+
+/// Runs the passes after `build_loops` on a kernel.
+fn lower_passes(
+    mut kernel: Kernel,
+    options: &Options,
+    last: Option<PassId>,
+    trace: &mut Trace,
+) -> Result<Kernel, Failure> {
     after_pass(PassId::BuildLoops, None, &kernel, trace)?;
     let end = last.and_then(|last| PassId::ALL.iter().position(|id| *id == last));
     for pass in &PASSES[..end.unwrap_or(PASSES.len())] {
@@ -351,20 +362,24 @@ pub fn lower_in_order(
     Ok(lower::expand_math::expand_math(kernel, &options.target)?)
 }
 
-fn print_kernels(kernels: &[Kernel]) -> String {
-    let texts: Vec<String> = kernels.iter().map(|k| print_kernel(k, Style::Full)).collect();
+fn print_kernels<'a>(code: impl Into<Code<'a>>) -> String {
+    let code = code.into();
+    let inner = code.networks.iter().flat_map(|network| &network.kernels);
+    let all = code.kernels.iter().chain(inner);
+    let texts: Vec<String> = all.map(|k| print_kernel(k, Style::Full)).collect();
     texts.join("\n")
 }
 
 /// Compiles lowered kernels to an object file.
-pub fn compile_object(
-    kernels: &[Kernel],
+pub fn compile_object<'a>(
+    code: impl Into<Code<'a>>,
     target: &Target,
     object: &ObjectOptions,
     trace: &mut Trace,
 ) -> Result<Object, Failure> {
-    let compile = || codegen::compile_object(kernels, target, object);
-    Ok(trace.phase("codegen", &|| print_kernels(kernels), compile)??)
+    let code = code.into();
+    let compile = || codegen::compile_object(code, target, object);
+    Ok(trace.phase("codegen", &|| print_kernels(code), compile)??)
 }
 
 /// Compiles lowered kernels to PTX.
@@ -379,20 +394,22 @@ pub fn compile_ptx(
     Ok(module)
 }
 
-/// Compiles lowered kernels to a module.
-pub fn build(
-    kernels: &[Kernel],
+/// Compiles lowered kernels and networks to a module.
+pub fn build<'a>(
+    code: impl Into<Code<'a>>,
     info: &BuildInfo,
     kind: ModuleKind,
     trace: &mut Trace,
 ) -> Result<BuiltModule, Failure> {
-    let print = || print_kernels(kernels);
+    let code = code.into();
+    let print = || print_kernels(code);
     if info.target.is_gpu() {
+        let kernels = code.kernels;
         let ptx = compile_ptx(kernels, &info.target, trace)?;
         let build = || build_gpu_module(kernels, &ptx, info, kind);
         return Ok(trace.phase("build_module", &print, build)??);
     }
-    Ok(trace.phase("build_module", &print, || build_module(kernels, info, kind))??)
+    Ok(trace.phase("build_module", &print, || build_module(code, info, kind))??)
 }
 
 /// Counts the arithmetic of a kernel's default schedule, in which scans and scatters visit each

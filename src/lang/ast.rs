@@ -74,9 +74,11 @@ pub struct Reducer {
     pub span: Span,
 }
 
-/// `kernel name(params) reassociate { stmts }`.
+/// `kernel name(params) reassociate { stmts }`, or `network …`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Kernel {
+    /// Whether it is a `network`, which is compiled as several kernels.
+    pub network: bool,
     /// Exported name.
     pub name: Name,
     /// Compile-time parameters and run-time integers.
@@ -127,8 +129,10 @@ pub struct Stmt {
 /// The statements of a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StmtKind {
-    /// `input A: float32[n, l] layout_free`.
+    /// `input A: float32[n, l] layout_free`, or `param A: float32[n, l]`.
     Input {
+        /// Whether it is a `param`, whose elements can be known at build time.
+        param: bool,
         /// Name.
         name: Name,
         /// Element type: a type's name or a `dtype` parameter.
@@ -142,6 +146,13 @@ pub enum StmtKind {
     Reduce(Vec<ReduceAxis>),
     /// `compute P[i: n] = expr` and `output C[i: n]: float16 = expr`.
     Stage(Stage),
+    /// `output C = operator(…)`.
+    OutputCall {
+        /// The new name.
+        name: Name,
+        /// The call.
+        value: Expr,
+    },
     /// `let a, b = expr`; a `_` is `None`.
     Let {
         /// New names.

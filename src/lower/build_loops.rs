@@ -617,7 +617,7 @@ fn rename_loops(stmt: Stmt) -> Stmt {
 }
 
 /// Returns the inputs, outputs and run-time integers in the order of the raw entry.
-fn build_params(graph: &Graph) -> Vec<Param> {
+pub fn build_params(graph: &Graph) -> Vec<Param> {
     let mut params: Vec<Param> = Vec::new();
     for input in &graph.inputs {
         params.push(match input {

@@ -1,6 +1,7 @@
 //! The C and C++ header of a module.
 
 use super::BuildInfo;
+use crate::codegen::Code;
 use crate::codegen::entry::signature_text;
 use crate::ir::{DType, Kernel, Param, PrepackRole};
 use std::fmt::Write;
@@ -47,7 +48,7 @@ extern "C" {
 "#;
 
 /// Returns the header of a module with these kernels.
-pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
+pub fn make_header(code: Code<'_>, info: &BuildInfo) -> String {
     let module = &info.module;
     let guard = format!("TEC_{}_H", module.to_uppercase());
     let mut out = format!(
@@ -68,7 +69,7 @@ pub fn make_header(kernels: &[Kernel], info: &BuildInfo) -> String {
             success, 1 without memory for\n * temporaries.\n *\n * The entries ending in _dl check \
             all arguments first; they return -1 if they wrote nothing, and\n";
     let _ = writeln!(out, " * {module}_last_error() returns the reason. */");
-    for (kernel, info) in kernels.iter().zip(&info.kernels) {
+    for (kernel, info) in code.entries().zip(&info.kernels) {
         declare(&mut out, kernel, info.prepack_role.as_ref(), gpu);
     }
     let _ = write!(

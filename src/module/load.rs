@@ -4,12 +4,14 @@
 //! Kernels are called through their packed entries (docs/ABI.md), which all have one signature and
 //! check every argument before anything is written.
 
+use super::input::io_text;
 use crate::bug;
 use crate::diag::{Diag, Result};
 use crate::ir::interp::Value;
 use crate::ir::{DType, Kernel, Param};
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_void};
+use std::io::Write;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
@@ -132,6 +134,18 @@ impl LoadedModule {
                     .note(words(&error)),
             )),
         }
+    }
+
+    /// Loads a module from memory, through a file that exists only meanwhile.
+    pub fn from_bytes(bytes: &[u8]) -> Result<LoadedModule> {
+        let failed = |error: std::io::Error| {
+            let why = io_text(&error);
+            Box::new(Diag::global("E0501", format!("cannot make a temporary file: {why}")))
+        };
+        // `dlopen` needs a file; it may be removed as soon as it is mapped.
+        let mut file = tempfile::Builder::new().suffix(".so").tempfile().map_err(failed)?;
+        file.write_all(bytes).map_err(failed)?;
+        LoadedModule::open(file.path())
     }
 
     /// Returns the manifest, as JSON text.

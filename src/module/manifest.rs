@@ -6,11 +6,12 @@ use super::extent::Extent;
 use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
+use crate::codegen::{Code, NetworkCode};
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{Buffer, DType, Kernel, Param, PrepackRole, Scope, Stmt, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, Kernel, Param, PrepackRole, Scope, Stmt, Var};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -229,8 +230,8 @@ pub struct DimManifest {
 impl Manifest {
     /// Returns the manifest of a module with these lowered kernels; `info.kernels` and, for GPUs,
     /// the kernels of `ptx` are in the same order.
-    pub fn new(kernels: &[Kernel], ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
-        assert_eq!(kernels.len(), info.kernels.len(), "one description per kernel");
+    pub fn new(code: Code<'_>, ptx: Option<&PtxModule>, info: &BuildInfo) -> Manifest {
+        assert_eq!(code.entries().count(), info.kernels.len(), "one description per kernel");
         let target = &info.target;
         let describe = |(index, (kernel, info)): (usize, (&Kernel, &super::KernelInfo))| {
             let launched = ptx.map(|ptx| &ptx.kernels[index]);
@@ -252,7 +253,10 @@ impl Manifest {
                     .collect(),
                 workspace_bytes: Extent::new(&match launched {
                     Some(launched) => launched.workspace_bytes(),
-                    None => workspace_bytes(kernel),
+                    None => match code.networks.get(index.wrapping_sub(code.kernels.len())) {
+                        Some(network) => network_workspace(network),
+                        None => workspace_bytes(kernel),
+                    },
                 }),
                 flops: Extent::new(&info.work.flops),
                 bytes: Extent::new(&info.work.bytes),
@@ -286,7 +290,7 @@ impl Manifest {
                     sha256: hex(&Sha256::digest(text.as_bytes())),
                 })
                 .collect(),
-            kernels: kernels.iter().zip(&info.kernels).enumerate().map(describe).collect(),
+            kernels: code.entries().zip(&info.kernels).enumerate().map(describe).collect(),
         }
     }
 
@@ -322,6 +326,15 @@ impl Manifest {
             Box::new(Diag::global("E0523", text).note(error.to_string()))
         })
     }
+}
+
+/// The workspace of a network: its arena, and that of the kernel which needs most.
+fn network_workspace(network: &NetworkCode) -> Expr {
+    let kernels = network.kernels.iter().map(workspace_bytes);
+    let most = kernels.reduce(|a, b| Expr::binary(BinOp::Max, a, b));
+    let parts = network.arena_bytes.iter().cloned().chain(most);
+    let total = parts.reduce(Expr::add).unwrap_or_else(|| Expr::index(0));
+    simplify_expr(&total, &Facts::new())
 }
 
 impl PrepackManifest {

@@ -12,11 +12,12 @@ pub mod input;
 pub mod link;
 pub mod load;
 pub mod manifest;
+pub mod params;
 pub mod read;
 pub mod write;
 
 use crate::codegen::ptx::PtxModule;
-use crate::codegen::{ObjectOptions, compile_launchers, compile_object};
+use crate::codegen::{Code, ObjectOptions, compile_launchers, compile_object};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
 use crate::ir::{Kernel, PrepackRole};
@@ -82,22 +83,28 @@ pub struct BuiltModule {
     pub header: String,
 }
 
-/// Compiles lowered kernels (after `expand_math`) to a module; `info.kernels` is in the same order.
-pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> Result<BuiltModule> {
+/// Compiles lowered kernels and networks (after `expand_math`) to a module; `info.kernels` is in the
+/// order of [`Code::entries`].
+pub fn build_module<'a>(
+    code: impl Into<Code<'a>>,
+    info: &BuildInfo,
+    kind: ModuleKind,
+) -> Result<BuiltModule> {
     check_module_name(&info.module)?;
-    let manifest = Manifest::new(kernels, None, info).to_json();
-    let header = header::make_header(kernels, info);
+    let code = code.into();
+    let manifest = Manifest::new(code, None, info).to_json();
+    let header = header::make_header(code, info);
     let options = ObjectOptions {
         module: info.module.clone(),
         manifest: manifest.clone(),
         listing: kind == ModuleKind::Listing,
         opt: info.opt,
-        sized: packs(kernels, info),
+        sized: packs(code, info),
     };
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.tar`, `.o` or `.s`"));
     }
-    let object = compile_object(kernels, &info.target, &options)?;
+    let object = compile_object(code, &info.target, &options)?;
     let arch = info.target.arch;
     let bytes = match kind {
         ModuleKind::SharedObject => link::link_module(&object.bytes, arch)?,
@@ -112,8 +119,8 @@ pub fn build_module(kernels: &[Kernel], info: &BuildInfo, kind: ModuleKind) -> R
 }
 
 /// Returns the names of the kernels that pack an input.
-fn packs(kernels: &[Kernel], info: &BuildInfo) -> Vec<String> {
-    let packs = kernels.iter().zip(&info.kernels);
+fn packs(code: Code<'_>, info: &BuildInfo) -> Vec<String> {
+    let packs = code.entries().zip(&info.kernels);
     let packs =
         packs.filter(|(_, info)| matches!(info.prepack_role, Some(PrepackRole::Pack { .. })));
     packs.map(|(kernel, _)| kernel.name.clone()).collect()
@@ -127,9 +134,9 @@ pub fn build_gpu_module(
     kind: ModuleKind,
 ) -> Result<BuiltModule> {
     check_module_name(&info.module)?;
-    let described = Manifest::new(kernels, Some(ptx), info);
+    let described = Manifest::new(kernels.into(), Some(ptx), info);
     let manifest = described.to_json();
-    let header = header::make_header(kernels, info);
+    let header = header::make_header(kernels.into(), info);
     let object = || {
         let (module, manifest) = (info.module.clone(), manifest.clone());
         let options = ObjectOptions { module, manifest, opt: info.opt, ..Default::default() };

@@ -44,6 +44,8 @@ pub struct Graph {
     pub assumes: Vec<(Expr, String, Span)>,
     /// `reassociate` after the parameters.
     pub reassociate: bool,
+    /// Whether it is a `network`, which is compiled as several kernels.
+    pub network: bool,
     /// Variables of `checks` for extents that are expressions.
     pub dims: Vec<ActualDim>,
     /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].
@@ -96,6 +98,8 @@ pub enum Input {
         buffer: Buffer,
         /// `layout_free`.
         layout_free: bool,
+        /// Whether it is a `param` of a network, whose elements can be known at build time.
+        param: bool,
         /// Declaration.
         span: Span,
     },

@@ -75,6 +75,7 @@ impl Setup {
             define: self.define.clone(),
             schedule: Vec::new(),
             records: None,
+            params: None,
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             fast_math: false,

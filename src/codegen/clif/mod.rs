@@ -14,6 +14,7 @@ mod int;
 mod isa;
 mod listing;
 mod nest;
+mod network;
 mod range;
 mod stmt;
 mod storage;
@@ -24,7 +25,7 @@ mod tests;
 mod vector;
 
 use super::common::{clif_type, define_function, enter_function, new_context};
-use super::{KernelFunctions, ObjectOptions};
+use super::{Code, KernelFunctions, ObjectOptions};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::output_bytes;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
@@ -42,18 +43,27 @@ use rustc_hash::FxHashMap;
 pub use storage::workspace_bytes;
 use task::{Task, task_signature};
 
-/// Compiles the functions of each kernel into `module`. Fills `notes` for the listing.
+/// Compiles the functions of each kernel and then of each network into `module`. Fills `notes` for
+/// the listing.
 pub(super) fn compile_kernels(
     module: &mut ObjectModule,
-    kernels: &[Kernel],
+    Code { kernels, networks }: Code<'_>,
     target: &Target,
     options: &ObjectOptions,
     notes: Option<&mut Vec<FunctionNotes>>,
 ) -> Result<Vec<KernelFunctions>> {
-    kernels.iter().try_for_each(|kernel| support::check_supported(kernel, target))?;
+    let inner = networks.iter().flat_map(|network| &network.kernels);
+    kernels.iter().chain(inner).try_for_each(|kernel| support::check_supported(kernel, target))?;
     let mut unit = Unit::new(module, target, options.opt, notes);
     let is_sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
-    kernels.iter().map(|kernel| unit.compile_kernel(kernel, is_sized(kernel))).collect()
+    let mut functions: Vec<KernelFunctions> = kernels
+        .iter()
+        .map(|kernel| unit.compile_kernel(kernel, is_sized(kernel)))
+        .collect::<Result<_>>()?;
+    for network in networks {
+        functions.push(unit.compile_network(network)?);
+    }
+    Ok(functions)
 }
 
 /// Compiles, for the CPU `host`, the checks of kernels that run on GPUs, and as body a function

@@ -125,7 +125,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Places `buffers` in one block, each at a multiple of [`ALIGNMENT`].
-    fn place_in_workspace(&mut self, buffers: &[Buffer]) {
+    pub(super) fn place_in_workspace(&mut self, buffers: &[Buffer]) {
         // Buffers of constant size come first, so that their offsets are constants.
         let (mut fixed, mut dynamic) = (Vec::new(), Vec::new());
         let mut fixed_bytes = 0i64;

@@ -202,7 +202,7 @@ fn continues_operand(rule: Rule) -> bool {
 /// Returns the name of a rule in messages; none for operators.
 fn word(rule: Rule) -> Option<&'static str> {
     Some(match rule {
-        Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel` or `schedule`",
+        Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel`, `network` or `schedule`",
         Rule::stmt | Rule::schedule_stmt => "a statement",
         Rule::name | Rule::components | Rule::results | Rule::result => "a name",
         Rule::param => "a parameter",

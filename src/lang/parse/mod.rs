@@ -195,14 +195,15 @@ impl Builder {
         Parts::of(pair).all(Rule::name).map(|name| self.name(name)).collect()
     }
 
-    /// `kernel = "kernel" name params "reassociate"? block`
+    /// `kernel = ("kernel" | "network") name params "reassociate"? block`
     fn kernel(&self, pair: Pair) -> Result<Kernel> {
         let span = self.span(&pair);
         let mut parts = Parts::of(pair);
+        let network = parts.take(Rule::network_word).is_some();
         let name = self.name(parts.next());
         let params = self.params(parts.next(), false)?;
         let reassociate = parts.take(Rule::reassociate).is_some();
-        Ok(Kernel { name, params, reassociate, body: self.block(parts.next())?, span })
+        Ok(Kernel { network, name, params, reassociate, body: self.block(parts.next())?, span })
     }
 
     /// `params = "(" (param ("," param)* ","?)? ")"`
@@ -247,7 +248,7 @@ impl Builder {
         Parts::of(pair).all(Rule::stmt).map(|stmt| self.stmt(stmt)).collect()
     }
 
-    /// `stmt = input | reduce | stage | let_stmt | if_stmt | assume | assert`
+    /// `stmt = input | reduce | stage | output_call | let_stmt | if_stmt | assume | assert`
     fn stmt(&self, pair: Pair) -> Result<Stmt> {
         let pair = Parts::of(pair).next();
         let span = self.span(&pair);
@@ -255,6 +256,7 @@ impl Builder {
             Rule::input => self.input(pair)?,
             Rule::reduce => self.reduce(pair)?,
             Rule::stage => StmtKind::Stage(self.stage(pair)?),
+            Rule::output_call => self.output_call(pair)?,
             Rule::let_stmt => {
                 let (names, value) = self.let_stmt(pair, false)?;
                 StmtKind::Let { names, value }
@@ -270,9 +272,10 @@ impl Builder {
         Ok(Stmt { kind, span })
     }
 
-    /// `input = "input" name ":" name shape? "layout_free"?`
+    /// `input = ("input" | "param") name ":" name shape? "layout_free"?`
     fn input(&self, pair: Pair) -> Result<StmtKind> {
         let mut parts = Parts::of(pair);
+        let param = parts.take(Rule::param_word).is_some();
         let name = self.name(parts.next());
         let dtype = self.name(parts.next());
         let shape = match parts.take(Rule::shape) {
@@ -280,7 +283,7 @@ impl Builder {
             Some(shape) => Some(self.exprs(shape, false)?),
         };
         let layout_free = parts.take(Rule::layout_free).is_some();
-        Ok(StmtKind::Input { name, dtype, shape, layout_free })
+        Ok(StmtKind::Input { param, name, dtype, shape, layout_free })
     }
 
     /// `reduce = "reduce" reduce_axis ("," reduce_axis)*`
@@ -306,6 +309,16 @@ impl Builder {
         let axes = axes.collect::<Result<_>>()?;
         let dtype = parts.take(Rule::name).map(|name| self.name(name));
         Ok(Stage { output, names, axes, dtype, body: self.expr(parts.next(), false)? })
+    }
+
+    /// `output_call = "output" name "=" expr`
+    fn output_call(&self, pair: Pair) -> Result<StmtKind> {
+        let mut parts = Parts::of(pair);
+        parts.take(Rule::output_kw);
+        Ok(StmtKind::OutputCall {
+            name: self.name(parts.next()),
+            value: self.expr(parts.next(), false)?,
+        })
     }
 
     /// `results = name | "(" result ("," result)* ","? ")"`, `result = name (":" name)?`

@@ -14,8 +14,9 @@ use rustc_hash::FxHashSet;
 impl<'a> Elaborator<'a> {
     /// Builds the graph of a kernel. Wrong parts are reported and missing in the graph.
     pub fn build_kernel(&mut self, kernel: &'a ast::Kernel) -> Graph {
-        let (name, reassociate) = (kernel.name.text.clone(), kernel.reassociate);
-        self.graph = Graph { name, span: kernel.name.span, reassociate, ..empty_graph() };
+        let (name, span) = (kernel.name.text.clone(), kernel.name.span);
+        let (reassociate, network) = (kernel.reassociate, kernel.network);
+        self.graph = Graph { name, span, reassociate, network, ..empty_graph() };
         self.building = Some(kernel);
         self.stopped = false;
         self.operator_statements = 0;
@@ -90,6 +91,7 @@ pub fn empty_graph() -> Graph {
         outputs: Vec::new(),
         assumes: Vec::new(),
         reassociate: false,
+        network: false,
         dims: Vec::new(),
         checks: Vec::new(),
     }

@@ -22,12 +22,21 @@ impl<'a> Elaborator<'a> {
                 return;
             }
             match &stmt.kind {
-                StmtKind::Input { name, dtype, shape, layout_free } => match shape {
-                    Some(shape) => self.input_tensor(frame, name, dtype, shape, *layout_free),
-                    None => self.input_scalar(frame, name, dtype, *layout_free),
-                },
+                StmtKind::Input { param, name, dtype, shape, layout_free } => {
+                    if *param {
+                        self.check_param(frame, name, shape.is_some());
+                    }
+                    match shape {
+                        Some(shape) => {
+                            let flags = (*param, *layout_free || *param);
+                            self.input_tensor(frame, name, dtype, shape, flags);
+                        }
+                        None => self.input_scalar(frame, name, dtype, *layout_free),
+                    }
+                }
                 StmtKind::Reduce(axes) => axes.iter().for_each(|axis| self.reduce(frame, axis)),
                 StmtKind::Stage(stage) => self.stage(frame, stage),
+                StmtKind::OutputCall { name, value } => self.output_call(frame, name, value),
                 StmtKind::Let { names, value } => {
                     self.let_statement(frame, names, value, stmt.span)
                 }
@@ -68,6 +77,20 @@ impl<'a> Elaborator<'a> {
         self.eval_whole(expr, Env { scope: Some(&frame.scope), locals: &locals, element: false })
     }
 
+    /// Refuses a `param` outside of a network, and one without a shape (E0237).
+    fn check_param(&mut self, frame: &Frame<'a>, name: &ast::Name, has_shape: bool) {
+        let (text, kernel) = (&name.text, &frame.kernel.name.text);
+        if !frame.kernel.network || frame.operator.is_some() {
+            let message = format!("`param {text}` is declared in the kernel `{kernel}`");
+            let help = "only a `network` has params; a kernel takes the tensor as an `input`";
+            self.error(Diag::new("E0237", name.span, message).help(help));
+        } else if !has_shape {
+            let message = format!("the param `{text}` is a scalar");
+            let help = format!("write `param {text}: TYPE[]` for a tensor with one element");
+            self.error(Diag::new("E0237", name.span, message).help(help));
+        }
+    }
+
     fn input_type(&mut self, frame: &Frame<'a>, dtype: &'a ast::Name) -> Option<DType> {
         let locals = Locals::default();
         self.dtype(dtype, Env { scope: Some(&frame.scope), locals: &locals, element: false })
@@ -79,10 +102,20 @@ impl<'a> Elaborator<'a> {
         name: &'a ast::Name,
         dtype: &'a ast::Name,
         shape: &'a [ast::Expr],
-        layout_free: bool,
+        (param, layout_free): (bool, bool),
     ) {
         let dtype = self.input_type(frame, dtype);
-        let extents = self.extents(frame, shape);
+        let mut extents = self.extents(frame, shape);
+        if param && let Some(found) = &extents {
+            let is_variable = |(extent, _): &(&Expr, _)| extent.as_int().is_none();
+            if let Some((_, place)) = found.iter().zip(shape).find(is_variable) {
+                let message =
+                    format!("an extent of the param `{}` is a run-time integer", name.text);
+                let help = "the elements of a `param` are known at build time; write `input`";
+                self.error(Diag::new("E0237", place.span, message).help(help));
+                extents = None;
+            }
+        }
         let value = if frame.operator.is_some() {
             self.argument_tensor(frame, name, dtype, shape, extents)
         } else {
@@ -94,7 +127,8 @@ impl<'a> Elaborator<'a> {
                 Buffer::new(&name.text, dtype, extents, MemoryScope::Global)
             });
             if let Some(buffer) = buffer.clone() {
-                self.graph.inputs.push(Input::Tensor { buffer, layout_free, span: name.span });
+                let span = name.span;
+                self.graph.inputs.push(Input::Tensor { buffer, layout_free, param, span });
             }
             let (name, rank, untyped) = (name.text.clone(), shape.len(), None);
             Value::Tensor(Rc::new(Tensor { name, rank, buffer, untyped }))
@@ -251,6 +285,48 @@ impl<'a> Elaborator<'a> {
             _ => "constant",
         };
         self.declare(frame, name, Entry { value, what, span: name.span });
+    }
+
+    /// `output C = operator(…)`: the operator's result becomes an output.
+    fn output_call(&mut self, frame: &mut Frame<'a>, name: &'a ast::Name, value: &'a ast::Expr) {
+        frame.has_output = true;
+        let operator = match &*value.kind {
+            ast::ExprKind::Call(callee, args) => {
+                let kernel = self.items.kernel(callee.span.file, &callee.text);
+                kernel.map(|kernel| (kernel, callee, args))
+            }
+            _ => None,
+        };
+        let value = match operator {
+            Some((kernel, callee, args)) => self.call_operator(frame, name, kernel, callee, args),
+            None => {
+                let message = format!("the output `{}` has no axes", name.text);
+                let help = format!(
+                    "write `output {}[i: n] = …` for an expression; only the result of an operator \
+                     needs no axes",
+                    name.text
+                );
+                self.error(Diag::new("E0238", value.span, message).help(help));
+                Value::Poison
+            }
+        };
+        if let Value::Tensor(tensor) = &value {
+            match &mut frame.operator {
+                Some(operator) => operator.outputs.push(tensor.clone()),
+                None => self.make_output(tensor),
+            }
+        }
+        self.declare(frame, name, Entry { value, what: "output", span: name.span });
+    }
+
+    /// Makes the stage of a tensor an output.
+    fn make_output(&mut self, tensor: &Tensor) {
+        let Some(buffer) = &tensor.buffer else { return };
+        let stages = &mut self.graph.stages;
+        if let Some(stage) = stages.iter_mut().find(|stage| stage.buffers.contains(buffer)) {
+            stage.output = true;
+            self.graph.outputs.push(buffer.clone());
+        }
     }
 
     /// Evaluates the condition of a compile-time `if`.

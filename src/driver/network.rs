@@ -1,0 +1,503 @@
+//! Compiles a network: cuts it into kernels, schedules and lowers each, computes its constants, and
+//! makes the list of calls.
+//!
+//! The steps over the stage graph are in `crate::network`; here are those that need schedules,
+//! passes and compiled code.
+
+use super::{Failure, Options, Trace, auto, build, count_work, lower, lower_passes};
+use crate::codegen::{CallCode, ConstantBytes, NetworkCode, Operand};
+use crate::diag::{Diag, closest};
+use crate::ir::cost::Work;
+use crate::ir::visit::{NodeSet, for_each_load, substitute, walk_stmt};
+use crate::ir::{Buffer, DType, Expr, Kernel, PrepackRole, Stmt, Var};
+use crate::lower::build_loops::build_params;
+use crate::module::load::{Arg, LoadedModule};
+use crate::module::params::Params;
+use crate::module::{BuildInfo, KernelInfo, ModuleKind};
+use crate::network::place::Arena;
+use crate::network::{Argument, Call, Plan, extract, fold, partition, place};
+use crate::schedule::{self, BoundedSchedule, PrepackedInputs, Schedule, infer_bounds};
+use crate::te::{Graph, Input};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// A kernel of a network, for people.
+#[derive(Clone, Debug)]
+pub struct NetworkKernel {
+    /// Its stage graph.
+    pub graph: Graph,
+    /// Its schedule: `default`, or the text of the automatic one.
+    pub schedule: String,
+    /// The inputs that are packed at build time.
+    pub packed: Vec<String>,
+}
+
+/// A compiled network.
+pub struct Network {
+    /// Its stage graph.
+    pub graph: Graph,
+    /// The lowered kernels, the calls and the constants.
+    pub code: NetworkCode,
+    /// The kernels as stage graphs; as many as in `code`.
+    pub kernels: Vec<NetworkKernel>,
+    /// The calls; as many as in `code`.
+    pub calls: Vec<Call>,
+    /// The memory between the kernels.
+    pub arena: Arena,
+    /// The bytes of the constants.
+    pub constant_bytes: u64,
+    /// The operations and bytes of a call.
+    pub work: Work,
+}
+
+/// Compiles a network for a CPU. `params` are the known elements; a `param` without them is an
+/// input.
+pub fn compile_network(
+    graph: &Graph,
+    params: &Params,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Network, Failure> {
+    if options.target.is_gpu() {
+        let text = format!("the network `{}` cannot be built for {}", graph.name, options.target);
+        let diag = Diag::global("E0702", text);
+        return Err(Failure::User(vec![
+            diag.help("networks are built for CPUs: `--target native`"),
+        ]));
+    }
+    let known = known_params(graph, params)?;
+    let known_buffers: FxHashSet<Buffer> = known.keys().cloned().collect();
+    let (folded, plan) = trace.phase("partition", &String::new, || {
+        let folded = fold::constant_stages(graph, &known_buffers);
+        let groups = partition::partition(graph, &folded);
+        let stages = graph.stages.iter().zip(&folded).filter(|(_, folded)| **folded);
+        let mut constant = known_buffers.clone();
+        constant.extend(stages.flat_map(|(stage, _)| stage.buffers.iter().cloned()));
+        let plan = extract::extract(graph, &groups, &constant);
+        (folded, plan)
+    })?;
+    let mut scheduled = Vec::new();
+    for kernel in &plan.kernels {
+        scheduled.push(schedule_kernel(kernel, options, trace)?);
+    }
+    let constants = Constants::evaluate(graph, &folded, known, &plan, &scheduled, options, trace)?;
+    let is_param = |buffer: &Buffer| graph.inputs.iter().any(|input| is_tensor(input, buffer));
+    let is_temporary = |buffer: &Buffer| {
+        !is_param(buffer) && !graph.outputs.contains(buffer) && !constants.of.contains_key(buffer)
+    };
+    let arena = trace.phase("place", &String::new, || place::place(&plan.calls, &is_temporary))?;
+    let entry = entry_kernel(graph, &known_buffers, options, trace)?;
+    let mut kernels = Vec::new();
+    for (at, one) in scheduled.iter().enumerate() {
+        let mut kernel = lower(&one.bounded, options, None, trace)?;
+        kernel.name = format!("{}.{at}.{}", graph.name, plan.kernels[at].name);
+        // The entry of the network has checked everything.
+        (kernel.checks, kernel.dims) = (Stmt::nothing(), Vec::new());
+        kernels.push(kernel);
+    }
+    let (calls, constants) = call_codes(&plan, &scheduled, &entry, &arena, constants);
+    let work = total_work(&plan, options)?;
+    let constant_bytes = constants.iter().map(|bytes| (**bytes).as_ref().len() as u64).sum();
+    let arena_bytes = arena.bytes.clone();
+    let described = plan.kernels.iter().zip(&scheduled).map(|(graph, one)| NetworkKernel {
+        graph: graph.clone(),
+        schedule: one.bounded.schedule.text.clone(),
+        packed: one.packs.iter().map(|(input, _)| input_name(graph, *input)).collect(),
+    });
+    Ok(Network {
+        graph: graph.clone(),
+        kernels: described.collect(),
+        code: NetworkCode { entry, kernels, calls, arena_bytes, constants },
+        calls: plan.calls,
+        arena,
+        constant_bytes,
+        work,
+    })
+}
+
+fn is_tensor(input: &Input, tensor: &Buffer) -> bool {
+    matches!(input, Input::Tensor { buffer, .. } if buffer == tensor)
+}
+
+fn input_name(graph: &Graph, at: usize) -> String {
+    match &graph.inputs[at] {
+        Input::Tensor { buffer, .. } => buffer.name.clone(),
+        Input::Scalar { var, .. } => var.name().to_string(),
+    }
+}
+
+/// Returns the elements of the params of a network. Refuses those of another type or shape, and if
+/// there are any, requires them for every param (E0701).
+fn known_params(
+    graph: &Graph,
+    params: &Params,
+) -> Result<FxHashMap<Buffer, ConstantBytes>, Failure> {
+    let mut known = FxHashMap::default();
+    let mut diags = Vec::new();
+    for input in &graph.inputs {
+        let Input::Tensor { buffer, param: true, span, .. } = input else { continue };
+        let Some(data) = params.get(&buffer.name) else {
+            if !params.is_empty() {
+                let message = format!("the parameter file has no tensor `{}`", buffer.name);
+                let diag = Diag::new("E0701", *span, message);
+                let names = params.keys().map(String::as_str);
+                diags.push(match closest(&buffer.name, names) {
+                    Some(close) => diag.note(format!("it has a tensor `{close}`")),
+                    None => diag,
+                });
+            }
+            continue;
+        };
+        let shape: Option<Vec<u64>> =
+            buffer.shape.iter().map(|extent| u64::try_from(extent.as_int()?).ok()).collect();
+        if data.dtype != buffer.dtype || shape.as_ref() != Some(&data.shape) {
+            let show = |dtype: DType, shape: &[u64]| {
+                let shape: Vec<String> = shape.iter().map(u64::to_string).collect();
+                format!("`{dtype}[{}]`", shape.join(", "))
+            };
+            let message = format!(
+                "the param `{}` is {}, but {} in the parameter file",
+                buffer.name,
+                show(buffer.dtype, &shape.unwrap_or_default()),
+                show(data.dtype, &data.shape),
+            );
+            diags.push(Diag::new("E0701", *span, message));
+        }
+        known.insert(buffer.clone(), data.bytes.clone());
+    }
+    if diags.is_empty() { Ok(known) } else { Err(Failure::User(diags)) }
+}
+
+/// A scheduled kernel, and the kernels that pack its constant inputs at build time.
+struct Scheduled {
+    bounded: BoundedSchedule,
+    /// The position of each packed input, and the kernel that packs it.
+    packs: Vec<(usize, BoundedSchedule)>,
+}
+
+fn schedule_kernel(
+    graph: &Graph,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Scheduled, Failure> {
+    // Inputs are packed at build time, so packing costs a call nothing.
+    let prepacked = PrepackedInputs::All;
+    let options = &Options { prepacked: prepacked.clone(), ..options.clone() };
+    let mut notes = Vec::new();
+    let schedule = trace.phase("schedule", &String::new, || match options.fallback {
+        schedule::Fallback::Default => Schedule::new(graph.clone(), &options.target),
+        schedule::Fallback::Auto => auto::automatic_schedule(graph, options, &mut notes),
+    })?;
+    trace.notes.append(&mut notes);
+    let bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
+    let made = trace
+        .phase("prepack", &String::new, || schedule::prepack_layout_free(&bounded, &prepacked))?;
+    let Some(mut made) = made else { return Ok(Scheduled { bounded, packs: Vec::new() }) };
+    let bounded = made.pop().expect("the kernel that takes packed inputs is last");
+    let position = |one: &BoundedSchedule| match &one.prepack_role {
+        Some(PrepackRole::Pack { input, .. }) => {
+            let inputs = &graph.inputs;
+            let is_it = |at: &usize| input_name(graph, *at) == *input;
+            (0..inputs.len()).find(is_it).expect("an input of the kernel")
+        }
+        _ => crate::bug!("not a kernel that packs"),
+    };
+    let packs = made.into_iter().map(|one| (position(&one), one)).collect();
+    Ok(Scheduled { bounded, packs })
+}
+
+impl Network {
+    /// Returns the facts for the manifest. The schedule lists those of the kernels.
+    pub fn info(&self) -> KernelInfo {
+        let one = |(code, kernel): (&Kernel, &NetworkKernel)| {
+            format!("# {}\n{}\n", code.name, kernel.schedule.trim_end())
+        };
+        KernelInfo {
+            parameters: self.graph.params.clone(),
+            schedule: self.code.kernels.iter().zip(&self.kernels).map(one).collect(),
+            automatic: true,
+            work: self.work.clone(),
+            prepack_role: None,
+        }
+    }
+}
+
+/// The constants of a network.
+struct Constants {
+    /// The elements of each param and of each folded stage.
+    of: FxHashMap<Buffer, ConstantBytes>,
+    /// Those in another layout, by the kernel and the position of its input.
+    packed: FxHashMap<(usize, usize, Buffer), ConstantBytes>,
+}
+
+impl Constants {
+    /// Computes folded stages and packed inputs.
+    fn evaluate(
+        graph: &Graph,
+        folded: &[bool],
+        known: FxHashMap<Buffer, ConstantBytes>,
+        plan: &Plan,
+        scheduled: &[Scheduled],
+        options: &Options,
+        trace: &mut Trace,
+    ) -> Result<Constants, Failure> {
+        let mut constants = Constants { of: known, packed: FxHashMap::default() };
+        let mut lowered = Vec::new();
+        let fold = fold::fold_graph(graph, folded);
+        if let Some(fold) = &fold {
+            let bounded = infer_bounds(Schedule::new(fold.clone(), &options.target))?;
+            lowered.push(lower(&bounded, options, None, trace)?);
+        }
+        let mut pack_kernels = FxHashMap::default();
+        for (kernel, one) in scheduled.iter().enumerate() {
+            for (input, pack) in &one.packs {
+                let mut packing = lower(pack, options, None, trace)?;
+                packing.name = format!("pack_{kernel}_{input}");
+                pack_kernels.insert((kernel, *input), lowered.len());
+                lowered.push(packing);
+            }
+        }
+        if lowered.is_empty() {
+            return Ok(constants);
+        }
+        let module = load_kernels(&lowered, options, trace)?;
+        if let Some(fold) = &fold {
+            let inputs: Vec<&Buffer> = fold.inputs.iter().filter_map(tensor_of).collect();
+            let outputs: Vec<&Buffer> = fold.outputs.iter().collect();
+            let made = constants.call(&module, &lowered[0], &inputs, &outputs)?;
+            let made = outputs.into_iter().cloned().zip(made);
+            constants.of.extend(made);
+        }
+        for call in &plan.calls {
+            for (input, _) in &scheduled[call.kernel].packs {
+                let Argument::Tensor(source) = &call.arguments[*input] else {
+                    crate::bug!("a scalar is packed")
+                };
+                let key = (call.kernel, *input, source.clone());
+                if !constants.packed.contains_key(&key) {
+                    let kernel = &lowered[pack_kernels[&(call.kernel, *input)]];
+                    let outputs: Vec<&Buffer> =
+                        kernel.params.iter().filter_map(output_of).collect();
+                    let made = constants.call(&module, kernel, &[source], &outputs)?;
+                    constants.packed.extend(made.into_iter().map(|bytes| (key.clone(), bytes)));
+                }
+            }
+        }
+        Ok(constants)
+    }
+
+    /// Runs a kernel on constants; returns its outputs.
+    fn call(
+        &self,
+        module: &LoadedModule,
+        kernel: &Kernel,
+        inputs: &[&Buffer],
+        outputs: &[&Buffer],
+    ) -> Result<Vec<ConstantBytes>, Failure> {
+        let shape = |buffer: &Buffer| -> Vec<i64> {
+            let constant = |extent: &Expr| extent.as_int().expect("a constant shape") as i64;
+            buffer.shape.iter().map(constant).collect()
+        };
+        let shapes: Vec<Vec<i64>> = inputs.iter().chain(outputs).map(|one| shape(one)).collect();
+        let mut made: Vec<Vec<u8>> = Vec::new();
+        for output in outputs {
+            let bytes = fold::bytes_of(output).expect("a constant shape") as usize;
+            made.push(vec![0; bytes]);
+        }
+        let (input_shapes, output_shapes) = shapes.split_at(inputs.len());
+        let mut args = Vec::new();
+        for (input, shape) in inputs.iter().zip(input_shapes) {
+            let bytes = self.of.get(*input).expect("a constant");
+            args.push(Arg::Input(input.dtype, shape, (**bytes).as_ref()));
+        }
+        for ((output, shape), bytes) in outputs.iter().zip(output_shapes).zip(&mut made) {
+            args.push(Arg::Output(output.dtype, shape, bytes));
+        }
+        module.kernel(&kernel.name)?.call(args)?;
+        Ok(made.into_iter().map(|bytes| Arc::new(bytes) as ConstantBytes).collect())
+    }
+}
+
+fn tensor_of(input: &Input) -> Option<&Buffer> {
+    match input {
+        Input::Tensor { buffer, .. } => Some(buffer),
+        Input::Scalar { .. } => None,
+    }
+}
+
+fn output_of(param: &crate::ir::Param) -> Option<&Buffer> {
+    match param {
+        crate::ir::Param::Tensor { buffer, output: true, .. } => Some(buffer),
+        _ => None,
+    }
+}
+
+/// Compiles and loads kernels, to run them while building.
+fn load_kernels(
+    kernels: &[Kernel],
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<LoadedModule, Failure> {
+    if !options.target.runs_here() {
+        let text = format!("the constants of a network for {} are computed here", options.target);
+        let diag = Diag::global("E0702", text);
+        let help = "build the network on a machine of the target";
+        return Err(Failure::User(vec![diag.help(help)]));
+    }
+    let describe = |_: &Kernel| KernelInfo {
+        parameters: Vec::new(),
+        schedule: String::new(),
+        automatic: false,
+        work: Work { flops: Expr::index(0), bytes: Expr::index(0) },
+        prepack_role: None,
+    };
+    let info = BuildInfo {
+        module: "constants".to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: Vec::new(),
+        kernels: kernels.iter().map(describe).collect(),
+    };
+    let built = build(kernels, &info, ModuleKind::SharedObject, trace)?;
+    Ok(LoadedModule::from_bytes(&built.bytes)?)
+}
+
+/// Returns the entry of a network: its parameters without the known ones, and its checks.
+fn entry_kernel(
+    graph: &Graph,
+    known: &FxHashSet<Buffer>,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Kernel, Failure> {
+    let is_known = |input: &Input| tensor_of(input).is_some_and(|buffer| known.contains(buffer));
+    let removed: Vec<usize> =
+        (0..graph.inputs.len()).filter(|at| is_known(&graph.inputs[*at])).collect();
+    let inputs = graph.inputs.iter().filter(|input| !is_known(input)).cloned().collect();
+    let public = Graph { inputs, ..graph.clone() };
+    let mut dims = graph.dims.clone();
+    for dim in &mut dims {
+        dim.param -= removed.iter().filter(|at| **at < dim.param).count();
+    }
+    let checks = Stmt::Block(graph.checks.clone());
+    refuse_checks_of_params(graph, &checks, known)?;
+    let kernel = Kernel {
+        dims,
+        checks,
+        facts: graph.known_facts(),
+        reassociated: graph.reassociate,
+        ..Kernel::new(&graph.name, build_params(&public), Stmt::nothing())
+    };
+    lower_passes(kernel, options, None, trace)
+}
+
+/// Refuses a network whose entry would have to check the elements of a known param (E0704).
+fn refuse_checks_of_params(
+    graph: &Graph,
+    checks: &Stmt,
+    known: &FxHashSet<Buffer>,
+) -> Result<(), Failure> {
+    let mut found: Option<Buffer> = None;
+    let mut seen = NodeSet::default();
+    walk_stmt(checks, &mut |_| {}, &mut |expr| {
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            if known.contains(buffer) {
+                found = Some(buffer.clone());
+            }
+        });
+    });
+    let Some(buffer) = found else { return Ok(()) };
+    let text = format!("the param `{}` of `{}` is an index", buffer.name, graph.name);
+    let diag = Diag::new("E0704", graph.span, text);
+    Err(Failure::User(vec![diag.help("keep the index inside with `clamp`, or write `input`")]))
+}
+
+/// Returns the calls with places, and the constants that they use.
+fn call_codes(
+    plan: &Plan,
+    scheduled: &[Scheduled],
+    entry: &Kernel,
+    arena: &Arena,
+    constants: Constants,
+) -> (Vec<CallCode>, Vec<ConstantBytes>) {
+    let mut used: Vec<ConstantBytes> = Vec::new();
+    let mut numbers: FxHashMap<*const u8, usize> = FxHashMap::default();
+    let mut number = |bytes: &ConstantBytes| {
+        let address = Arc::as_ptr(bytes).cast::<u8>();
+        *numbers.entry(address).or_insert_with(|| {
+            used.push(bytes.clone());
+            used.len() - 1
+        })
+    };
+    let param_of = |found: &dyn Fn(&crate::ir::Param) -> bool| entry.params.iter().position(found);
+    let calls = plan.calls.iter().map(|call| {
+        let packs = &scheduled[call.kernel].packs;
+        let operand = |(at, argument): (usize, &Argument)| match argument {
+            Argument::Scalar(var) | Argument::Integer(var) => {
+                Operand::Param(param_of(&|param| is_variable(param, var)).expect("a parameter"))
+            }
+            Argument::Tensor(buffer) => {
+                if packs.iter().any(|(input, _)| *input == at) {
+                    let key = (call.kernel, at, buffer.clone());
+                    return Operand::Constant(number(&constants.packed[&key]));
+                }
+                if let Some(bytes) = constants.of.get(buffer) {
+                    return Operand::Constant(number(bytes));
+                }
+                match param_of(&|param| is_buffer(param, buffer)) {
+                    Some(at) => Operand::Param(at),
+                    None => Operand::Arena(arena.offsets[buffer].clone()),
+                }
+            }
+        };
+        let operands = call.arguments.iter().enumerate().map(operand).collect();
+        CallCode { kernel: call.kernel, operands }
+    });
+    let calls = calls.collect();
+    (calls, used)
+}
+
+fn is_variable(param: &crate::ir::Param, wanted: &Var) -> bool {
+    match param {
+        crate::ir::Param::Scalar { var, .. } | crate::ir::Param::Runtime { var, .. } => {
+            var == wanted
+        }
+        crate::ir::Param::Tensor { .. } => false,
+    }
+}
+
+fn is_buffer(param: &crate::ir::Param, wanted: &Buffer) -> bool {
+    matches!(param, crate::ir::Param::Tensor { buffer, .. } if buffer == wanted)
+}
+
+/// Sums the work of all calls.
+fn total_work(plan: &Plan, options: &Options) -> Result<Work, Failure> {
+    let mut of_kernels = Vec::new();
+    for kernel in &plan.kernels {
+        of_kernels.push(count_work(kernel, &options.target)?);
+    }
+    let mut total = Work { flops: Expr::index(0), bytes: Expr::index(0) };
+    for call in &plan.calls {
+        let vars = &plan.kernels[call.kernel].vars;
+        let integers: Vec<&Var> = call
+            .arguments
+            .iter()
+            .filter_map(|argument| match argument {
+                Argument::Integer(var) => Some(var),
+                _ => None,
+            })
+            .collect();
+        let rename = |expr: &Expr| {
+            substitute(expr, &mut |var| {
+                let at = vars.iter().position(|own| own == var)?;
+                Some(Expr::var(integers[at]))
+            })
+        };
+        let work = &of_kernels[call.kernel];
+        total.flops = Expr::add(total.flops, rename(&work.flops));
+        total.bytes = Expr::add(total.bytes, rename(&work.bytes));
+    }
+    let facts = crate::ir::arith::Facts::new();
+    let simple = |expr: Expr| crate::ir::simplify::simplify_expr(&expr, &facts);
+    Ok(Work { flops: simple(total.flops), bytes: simple(total.bytes) })
+}

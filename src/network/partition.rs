@@ -1,0 +1,291 @@
+//! Partition: which stages of a network are computed in one kernel.
+//!
+//! Before: the stages of a network that are computed in each call.
+//! After: groups of stages, in an order in which they can run. A group is
+//! - a contraction (a matrix product, a convolution), with the elementwise stages after it: bias,
+//!   activation, the addition of a residual; or
+//! - a chain over rows, such as softmax or a layer normalisation: reductions of rows and the
+//!   elementwise stages between and after them; or
+//! - another reduction or map, with the elementwise stages after it.
+//!
+//! Stages that are read by one group only and continue no other group (padding, transposition,
+//! concatenation) belong to their reader, which can compute them in place. A stage that only moves
+//! elements is repeated in each reader.
+//! Ensures: no group depends on its own results by way of another group.
+
+use super::fold::is_movement;
+use super::reads::{Access, is_contraction, reads};
+use crate::ir::Buffer;
+use crate::te::{Body, Graph, Stage};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The largest number of stages of a group, which bounds the search for its schedule.
+const MAX_STAGES: usize = 24;
+
+/// Stages by number, ascending, that one kernel computes.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// The stages. Moves of elements can be in several groups.
+    pub stages: Vec<usize>,
+    /// The stage that gives the group its name.
+    pub main: usize,
+}
+
+/// What a group is, and so what can join it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// It has a contraction or a reduction over windows.
+    Heavy,
+    /// It reduces rows; further stages over the same rows may join.
+    Rows,
+    /// Maps only.
+    Maps,
+}
+
+/// Returns the groups of the stages that are not `folded`.
+pub fn partition(graph: &Graph, folded: &[bool]) -> Vec<Group> {
+    let mut state = Partition::new(graph, folded);
+    for stage in 0..graph.stages.len() {
+        if !folded[stage] {
+            state.add(stage);
+        }
+    }
+    state.absorb();
+    state.groups()
+}
+
+struct Partition<'a> {
+    graph: &'a Graph,
+    /// What each stage reads of stages that are not folded: the stage, and how.
+    producers: Vec<Vec<(usize, Access)>>,
+    consumers: Vec<Vec<usize>>,
+    /// The group of each stage; folded stages have none.
+    group_of: Vec<Option<usize>>,
+    kinds: Vec<Kind>,
+    members: Vec<Vec<usize>>,
+}
+
+impl<'a> Partition<'a> {
+    fn new(graph: &'a Graph, folded: &[bool]) -> Partition<'a> {
+        let count = graph.stages.len();
+        let mut made_by: FxHashMap<Buffer, usize> = FxHashMap::default();
+        let mut producers = vec![Vec::new(); count];
+        let mut consumers = vec![Vec::new(); count];
+        for (at, stage) in graph.stages.iter().enumerate().filter(|(at, _)| !folded[*at]) {
+            for (buffer, access) in reads(stage) {
+                if let Some(producer) = made_by.get(&buffer) {
+                    producers[at].push((*producer, access));
+                    consumers[*producer].push(at);
+                }
+            }
+            made_by.extend(stage.buffers.iter().map(|buffer| (buffer.clone(), at)));
+        }
+        let (group_of, kinds, members) = (vec![None; count], Vec::new(), Vec::new());
+        Partition { graph, producers, consumers, group_of, kinds, members }
+    }
+
+    fn stage(&self, at: usize) -> &'a Stage {
+        &self.graph.stages[at]
+    }
+
+    fn group(&self, stage: usize) -> usize {
+        self.group_of[stage].expect("the stage is in a group")
+    }
+
+    /// Puts a stage into the group of one of its producers, or into a new one.
+    fn add(&mut self, at: usize) {
+        let contraction = is_contraction(self.stage(at));
+        let mut candidates: Vec<usize> =
+            self.producers[at].iter().map(|(producer, _)| self.group(*producer)).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        // The latest group: its other operands are computed by then.
+        let joined = candidates.into_iter().rev().find(|group| {
+            !contraction
+                && self.members[*group].len() < MAX_STAGES
+                && self.continues(at, *group)
+                && !self.reaches(*group, at)
+        });
+        let is_reduction = matches!(self.stage(at).body, Body::Reduce(_));
+        match joined {
+            Some(group) => {
+                self.members[group].push(at);
+                self.group_of[at] = Some(group);
+                if is_reduction {
+                    self.kinds[group] = Kind::Rows;
+                }
+            }
+            None => {
+                let by_rows = is_reduction
+                    && !contraction
+                    && reads(self.stage(at)).iter().all(|(_, access)| *access < Access::General);
+                let kind = match (is_reduction, by_rows) {
+                    (false, _) => Kind::Maps,
+                    (true, true) => Kind::Rows,
+                    (true, false) => Kind::Heavy,
+                };
+                self.group_of[at] = Some(self.kinds.len());
+                self.kinds.push(kind);
+                self.members.push(vec![at]);
+            }
+        }
+    }
+
+    /// Whether a stage continues a group: it is elementwise over the group's results, or over the
+    /// same rows.
+    fn continues(&self, at: usize, group: usize) -> bool {
+        let is_reduction = matches!(self.stage(at).body, Body::Reduce(_));
+        let mut inside = self.producers[at]
+            .iter()
+            .filter(|(producer, _)| self.group(*producer) == group)
+            .peekable();
+        let size = |at: usize| self.stage(at).axes.iter().map(|axis| axis.extent.as_int());
+        let larger = |at: usize, than: usize| {
+            let product = |at: usize| size(at).try_fold(1i128, |n, extent| Some(n * extent?));
+            !matches!((product(at), product(than)), (Some(a), Some(b)) if a <= b)
+        };
+        match self.kinds[group] {
+            Kind::Rows => {
+                // The group's largest tensor, read or computed, bounds what joins.
+                let widest = self.members[group].iter().flat_map(|member| {
+                    let read = reads(self.stage(*member)).into_iter().map(|(buffer, _)| buffer);
+                    read.chain(self.stage(*member).buffers.iter().cloned())
+                });
+                let elements = |buffer: &Buffer| {
+                    buffer.shape.iter().try_fold(1i128, |n, extent| Some(n * extent.as_int()?))
+                };
+                let widest = widest.map(|buffer| elements(&buffer)).max().flatten();
+                let own = size(at).try_fold(1i128, |n, extent| Some(n * extent?));
+                let fits = match (own, widest) {
+                    (Some(own), Some(widest)) => own <= widest,
+                    (None, None) => true,
+                    _ => false,
+                };
+                fits && inside.all(|(_, access)| *access < Access::General)
+            }
+            Kind::Heavy => {
+                !is_reduction
+                    && inside.all(|(producer, access)| {
+                        *access == Access::Elementwise && !larger(at, *producer)
+                    })
+            }
+            Kind::Maps => !is_reduction && inside.all(|(_, access)| *access == Access::Elementwise),
+        }
+    }
+
+    /// Whether another group on the way from `group` to the stage `at` would make a cycle.
+    fn reaches(&self, group: usize, at: usize) -> bool {
+        let mut seen = FxHashSet::default();
+        let others = self.producers[at].iter().map(|(producer, _)| self.group(*producer));
+        let mut open: Vec<usize> = others.filter(|other| *other != group).collect();
+        while let Some(next) = open.pop() {
+            if next == group {
+                return true;
+            }
+            if seen.insert(next) {
+                open.extend(self.inputs_of(next));
+            }
+        }
+        false
+    }
+
+    /// The groups that a group reads.
+    fn inputs_of(&self, group: usize) -> impl Iterator<Item = usize> {
+        let members = self.members[group].iter();
+        let producers = members.flat_map(|member| &self.producers[*member]);
+        producers.map(|(producer, _)| self.group(*producer)).filter(move |other| *other != group)
+    }
+
+    /// Moves the groups of maps that one group alone reads to that group.
+    fn absorb(&mut self) {
+        for group in (0..self.members.len()).rev() {
+            let is_output = |at: &usize| self.stage(*at).output;
+            if self.kinds[group] != Kind::Maps || self.members[group].iter().any(is_output) {
+                continue;
+            }
+            let mut readers: Vec<usize> = self.members[group]
+                .iter()
+                .flat_map(|member| &self.consumers[*member])
+                .map(|reader| self.group(*reader))
+                .filter(|reader| *reader != group)
+                .collect();
+            readers.sort_unstable();
+            readers.dedup();
+            let [reader] = readers[..] else { continue };
+            if self.members[group].len() + self.members[reader].len() > MAX_STAGES {
+                continue;
+            }
+            let moved = std::mem::take(&mut self.members[group]);
+            moved.iter().for_each(|at| self.group_of[*at] = Some(reader));
+            self.members[reader].extend(moved);
+        }
+    }
+
+    /// Returns the groups in an order in which they can run, with the moves that they repeat.
+    fn groups(mut self) -> Vec<Group> {
+        self.repeat_moves();
+        let mut order = Vec::new();
+        let mut done = vec![false; self.members.len()];
+        let mut starts: Vec<usize> =
+            (0..self.members.len()).filter(|group| !self.members[*group].is_empty()).collect();
+        starts.sort_by_key(|group| self.members[*group].iter().max().copied());
+        for group in starts {
+            self.visit(group, &mut done, &mut order);
+        }
+        order
+            .into_iter()
+            .map(|group| {
+                let mut stages = self.members[group].clone();
+                stages.sort_unstable();
+                stages.dedup();
+                let is_main = |at: &&usize| matches!(self.stage(**at).body, Body::Reduce(_));
+                let main = stages.iter().filter(is_main).next_back().or(stages.last());
+                let main = *main.expect("a group has stages");
+                Group { stages, main }
+            })
+            .collect()
+    }
+
+    /// Gives each reader of a group that only moves elements a copy of its stage.
+    fn repeat_moves(&mut self) {
+        for group in (0..self.members.len()).rev() {
+            let [at] = self.members[group][..] else { continue };
+            if self.stage(at).output || !is_movement(self.stage(at)) {
+                continue;
+            }
+            // Its readers may have been repeated themselves.
+            let is_reader = |group: &usize| {
+                self.members[*group].iter().any(|member| self.consumers[at].contains(member))
+            };
+            let readers: Vec<usize> = (0..self.members.len()).filter(is_reader).collect();
+            if readers.iter().any(|reader| self.members[*reader].len() >= MAX_STAGES) {
+                continue;
+            }
+            self.members[group].clear();
+            for reader in readers {
+                self.members[reader].push(at);
+            }
+        }
+    }
+
+    fn visit(&self, group: usize, done: &mut [bool], order: &mut Vec<usize>) {
+        let mut open = vec![(group, false)];
+        while let Some((group, leaving)) = open.pop() {
+            if leaving {
+                order.push(group);
+                continue;
+            }
+            if std::mem::replace(&mut done[group], true) {
+                continue;
+            }
+            open.push((group, true));
+            for member in &self.members[group] {
+                for (producer, _) in &self.producers[*member] {
+                    if !self.members[group].contains(producer) {
+                        open.push((self.group(*producer), false));
+                    }
+                }
+            }
+        }
+    }
+}
