@@ -136,6 +136,11 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
 }
 
 impl Source {
+    /// Returns a network.
+    pub fn network(&self, name: &str) -> Option<&Network> {
+        self.networks.iter().find(|network| network.graph.name == name)
+    }
+
     /// Returns a kernel under its schedule.
     pub fn bounded_schedule(&self, kernel: &str) -> Option<&BoundedSchedule> {
         self.bounded.iter().find(|bounded| bounded.schedule.graph.name == kernel)

@@ -85,11 +85,8 @@ pub fn verify(
     reporter: &Reporter,
 ) -> Result<(String, bool), Error> {
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
-    let bounded =
-        source.bounded_schedule(&kernel.name).expect("every kernel of the manifest was scheduled");
-    let (graph, options) = (&bounded.schedule.graph, &source.options);
+    let options = &source.options;
     let trace = &mut Trace::default();
-    let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failed)?;
     let progress = reporter.spinner(format!("interpreting {}", kernel.name));
     let interpret = |kernel: &Kernel, mut values: Vec<Value>| -> Result<Vec<Value>, Error> {
         check_memory(kernel, &values)?;
@@ -104,6 +101,26 @@ pub fn verify(
             }
         }
     };
+    let Some(bounded) = source.bounded_schedule(&kernel.name) else {
+        let network = source.network(&kernel.name).expect("a kernel or a network");
+        let (whole, values) = network.whole_kernel(options, &inputs).map_err(failed)?;
+        let of_source = interpret(&whole, values)?;
+        let of_source = outputs(&whole, &of_source).map(|(_, tensor)| tensor.clone()).collect();
+        let of_schedule = network.interpret_calls(options, &inputs, &mut |kernel, values| {
+            progress.set_message(format!("interpreting {}", kernel.name));
+            interpret(kernel, values).map_err(Stop::Error)
+        });
+        let of_schedule = match of_schedule {
+            Ok(values) => outputs(kernel, &values).map(|(_, tensor)| tensor.clone()).collect(),
+            Err(Stop::Error(error)) => return Err(error),
+            Err(Stop::Failure(failure)) => return Err(failed(failure)),
+        };
+        progress.finish_and_clear();
+        let found = (of_source, Some(of_schedule));
+        return Ok(compare_all(kernel, actual, found, &Allowed::Nothing, bound(&network.graph)));
+    };
+    let graph = &bounded.schedule.graph;
+    let default_loops = driver::lower_unoptimized(graph, &options.target).map_err(failed)?;
     let in_order = match kernel.reassociated {
         true => Some(driver::lower_in_order(bounded, options, trace).map_err(failed)?),
         false => None,
@@ -129,19 +146,43 @@ pub fn verify(
         None => None,
     };
     progress.finish_and_clear();
+    Ok(compare_all(kernel, actual, (of_source, of_schedule), &allowed, bound(graph)))
+}
+
+/// Why the interpretation of a network stopped.
+enum Stop {
+    Error(Error),
+    Failure(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failure(failure)
+    }
+}
+
+/// Compares all outputs with those of the interpreter: in the order of the source and, if that is
+/// another one, in the order of the schedule.
+fn compare_all(
+    kernel: &Kernel,
+    actual: &[Value],
+    (of_source, of_schedule): (Vec<Tensor>, Option<Vec<Tensor>>),
+    allowed: &Allowed,
+    bound: f64,
+) -> (String, bool) {
     let mut all = (String::new(), true);
     for (at, (name, actual)) in outputs(kernel, actual).enumerate() {
         let expected = of_schedule.as_ref().map_or(&of_source[at], |of_schedule| &of_schedule[at]);
-        let (line, right) = compare(name, actual, expected, of_schedule.is_some(), (&allowed, at));
+        let (line, right) = compare(name, actual, expected, of_schedule.is_some(), (allowed, at));
         all.0.push_str(&line);
         all.1 &= right;
         if of_schedule.is_some() {
-            let (line, right) = compare_orders(name, expected, &of_source[at], bound(graph));
+            let (line, right) = compare_orders(name, expected, &of_source[at], bound);
             all.0.push_str(&line);
             all.1 &= right;
         }
     }
-    Ok(all)
+    all
 }
 
 /// Bytes that the interpreter needs for an element: its value and whether it was written.

@@ -4,31 +4,31 @@
 //! The steps over the stage graph are in `crate::network`; here are those that need schedules,
 //! passes and compiled code.
 
-use super::{Failure, Options, Trace, auto, build, count_work, lower, lower_passes};
+mod constants;
+mod interpret;
+
+use super::{Failure, Options, Trace, auto, count_work, lower, lower_passes};
 use crate::codegen::{CallCode, ConstantBytes, NetworkCode, Operand};
 use crate::diag::{Diag, closest};
 use crate::ir::cost::Work;
 use crate::ir::visit::{NodeSet, for_each_load, substitute, walk_stmt};
 use crate::ir::{Buffer, DType, Expr, Kernel, PrepackRole, Stmt, Var};
 use crate::lower::build_loops::build_params;
-use crate::module::load::{Arg, LoadedModule};
+use crate::module::KernelInfo;
 use crate::module::params::Params;
-use crate::module::{BuildInfo, KernelInfo, ModuleKind};
 use crate::network::place::Arena;
 use crate::network::{Argument, Call, Plan, extract, fold, partition, place};
 use crate::schedule::{self, BoundedSchedule, PrepackedInputs, Schedule, infer_bounds};
 use crate::te::{Graph, Input};
+use constants::{Constants, tensor_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// A kernel of a network, for people.
-#[derive(Clone, Debug)]
+/// A kernel of a network.
 pub struct NetworkKernel {
-    /// Its stage graph.
-    pub graph: Graph,
-    /// Its schedule: `default`, or the text of the automatic one.
-    pub schedule: String,
-    /// The inputs that are packed at build time.
+    /// Its stage graph and schedule, with the inputs as the network has them.
+    pub bounded: BoundedSchedule,
+    /// The names of the inputs that are packed at build time.
     pub packed: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Network {
     pub graph: Graph,
     /// The lowered kernels, the calls and the constants.
     pub code: NetworkCode,
-    /// The kernels as stage graphs; as many as in `code`.
+    /// The kernels before packing; as many as in `code`.
     pub kernels: Vec<NetworkKernel>,
     /// The calls; as many as in `code`.
     pub calls: Vec<Call>,
@@ -48,6 +48,10 @@ pub struct Network {
     pub constant_bytes: u64,
     /// The operations and bytes of a call.
     pub work: Work,
+    /// The elements of the known params.
+    params: FxHashMap<Buffer, ConstantBytes>,
+    /// Computes the constants that depend on params alone.
+    fold: Option<Graph>,
 }
 
 /// Compiles a network for a CPU. `params` are the known elements; a `param` without them is an
@@ -80,7 +84,10 @@ pub fn compile_network(
     for kernel in &plan.kernels {
         scheduled.push(schedule_kernel(kernel, options, trace)?);
     }
-    let constants = Constants::evaluate(graph, &folded, known, &plan, &scheduled, options, trace)?;
+    let params = known.clone();
+    let fold = fold::fold_graph(graph, &folded);
+    let made = (fold.as_ref(), &plan, &scheduled[..]);
+    let constants = Constants::evaluate(known, made, options, trace)?;
     let is_param = |buffer: &Buffer| graph.inputs.iter().any(|input| is_tensor(input, buffer));
     let is_temporary = |buffer: &Buffer| {
         !is_param(buffer) && !graph.outputs.contains(buffer) && !constants.of.contains_key(buffer)
@@ -89,7 +96,7 @@ pub fn compile_network(
     let entry = entry_kernel(graph, &known_buffers, options, trace)?;
     let mut kernels = Vec::new();
     for (at, one) in scheduled.iter().enumerate() {
-        let mut kernel = lower(&one.bounded, options, None, trace)?;
+        let mut kernel = lower(&one.packed, options, None, trace)?;
         kernel.name = format!("{}.{at}.{}", graph.name, plan.kernels[at].name);
         // The entry of the network has checked everything.
         (kernel.checks, kernel.dims) = (Stmt::nothing(), Vec::new());
@@ -99,10 +106,9 @@ pub fn compile_network(
     let work = total_work(&plan, options)?;
     let constant_bytes = constants.iter().map(|bytes| (**bytes).as_ref().len() as u64).sum();
     let arena_bytes = arena.bytes.clone();
-    let described = plan.kernels.iter().zip(&scheduled).map(|(graph, one)| NetworkKernel {
-        graph: graph.clone(),
-        schedule: one.bounded.schedule.text.clone(),
+    let described = plan.kernels.iter().zip(scheduled).map(|(graph, one)| NetworkKernel {
         packed: one.packs.iter().map(|(input, _)| input_name(graph, *input)).collect(),
+        bounded: one.bounded,
     });
     Ok(Network {
         graph: graph.clone(),
@@ -112,6 +118,8 @@ pub fn compile_network(
         arena,
         constant_bytes,
         work,
+        params,
+        fold,
     })
 }
 
@@ -170,7 +178,10 @@ fn known_params(
 
 /// A scheduled kernel, and the kernels that pack its constant inputs at build time.
 struct Scheduled {
+    /// With the inputs as the network has them.
     bounded: BoundedSchedule,
+    /// With packed inputs.
+    packed: BoundedSchedule,
     /// The position of each packed input, and the kernel that packs it.
     packs: Vec<(usize, BoundedSchedule)>,
 }
@@ -192,8 +203,10 @@ fn schedule_kernel(
     let bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
     let made = trace
         .phase("prepack", &String::new, || schedule::prepack_layout_free(&bounded, &prepacked))?;
-    let Some(mut made) = made else { return Ok(Scheduled { bounded, packs: Vec::new() }) };
-    let bounded = made.pop().expect("the kernel that takes packed inputs is last");
+    let Some(mut made) = made else {
+        return Ok(Scheduled { packed: bounded.clone(), bounded, packs: Vec::new() });
+    };
+    let packed = made.pop().expect("the kernel that takes packed inputs is last");
     let position = |one: &BoundedSchedule| match &one.prepack_role {
         Some(PrepackRole::Pack { input, .. }) => {
             let inputs = &graph.inputs;
@@ -203,14 +216,14 @@ fn schedule_kernel(
         _ => crate::bug!("not a kernel that packs"),
     };
     let packs = made.into_iter().map(|one| (position(&one), one)).collect();
-    Ok(Scheduled { bounded, packs })
+    Ok(Scheduled { bounded, packed, packs })
 }
 
 impl Network {
     /// Returns the facts for the manifest. The schedule lists those of the kernels.
     pub fn info(&self) -> KernelInfo {
         let one = |(code, kernel): (&Kernel, &NetworkKernel)| {
-            format!("# {}\n{}\n", code.name, kernel.schedule.trim_end())
+            format!("# {}\n{}\n", code.name, kernel.bounded.schedule.text.trim_end())
         };
         KernelInfo {
             parameters: self.graph.params.clone(),
@@ -220,147 +233,6 @@ impl Network {
             prepack_role: None,
         }
     }
-}
-
-/// The constants of a network.
-struct Constants {
-    /// The elements of each param and of each folded stage.
-    of: FxHashMap<Buffer, ConstantBytes>,
-    /// Those in another layout, by the kernel and the position of its input.
-    packed: FxHashMap<(usize, usize, Buffer), ConstantBytes>,
-}
-
-impl Constants {
-    /// Computes folded stages and packed inputs.
-    fn evaluate(
-        graph: &Graph,
-        folded: &[bool],
-        known: FxHashMap<Buffer, ConstantBytes>,
-        plan: &Plan,
-        scheduled: &[Scheduled],
-        options: &Options,
-        trace: &mut Trace,
-    ) -> Result<Constants, Failure> {
-        let mut constants = Constants { of: known, packed: FxHashMap::default() };
-        let mut lowered = Vec::new();
-        let fold = fold::fold_graph(graph, folded);
-        if let Some(fold) = &fold {
-            let bounded = infer_bounds(Schedule::new(fold.clone(), &options.target))?;
-            lowered.push(lower(&bounded, options, None, trace)?);
-        }
-        let mut pack_kernels = FxHashMap::default();
-        for (kernel, one) in scheduled.iter().enumerate() {
-            for (input, pack) in &one.packs {
-                let mut packing = lower(pack, options, None, trace)?;
-                packing.name = format!("pack_{kernel}_{input}");
-                pack_kernels.insert((kernel, *input), lowered.len());
-                lowered.push(packing);
-            }
-        }
-        if lowered.is_empty() {
-            return Ok(constants);
-        }
-        let module = load_kernels(&lowered, options, trace)?;
-        if let Some(fold) = &fold {
-            let inputs: Vec<&Buffer> = fold.inputs.iter().filter_map(tensor_of).collect();
-            let outputs: Vec<&Buffer> = fold.outputs.iter().collect();
-            let made = constants.call(&module, &lowered[0], &inputs, &outputs)?;
-            let made = outputs.into_iter().cloned().zip(made);
-            constants.of.extend(made);
-        }
-        for call in &plan.calls {
-            for (input, _) in &scheduled[call.kernel].packs {
-                let Argument::Tensor(source) = &call.arguments[*input] else {
-                    crate::bug!("a scalar is packed")
-                };
-                let key = (call.kernel, *input, source.clone());
-                if !constants.packed.contains_key(&key) {
-                    let kernel = &lowered[pack_kernels[&(call.kernel, *input)]];
-                    let outputs: Vec<&Buffer> =
-                        kernel.params.iter().filter_map(output_of).collect();
-                    let made = constants.call(&module, kernel, &[source], &outputs)?;
-                    constants.packed.extend(made.into_iter().map(|bytes| (key.clone(), bytes)));
-                }
-            }
-        }
-        Ok(constants)
-    }
-
-    /// Runs a kernel on constants; returns its outputs.
-    fn call(
-        &self,
-        module: &LoadedModule,
-        kernel: &Kernel,
-        inputs: &[&Buffer],
-        outputs: &[&Buffer],
-    ) -> Result<Vec<ConstantBytes>, Failure> {
-        let shape = |buffer: &Buffer| -> Vec<i64> {
-            let constant = |extent: &Expr| extent.as_int().expect("a constant shape") as i64;
-            buffer.shape.iter().map(constant).collect()
-        };
-        let shapes: Vec<Vec<i64>> = inputs.iter().chain(outputs).map(|one| shape(one)).collect();
-        let mut made: Vec<Vec<u8>> = Vec::new();
-        for output in outputs {
-            let bytes = fold::bytes_of(output).expect("a constant shape") as usize;
-            made.push(vec![0; bytes]);
-        }
-        let (input_shapes, output_shapes) = shapes.split_at(inputs.len());
-        let mut args = Vec::new();
-        for (input, shape) in inputs.iter().zip(input_shapes) {
-            let bytes = self.of.get(*input).expect("a constant");
-            args.push(Arg::Input(input.dtype, shape, (**bytes).as_ref()));
-        }
-        for ((output, shape), bytes) in outputs.iter().zip(output_shapes).zip(&mut made) {
-            args.push(Arg::Output(output.dtype, shape, bytes));
-        }
-        module.kernel(&kernel.name)?.call(args)?;
-        Ok(made.into_iter().map(|bytes| Arc::new(bytes) as ConstantBytes).collect())
-    }
-}
-
-fn tensor_of(input: &Input) -> Option<&Buffer> {
-    match input {
-        Input::Tensor { buffer, .. } => Some(buffer),
-        Input::Scalar { .. } => None,
-    }
-}
-
-fn output_of(param: &crate::ir::Param) -> Option<&Buffer> {
-    match param {
-        crate::ir::Param::Tensor { buffer, output: true, .. } => Some(buffer),
-        _ => None,
-    }
-}
-
-/// Compiles and loads kernels, to run them while building.
-fn load_kernels(
-    kernels: &[Kernel],
-    options: &Options,
-    trace: &mut Trace,
-) -> Result<LoadedModule, Failure> {
-    if !options.target.runs_here() {
-        let text = format!("the constants of a network for {} are computed here", options.target);
-        let diag = Diag::global("E0702", text);
-        let help = "build the network on a machine of the target";
-        return Err(Failure::User(vec![diag.help(help)]));
-    }
-    let describe = |_: &Kernel| KernelInfo {
-        parameters: Vec::new(),
-        schedule: String::new(),
-        automatic: false,
-        work: Work { flops: Expr::index(0), bytes: Expr::index(0) },
-        prepack_role: None,
-    };
-    let info = BuildInfo {
-        module: "constants".to_string(),
-        target: options.target.clone(),
-        fp_contract: options.fp_contract.name().to_string(),
-        opt: options.opt,
-        sources: Vec::new(),
-        kernels: kernels.iter().map(describe).collect(),
-    };
-    let built = build(kernels, &info, ModuleKind::SharedObject, trace)?;
-    Ok(LoadedModule::from_bytes(&built.bytes)?)
 }
 
 /// Returns the entry of a network: its parameters without the known ones, and its checks.

@@ -1,0 +1,153 @@
+//! The constants of a network: folded stages and packed inputs, computed while building by compiled
+//! code.
+
+use super::Scheduled;
+use crate::codegen::ConstantBytes;
+use crate::diag::Diag;
+use crate::driver::{Failure, Options, Trace, build, lower};
+use crate::ir::cost::Work;
+use crate::ir::{Buffer, Expr, Kernel};
+use crate::module::load::{Arg, LoadedModule};
+use crate::module::{BuildInfo, KernelInfo, ModuleKind};
+use crate::network::{Argument, Plan, fold};
+use crate::schedule::{Schedule, infer_bounds};
+use crate::te::{Graph, Input};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The constants of a network.
+pub(super) struct Constants {
+    /// The elements of each param and of each folded stage.
+    pub(super) of: FxHashMap<Buffer, ConstantBytes>,
+    /// Those in another layout, by the kernel and the position of its input.
+    pub(super) packed: FxHashMap<(usize, usize, Buffer), ConstantBytes>,
+}
+
+impl Constants {
+    /// Computes folded stages and packed inputs.
+    pub(super) fn evaluate(
+        known: FxHashMap<Buffer, ConstantBytes>,
+        (fold, plan, scheduled): (Option<&Graph>, &Plan, &[Scheduled]),
+        options: &Options,
+        trace: &mut Trace,
+    ) -> Result<Constants, Failure> {
+        let mut constants = Constants { of: known, packed: FxHashMap::default() };
+        let mut lowered = Vec::new();
+        if let Some(fold) = fold {
+            let bounded = infer_bounds(Schedule::new(fold.clone(), &options.target))?;
+            lowered.push(lower(&bounded, options, None, trace)?);
+        }
+        let mut pack_kernels = FxHashMap::default();
+        for (kernel, one) in scheduled.iter().enumerate() {
+            for (input, pack) in &one.packs {
+                let mut packing = lower(pack, options, None, trace)?;
+                packing.name = format!("pack_{kernel}_{input}");
+                pack_kernels.insert((kernel, *input), lowered.len());
+                lowered.push(packing);
+            }
+        }
+        if lowered.is_empty() {
+            return Ok(constants);
+        }
+        let module = load_kernels(&lowered, options, trace)?;
+        if let Some(fold) = fold {
+            let inputs: Vec<&Buffer> = fold.inputs.iter().filter_map(tensor_of).collect();
+            let outputs: Vec<&Buffer> = fold.outputs.iter().collect();
+            let made = constants.call(&module, &lowered[0], &inputs, &outputs)?;
+            let made = outputs.into_iter().cloned().zip(made);
+            constants.of.extend(made);
+        }
+        for call in &plan.calls {
+            for (input, _) in &scheduled[call.kernel].packs {
+                let Argument::Tensor(source) = &call.arguments[*input] else {
+                    crate::bug!("a scalar is packed")
+                };
+                let key = (call.kernel, *input, source.clone());
+                if !constants.packed.contains_key(&key) {
+                    let kernel = &lowered[pack_kernels[&(call.kernel, *input)]];
+                    let outputs: Vec<&Buffer> =
+                        kernel.params.iter().filter_map(output_of).collect();
+                    let made = constants.call(&module, kernel, &[source], &outputs)?;
+                    constants.packed.extend(made.into_iter().map(|bytes| (key.clone(), bytes)));
+                }
+            }
+        }
+        Ok(constants)
+    }
+
+    /// Runs a kernel on constants; returns its outputs.
+    fn call(
+        &self,
+        module: &LoadedModule,
+        kernel: &Kernel,
+        inputs: &[&Buffer],
+        outputs: &[&Buffer],
+    ) -> Result<Vec<ConstantBytes>, Failure> {
+        let shape = |buffer: &Buffer| -> Vec<i64> {
+            let constant = |extent: &Expr| extent.as_int().expect("a constant shape") as i64;
+            buffer.shape.iter().map(constant).collect()
+        };
+        let shapes: Vec<Vec<i64>> = inputs.iter().chain(outputs).map(|one| shape(one)).collect();
+        let mut made: Vec<Vec<u8>> = Vec::new();
+        for output in outputs {
+            let bytes = fold::bytes_of(output).expect("a constant shape") as usize;
+            made.push(vec![0; bytes]);
+        }
+        let (input_shapes, output_shapes) = shapes.split_at(inputs.len());
+        let mut args = Vec::new();
+        for (input, shape) in inputs.iter().zip(input_shapes) {
+            let bytes = self.of.get(*input).expect("a constant");
+            args.push(Arg::Input(input.dtype, shape, (**bytes).as_ref()));
+        }
+        for ((output, shape), bytes) in outputs.iter().zip(output_shapes).zip(&mut made) {
+            args.push(Arg::Output(output.dtype, shape, bytes));
+        }
+        module.kernel(&kernel.name)?.call(args)?;
+        Ok(made.into_iter().map(|bytes| Arc::new(bytes) as ConstantBytes).collect())
+    }
+}
+
+pub(super) fn tensor_of(input: &Input) -> Option<&Buffer> {
+    match input {
+        Input::Tensor { buffer, .. } => Some(buffer),
+        Input::Scalar { .. } => None,
+    }
+}
+
+fn output_of(param: &crate::ir::Param) -> Option<&Buffer> {
+    match param {
+        crate::ir::Param::Tensor { buffer, output: true, .. } => Some(buffer),
+        _ => None,
+    }
+}
+
+/// Compiles and loads kernels, to run them while building.
+fn load_kernels(
+    kernels: &[Kernel],
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<LoadedModule, Failure> {
+    if !options.target.runs_here() {
+        let text = format!("the constants of a network for {} are computed here", options.target);
+        let diag = Diag::global("E0702", text);
+        let help = "build the network on a machine of the target";
+        return Err(Failure::User(vec![diag.help(help)]));
+    }
+    let describe = |_: &Kernel| KernelInfo {
+        parameters: Vec::new(),
+        schedule: String::new(),
+        automatic: false,
+        work: Work { flops: Expr::index(0), bytes: Expr::index(0) },
+        prepack_role: None,
+    };
+    let info = BuildInfo {
+        module: "constants".to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: Vec::new(),
+        kernels: kernels.iter().map(describe).collect(),
+    };
+    let built = build(kernels, &info, ModuleKind::SharedObject, trace)?;
+    Ok(LoadedModule::from_bytes(&built.bytes)?)
+}

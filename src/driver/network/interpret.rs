@@ -1,0 +1,144 @@
+//! Runs a network in the reference interpreter, kernel by kernel, in the order of terms of their
+//! schedules.
+
+use super::Network;
+use crate::codegen::ConstantBytes;
+use crate::driver::{Failure, Options, Trace, lower_in_order, lower_unoptimized};
+use crate::ir::interp::{Tensor, Value};
+use crate::ir::{Buffer, Kernel, Param, Var};
+use crate::network::Argument;
+use rustc_hash::FxHashMap;
+
+/// Runs a kernel on values; the outputs come back filled.
+pub type Interpreter<'a, E> = dyn FnMut(&Kernel, Vec<Value>) -> Result<Vec<Value>, E> + 'a;
+
+impl Network {
+    /// Returns the whole network as one kernel in the order of the source, and its arguments for
+    /// those of the entry: it takes the params as inputs.
+    pub fn whole_kernel(
+        &self,
+        options: &Options,
+        values: &[Value],
+    ) -> Result<(Kernel, Vec<Value>), Failure> {
+        let kernel = lower_unoptimized(&self.graph, &options.target)?;
+        let entry = &self.code.entry.params;
+        let value = |param: &Param| match param {
+            Param::Tensor { buffer, output: false, .. } if self.params.contains_key(buffer) => {
+                Value::Tensor(constant(buffer, &self.params[buffer]))
+            }
+            param => {
+                let at = entry.iter().position(|own| own.name() == param.name());
+                values[at.expect("a parameter of the entry")].clone()
+            }
+        };
+        let values = kernel.params.iter().map(value).collect();
+        Ok((kernel, values))
+    }
+
+    /// Runs the calls one after the other. Returns the values of the entry with the outputs.
+    pub fn interpret_calls<E: From<Failure>>(
+        &self,
+        options: &Options,
+        values: &[Value],
+        run: &mut Interpreter<'_, E>,
+    ) -> Result<Vec<Value>, E> {
+        let mut state = State::default();
+        let entry = &self.code.entry.params;
+        for (param, value) in entry.iter().zip(values) {
+            match (param, value) {
+                (Param::Tensor { buffer, output: false, .. }, Value::Tensor(tensor)) => {
+                    state.tensors.insert(buffer.clone(), tensor.clone());
+                }
+                (Param::Scalar { var, .. } | Param::Runtime { var, .. }, value) => {
+                    state.numbers.insert(var.clone(), value.clone());
+                }
+                _ => {}
+            }
+        }
+        let params = self.params.iter();
+        state
+            .tensors
+            .extend(params.map(|(buffer, bytes)| (buffer.clone(), constant(buffer, bytes))));
+        if let Some(fold) = &self.fold {
+            let kernel = lower_unoptimized(fold, &options.target)?;
+            let inputs = fold.inputs.iter().filter_map(super::tensor_of);
+            let tensors = inputs.chain(&fold.outputs).cloned();
+            let arguments: Vec<Argument> = tensors.map(Argument::Tensor).collect();
+            state.call(&kernel, &arguments, run)?;
+        }
+        let trace = &mut Trace::default();
+        for call in &self.calls {
+            let kernel = lower_in_order(&self.kernels[call.kernel].bounded, options, trace)?;
+            state.call(&kernel, &call.arguments, run)?;
+        }
+        let outputs = entry.iter().zip(values).map(|(param, value)| match param {
+            Param::Tensor { buffer, output: true, .. } => {
+                Value::Tensor(state.tensors[buffer].clone())
+            }
+            _ => value.clone(),
+        });
+        Ok(outputs.collect())
+    }
+}
+
+/// The tensors and numbers of a network, by the names of the network.
+#[derive(Default)]
+struct State {
+    tensors: FxHashMap<Buffer, Tensor>,
+    numbers: FxHashMap<Var, Value>,
+}
+
+impl State {
+    fn call<E>(
+        &mut self,
+        kernel: &Kernel,
+        arguments: &[Argument],
+        run: &mut Interpreter<'_, E>,
+    ) -> Result<(), E> {
+        let value = |(param, argument): (&Param, &Argument)| match argument {
+            Argument::Tensor(buffer) => match param {
+                Param::Tensor { output: true, .. } => Value::Tensor(self.empty(buffer)),
+                _ => Value::Tensor(self.tensors[buffer].clone()),
+            },
+            Argument::Scalar(var) | Argument::Integer(var) => self.numbers[var].clone(),
+        };
+        let values = kernel.params.iter().zip(arguments).map(value).collect();
+        let values = run(kernel, values)?;
+        for ((param, argument), value) in kernel.params.iter().zip(arguments).zip(values) {
+            if let (
+                Param::Tensor { output: true, .. },
+                Argument::Tensor(buffer),
+                Value::Tensor(made),
+            ) = (param, argument, value)
+            {
+                self.tensors.insert(buffer.clone(), made);
+            }
+        }
+        Ok(())
+    }
+
+    /// A tensor of the network without elements yet.
+    fn empty(&self, buffer: &Buffer) -> Tensor {
+        let number = |var: &Var| match self.numbers.get(var) {
+            Some(Value::Index(value)) => *value as u64,
+            _ => crate::bug!("{} has no value", var.name()),
+        };
+        let (vars, values): (Vec<Var>, Vec<u64>) = (self.numbers.iter())
+            .filter(|(_, value)| matches!(value, Value::Index(_)))
+            .map(|(var, _)| (var.clone(), number(var)))
+            .unzip();
+        let shape = crate::ir::interp::Evaluator::new(&buffer.shape, &vars)
+            .and_then(|evaluator| evaluator.eval(&values))
+            .unwrap_or_else(|trap| crate::bug!("the shape of {}: {trap:?}", buffer.name));
+        let shape: Vec<i64> = shape.into_iter().map(|extent| extent as i64).collect();
+        let elements = shape.iter().product::<i64>() as u64;
+        let data = vec![0; (elements * buffer.dtype.bytes()) as usize];
+        Tensor { dtype: buffer.dtype, shape, data }
+    }
+}
+
+fn constant(buffer: &Buffer, bytes: &ConstantBytes) -> Tensor {
+    let extent = |extent: &crate::ir::Expr| extent.as_int().expect("a constant shape") as i64;
+    let shape = buffer.shape.iter().map(extent).collect();
+    Tensor { dtype: buffer.dtype, shape, data: (**bytes).as_ref().to_vec() }
+}
