@@ -1,11 +1,13 @@
 //! `tec lower`: prints the loop IR, the schedule tree, or which nests the SIMD back end compiles.
 
-use super::compile::schedule_file;
+use super::compile::{elaborate_file, schedule_file};
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print, show_trace};
-use crate::driver::{self, Options, PassId};
+use crate::diag::Diag;
+use crate::driver::{self, Options, PassId, Trace};
 use crate::ir::print::{Style, print_kernel};
 use crate::lower::outline_simd::Nest;
+use crate::network::{self, print::print_plan};
 use crate::schedule::{BoundedSchedule, Origin, print_tree};
 
 const EXAMPLES: &str = "\
@@ -32,6 +34,9 @@ pub struct LowerArgs {
     /// Print the stages with their loops, extents, annotations and attached stages.
     #[arg(long)]
     schedule_tree: bool,
+    /// Print the kernels of networks: the stages of each, the calls, and the memory between them.
+    #[arg(long, conflicts_with_all = ["simple", "schedule_tree", "explain_simd"])]
+    groups: bool,
     /// Print which vectorized nests use vectors of 256 or 512 bits, and why others do not.
     #[arg(long, conflicts_with_all = ["simple", "schedule_tree"])]
     explain_simd: bool,
@@ -43,6 +48,9 @@ pub struct LowerArgs {
 pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
+    if args.groups {
+        return print_groups(args, &options, &mut trace);
+    }
     trace.nests = args.explain_simd.then(Vec::new);
     let (program, kernels) =
         schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
@@ -74,6 +82,26 @@ pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
         Some(nests) => print(&describe_nests(nests, &options)),
         None => print(&text),
     }
+}
+
+/// Prints the plans of all networks, as if the elements of all params were known.
+fn print_groups(args: &LowerArgs, options: &Options, trace: &mut Trace) -> Result<(), Error> {
+    let (_, graphs) = elaborate_file(&args.file, options, trace)?;
+    show_trace(trace, args.compile.time);
+    let networks: Vec<_> = graphs.iter().filter(|graph| graph.network).collect();
+    if networks.is_empty() {
+        let text = format!("{} has no network", args.file);
+        return Err(Diag::global("E0540", text).into());
+    }
+    let mut text = String::new();
+    for (index, graph) in networks.iter().enumerate() {
+        let gap = if index > 0 { "\n" } else { "" };
+        if networks.len() > 1 {
+            text.push_str(&format!("{gap}# {}\n", graph.name));
+        }
+        text.push_str(&print_plan(graph, &network::plan(graph, &network::params(graph))));
+    }
+    print(&text)
 }
 
 /// Returns a line for each vectorized nest, and the share of those that the SIMD back end compiles.

@@ -15,10 +15,14 @@ pub mod extract;
 pub mod fold;
 pub mod partition;
 pub mod place;
+pub mod print;
 mod reads;
 
 use crate::ir::{Buffer, Var};
-use crate::te::Graph;
+use crate::te::{Graph, Input};
+use partition::Group;
+use place::Arena;
+use rustc_hash::FxHashSet;
 
 /// An argument of a call, in the order of the kernel's parameters.
 #[derive(Clone, Debug)]
@@ -49,4 +53,47 @@ pub struct Plan {
     pub kernels: Vec<Graph>,
     /// The calls, in the order in which they run.
     pub calls: Vec<Call>,
+}
+
+/// A network after the steps over its stage graph.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Whether each stage is computed at build time.
+    pub folded: Vec<bool>,
+    /// The stages of each call.
+    pub groups: Vec<Group>,
+    /// The kernels and the calls.
+    pub plan: Plan,
+    /// The memory between the kernels.
+    pub arena: Arena,
+}
+
+/// Cuts a network into kernels. `known` are the params whose elements are known.
+pub fn plan(graph: &Graph, known: &FxHashSet<Buffer>) -> Planned {
+    let folded = fold::constant_stages(graph, known);
+    let groups = partition::partition(graph, &folded);
+    let stages = graph.stages.iter().zip(&folded).filter(|(_, folded)| **folded);
+    let folded_tensors = stages.flat_map(|(stage, _)| stage.buffers.iter().cloned());
+    let constant: FxHashSet<Buffer> = known.iter().cloned().chain(folded_tensors).collect();
+    let plan = extract::extract(graph, &groups, &constant);
+    let is_input = |buffer: &Buffer| {
+        graph
+            .inputs
+            .iter()
+            .any(|input| matches!(input, Input::Tensor { buffer: own, .. } if own == buffer))
+    };
+    let is_temporary = |buffer: &Buffer| {
+        !is_input(buffer) && !graph.outputs.contains(buffer) && !constant.contains(buffer)
+    };
+    let arena = place::place(&plan.calls, &is_temporary);
+    Planned { folded, groups, plan, arena }
+}
+
+/// Returns the `param`s of a network.
+pub fn params(graph: &Graph) -> FxHashSet<Buffer> {
+    let params = graph.inputs.iter().filter_map(|input| match input {
+        Input::Tensor { buffer, param: true, .. } => Some(buffer.clone()),
+        _ => None,
+    });
+    params.collect()
 }

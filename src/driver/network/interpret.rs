@@ -67,7 +67,7 @@ impl Network {
             state.call(&kernel, &arguments, run)?;
         }
         let trace = &mut Trace::default();
-        for call in &self.calls {
+        for call in &self.planned.plan.calls {
             let kernel = lower_in_order(&self.kernels[call.kernel].bounded, options, trace)?;
             state.call(&kernel, &call.arguments, run)?;
         }

@@ -17,7 +17,7 @@ use crate::lower::build_loops::build_params;
 use crate::module::KernelInfo;
 use crate::module::params::Params;
 use crate::network::place::Arena;
-use crate::network::{Argument, Call, Plan, extract, fold, partition, place};
+use crate::network::{Argument, Plan, Planned, fold, plan};
 use crate::schedule::{self, BoundedSchedule, PrepackedInputs, Schedule, infer_bounds};
 use crate::te::{Graph, Input};
 use constants::{Constants, tensor_of};
@@ -41,9 +41,7 @@ pub struct Network {
     /// The kernels before packing; as many as in `code`.
     pub kernels: Vec<NetworkKernel>,
     /// The calls; as many as in `code`.
-    pub calls: Vec<Call>,
-    /// The memory between the kernels.
-    pub arena: Arena,
+    pub planned: Planned,
     /// The bytes of the constants.
     pub constant_bytes: u64,
     /// The operations and bytes of a call.
@@ -71,28 +69,17 @@ pub fn compile_network(
     }
     let known = known_params(graph, params)?;
     let known_buffers: FxHashSet<Buffer> = known.keys().cloned().collect();
-    let (folded, plan) = trace.phase("partition", &String::new, || {
-        let folded = fold::constant_stages(graph, &known_buffers);
-        let groups = partition::partition(graph, &folded);
-        let stages = graph.stages.iter().zip(&folded).filter(|(_, folded)| **folded);
-        let mut constant = known_buffers.clone();
-        constant.extend(stages.flat_map(|(stage, _)| stage.buffers.iter().cloned()));
-        let plan = extract::extract(graph, &groups, &constant);
-        (folded, plan)
-    })?;
+    let planned = trace.phase("partition", &String::new, || plan(graph, &known_buffers))?;
+    let (folded, plan) = (&planned.folded, &planned.plan);
     let mut scheduled = Vec::new();
     for kernel in &plan.kernels {
         scheduled.push(schedule_kernel(kernel, options, trace)?);
     }
     let params = known.clone();
-    let fold = fold::fold_graph(graph, &folded);
-    let made = (fold.as_ref(), &plan, &scheduled[..]);
+    let fold = fold::fold_graph(graph, folded);
+    let made = (fold.as_ref(), plan, &scheduled[..]);
     let constants = Constants::evaluate(known, made, options, trace)?;
-    let is_param = |buffer: &Buffer| graph.inputs.iter().any(|input| is_tensor(input, buffer));
-    let is_temporary = |buffer: &Buffer| {
-        !is_param(buffer) && !graph.outputs.contains(buffer) && !constants.of.contains_key(buffer)
-    };
-    let arena = trace.phase("place", &String::new, || place::place(&plan.calls, &is_temporary))?;
+    let arena = &planned.arena;
     let entry = entry_kernel(graph, &known_buffers, options, trace)?;
     let mut kernels = Vec::new();
     for (at, one) in scheduled.iter().enumerate() {
@@ -102,8 +89,8 @@ pub fn compile_network(
         (kernel.checks, kernel.dims) = (Stmt::nothing(), Vec::new());
         kernels.push(kernel);
     }
-    let (calls, constants) = call_codes(&plan, &scheduled, &entry, &arena, constants);
-    let work = total_work(&plan, options)?;
+    let (calls, constants) = call_codes(plan, &scheduled, &entry, arena, constants);
+    let work = total_work(plan, options)?;
     let constant_bytes = constants.iter().map(|bytes| (**bytes).as_ref().len() as u64).sum();
     let arena_bytes = arena.bytes.clone();
     let described = plan.kernels.iter().zip(scheduled).map(|(graph, one)| NetworkKernel {
@@ -114,17 +101,12 @@ pub fn compile_network(
         graph: graph.clone(),
         kernels: described.collect(),
         code: NetworkCode { entry, kernels, calls, arena_bytes, constants },
-        calls: plan.calls,
-        arena,
+        planned,
         constant_bytes,
         work,
         params,
         fold,
     })
-}
-
-fn is_tensor(input: &Input, tensor: &Buffer) -> bool {
-    matches!(input, Input::Tensor { buffer, .. } if buffer == tensor)
 }
 
 fn input_name(graph: &Graph, at: usize) -> String {

@@ -1,0 +1,56 @@
+//! Prints the plan of a network for people and tests.
+
+use super::{Argument, Planned};
+use crate::te::Graph;
+
+/// Returns a line for the constants, one for each call with the stages that it computes, and the
+/// sizes of the arena.
+///
+/// ```text
+/// fold Scaled
+/// 0 Y_XW(X, Scaled, b) -> R            # Y.XW, Y, R
+/// 1 P_S(R) -> P                        # P.M, P.E, P.S, P
+/// arena 128 bytes; 128 are alive at once, 128 in sum
+/// ```
+pub fn print_plan(graph: &Graph, planned: &Planned) -> String {
+    let arena = &planned.arena;
+    let mut text = String::new();
+    let stages = graph.stages.iter().zip(&planned.folded).filter(|(_, folded)| **folded);
+    let names: Vec<&str> = stages.map(|(stage, _)| &stage.name[..]).collect();
+    if !names.is_empty() {
+        text += &format!("fold {}\n", names.join(", "));
+    }
+    for (call, group) in planned.plan.calls.iter().zip(&planned.groups) {
+        let kernel = &planned.plan.kernels[call.kernel];
+        let outputs = kernel.outputs.len();
+        let inputs = kernel.inputs.len();
+        let names: Vec<&str> = call.arguments.iter().map(argument_name).collect();
+        let integers = &names[inputs + outputs..];
+        let read: Vec<&str> = names[..inputs].iter().chain(integers).copied().collect();
+        let head = format!(
+            "{} {}({}) -> {}",
+            call.kernel,
+            kernel.name,
+            read.join(", "),
+            names[inputs..inputs + outputs].join(", ")
+        );
+        let stages: Vec<&str> = group.stages.iter().map(|at| &graph.stages[*at].name[..]).collect();
+        text += &format!("{head:<40} # {}\n", stages.join(", "));
+    }
+    if let Some(bytes) = &arena.bytes {
+        let total = match bytes.as_int() {
+            Some(bytes) => bytes.to_string(),
+            None => crate::codegen::entry::extent_text(bytes),
+        };
+        let (bound, sum) = (arena.lower_bound, arena.sum);
+        text += &format!("arena {total} bytes; {bound} are alive at once, {sum} in sum\n");
+    }
+    text
+}
+
+fn argument_name(argument: &Argument) -> &str {
+    match argument {
+        Argument::Tensor(buffer) => &buffer.name,
+        Argument::Scalar(var) | Argument::Integer(var) => var.name(),
+    }
+}
