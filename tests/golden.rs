@@ -5,6 +5,7 @@
 //! | `#! test lower --simple` | the printed IR must equal the `#=` lines; `--full`, `after=PASS` |
 //! | `#! test lower --simple pass=PASS` | the same, with the IR before and after one pass |
 //! | `#! test lower --schedule` | the text of the schedule must equal the `#=` lines |
+//! | `#! test network` | the plan of `tec lower --groups` must equal the `#=` lines |
 //! | `#! test error` | the diagnostics must be the `#~` marks, all of them, on their lines |
 //! | `#! test asm` | each `#= has TEXT` or `#= not TEXT` must be true of the listing |
 //! | `#! test run` | interpreter and module agree bit by bit (`support/differential.rs`) |
@@ -33,7 +34,7 @@ mod support;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
 use support::Disk;
-use support::differential;
+use support::{differential, network};
 use tec::codegen::ObjectOptions;
 use tec::diag::Diag;
 use tec::diag::hints::{Hint, TABLE};
@@ -41,6 +42,7 @@ use tec::driver::{self, Failure, FpContract, Options, PassId, Trace};
 use tec::ir::Kernel;
 use tec::ir::print::{Style, print_kernel};
 use tec::lang::Loader;
+use tec::network::print::print_plan;
 use tec::target::Target;
 
 /// The directory of the golden files.
@@ -174,6 +176,7 @@ fn run_file(file: &Path, bless: bool) -> Result<(), String> {
     let path = file.to_str().expect("UTF-8");
     match head.command.as_str() {
         "lower" => compare(file, &text, &lower(path, &head)?, bless),
+        "network" => compare(file, &text, &plan(path, &head)?, bless),
         "error" => check_errors(path, &text, &head),
         "run" => run(path, &text, &head),
         "asm" => check_listing(&text, &listing(path, &head)?),
@@ -229,6 +232,15 @@ fn lower(path: &str, head: &Head) -> Result<String, String> {
     Ok(text)
 }
 
+/// Returns the plan of every network of a file.
+fn plan(path: &str, head: &Head) -> Result<String, String> {
+    let mut trace = Trace::default();
+    let program = driver::load(path, &Disk, &mut trace).map_err(|(_, f)| failure_text(f))?;
+    let graphs = driver::elaborate(&program, &head.options, &mut trace).map_err(failure_text)?;
+    let plan = |graph| print_plan(graph, &tec::network::plan(graph, &tec::network::params(graph)));
+    Ok(graphs.iter().map(plan).collect())
+}
+
 /// Returns the pass in front of one.
 fn pass_before(pass: PassId) -> Result<PassId, String> {
     let at = PassId::ALL.iter().position(|id| *id == pass).expect("a pass");
@@ -262,11 +274,15 @@ fn run(path: &str, text: &str, head: &Head) -> Result<(), String> {
     if graphs.is_empty() {
         return Err("no kernel".to_string());
     }
-    for kernel in graphs.into_iter().map(|graph| graph.name) {
-        let (vars, seed) = (head.vars.clone(), head.seed);
+    for graph in graphs {
+        let (vars, seed, kernel) = (head.vars.clone(), head.seed, graph.name.clone());
         let case =
             differential::Case { text: text.to_string(), kernel: kernel.clone(), vars, seed };
-        let wrong = match differential::compare_all(&case, &head.options) {
+        let verdict = match graph.network {
+            true => network::compare_network(&case, &head.options),
+            false => differential::compare_all(&case, &head.options),
+        };
+        let wrong = match verdict {
             differential::Verdict::Same { .. } => continue,
             differential::Verdict::TooLarge => "the tensors are too large".to_string(),
             differential::Verdict::Refused(codes, _) => {

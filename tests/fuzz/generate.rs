@@ -214,6 +214,7 @@ impl Generator {
             self.feature("reassociate");
         }
         Program {
+            network: false,
             name: self.name.clone(),
             items: std::mem::take(&mut self.items),
             params,

@@ -1,5 +1,6 @@
 //! The differential fuzzer: random programs (`generate`, `pipeline`) with the default schedule,
-//! random schedules (`schedule`), the automatic schedule and candidates of the tuner's space. Each
+//! random schedules (`schedule`), the automatic schedule and candidates of the tuner's space, and as
+//! networks of several kernels. Each
 //! program runs in several ways that must agree bit for bit (`differential`): the default schedule,
 //! the schedule forwards and backwards, the loops after all passes, machine code. No two threads
 //! may write one element (`rewrite`). Schedules that a legality check refuses run without the check
@@ -34,7 +35,7 @@ mod tiles;
 mod tree;
 mod unchecked;
 
-use support::{data, differential, rewrite};
+use support::{data, differential, network, rewrite};
 
 /// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
@@ -70,6 +71,12 @@ fn barriers_of_launches_are_needed() {
 fn programs_agree_under_auto() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Auto);
+}
+
+#[test]
+fn networks_agree() {
+    let n = setting("TEC_FUZZ_N", 200);
+    run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Network);
 }
 
 #[test]

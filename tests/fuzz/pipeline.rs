@@ -164,6 +164,7 @@ impl Pipeline {
         let mut body = std::mem::take(&mut self.inputs);
         body.append(&mut self.body);
         Program {
+            network: false,
             name: self.name.clone(),
             items: std::mem::take(&mut self.items),
             params,

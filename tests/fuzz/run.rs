@@ -3,6 +3,7 @@
 use crate::damage::be_quiet;
 use crate::differential::{self, Case, Interpreted, Verdict};
 use crate::generate::generate;
+use crate::network;
 use crate::pipeline::{empty_pipeline, pipeline};
 use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
@@ -91,6 +92,8 @@ pub enum Source {
     Space,
     /// The same for GPUs.
     SpaceThreads,
+    /// Both kinds of programs, cut into several kernels, some of the inputs as params.
+    Network,
 }
 
 impl Source {
@@ -108,6 +111,11 @@ impl Source {
                 program
             }
             Source::Auto if number % EMPTY_PERIOD == 7 => empty_pipeline(seed, number, &name),
+            Source::Network if number % EMPTY_PERIOD == 7 => {
+                empty_pipeline(seed, number, &name).into_network()
+            }
+            Source::Network if number % 3 == 2 => generate(seed, number, &name).into_network(),
+            Source::Network => pipeline(seed, number, &name).into_network(),
             Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
             Source::Auto | Source::Space | Source::SpaceThreads => pipeline(seed, number, &name),
             Source::Scheduled => {
@@ -190,6 +198,14 @@ impl Setup {
         Options { defines: defines.collect(), schedule, ..self.options.clone() }
     }
 
+    /// Runs the program in all ways.
+    pub fn compare(&self) -> Verdict {
+        match self.program.network {
+            true => network::compare_network(&self.case(), &self.options()),
+            false => differential::compare_all(&self.case(), &self.options()),
+        }
+    }
+
     /// Returns the golden test of a finding.
     pub fn golden(&self) -> String {
         let options = &self.options;
@@ -270,6 +286,10 @@ fn run_batch(
 ) -> Report {
     let mut report = Report::default();
     let mut options = options(batch, source);
+    if source == Source::Network {
+        options.fallback = if batch % 2 == 0 { Fallback::Default } else { Fallback::Auto };
+        options.candidates = 24;
+    }
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
         options.fallback = Fallback::Auto;
         // Few candidates are enough: the test needs various schedules, not good ones.
@@ -283,6 +303,12 @@ fn run_batch(
         Setup { program, options: options.clone() }
     };
     let setups: Vec<Setup> = numbers.map(setup).collect();
+    if source == Source::Network {
+        for setup in &setups {
+            report.add(setup, setup.compare());
+        }
+        return report;
+    }
     let texts: Vec<String> = setups.iter().map(Setup::golden).collect();
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{source:?}-{thread}.te"));
     std::fs::write(&path, texts.join("\n")).expect("the target folder can be written");

@@ -1,7 +1,7 @@
 //! Shrinks a finding: drops statements, replaces subexpressions by an operand or a constant, and
 //! makes numbers smaller, as long as `differential` reports the same finding.
 
-use crate::differential::{self, Verdict};
+use crate::differential::Verdict;
 use crate::run::Setup;
 use crate::tree::{Node, Program};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Shrinker {
             return false;
         }
         let candidate = Setup { program, options: self.best.options.clone() };
-        match differential::compare_all(&candidate.case(), &candidate.options()) {
+        match candidate.compare() {
             Verdict::Wrong(what, details) if class(&what) == self.class => {
                 self.best = candidate;
                 self.text = format!("{what}\n{details}");

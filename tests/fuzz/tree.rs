@@ -133,6 +133,8 @@ pub struct ScheduleText {
 /// A kernel with everything that it depends on.
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// Whether it is a network, and some of its inputs are params.
+    pub network: bool,
     /// The kernel's name.
     pub name: String,
     /// The items before it: `def`, `reducer`, other kernels.
@@ -157,7 +159,20 @@ pub struct Program {
     pub schedules: Vec<ScheduleText>,
 }
 
+/// Whether a statement declares an input tensor whose extents are numbers.
+fn has_constant_shape(stmt: &str) -> bool {
+    let shape = stmt.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let is_constant =
+        |shape: &str| shape.chars().all(|c| c.is_ascii_digit() || matches!(c, ' ' | ','));
+    stmt.starts_with("input ") && shape.is_some_and(|(shape, _)| is_constant(shape))
+}
+
 impl Program {
+    /// Makes it a network; some of its inputs of constant shape become params.
+    pub fn into_network(self) -> Program {
+        Program { network: true, ..self }
+    }
+
     /// Returns the text of the file.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -167,9 +182,14 @@ impl Program {
         }
         let word = if self.reassociate { " reassociate" } else { "" };
         let params: Vec<String> = self.params.iter().map(Node::render).collect();
-        text.push_str(&format!("kernel {}({}){} {{\n", self.name, params.join(", "), word));
-        for stmt in &self.body {
-            text.push_str(&format!("    {}\n", stmt.render().replace('\n', "\n    ")));
+        let kind = if self.network { "network" } else { "kernel" };
+        text.push_str(&format!("{kind} {}({}){} {{\n", self.name, params.join(", "), word));
+        for (at, stmt) in self.body.iter().enumerate() {
+            let mut stmt = stmt.render().replace('\n', "\n    ");
+            if self.network && at % 2 == 0 && has_constant_shape(&stmt) {
+                stmt = stmt.replacen("input", "param", 1).replace(" layout_free", "");
+            }
+            text.push_str(&format!("    {stmt}\n"));
         }
         text.push_str("}\n");
         for schedule in &self.schedules {

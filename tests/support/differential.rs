@@ -44,7 +44,7 @@ pub enum Verdict {
     Wrong(String, String),
 }
 
-fn wrong<T>(what: impl Into<String>, details: impl Into<String>) -> Result<T, Verdict> {
+pub fn wrong<T>(what: impl Into<String>, details: impl Into<String>) -> Result<T, Verdict> {
     Err(Verdict::Wrong(what.into(), details.into()))
 }
 
@@ -66,7 +66,7 @@ pub fn load(text: &str) -> Result<Program, Failure> {
     loaded.map_err(|(_, failure)| failure)
 }
 
-fn failed<T>(failure: Failure) -> Result<T, Verdict> {
+pub fn failed<T>(failure: Failure) -> Result<T, Verdict> {
     match failure {
         Failure::User(diags) => {
             let codes = diags.iter().map(|diag| diag.code.to_string()).collect();

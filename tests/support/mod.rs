@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod differential;
+pub mod network;
 pub mod rewrite;
 
 use std::io::Write;
