@@ -1,0 +1,362 @@
+//! What operators use to define tensors.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use crate::dim::{Dim, REDUCE};
+use crate::dtype::{DType, Val, write_elements};
+use crate::expr::E;
+use crate::graph::{Def, Graph, Reduce, T, Tensor};
+use crate::node::{Outcome, Refusal};
+use crate::reader::{Constant, Folder};
+
+/// A convolution that a batch normalisation may be folded into.
+#[derive(Clone)]
+pub(crate) struct Convolution {
+    pub(crate) op: &'static str,
+    pub(crate) image: T,
+    pub(crate) weight: T,
+    pub(crate) bias: Option<T>,
+    pub(crate) keys: Vec<(&'static str, String)>,
+}
+
+/// The state of an import.
+pub(crate) struct Context {
+    pub(crate) graph: Graph,
+    pub(crate) folder: Folder,
+    /// The name of the first output of the node under import.
+    pub(crate) hint: String,
+    /// Equal extents that the caller must ensure, as conditions.
+    pub(crate) assumptions: BTreeSet<(Dim, Dim)>,
+    pub(crate) reassociate: bool,
+    pub(crate) convolutions: HashMap<T, Convolution>,
+}
+
+/// The axes of a stage of this shape.
+pub(crate) fn axes(shape: &[Dim]) -> Vec<Dim> {
+    shape.iter().enumerate().map(|(at, extent)| Dim::axis(at, extent)).collect()
+}
+
+/// The reduction axis of a number.
+pub(crate) fn reduce_axis(at: usize, extent: &Dim) -> Dim {
+    Dim::axis(usize::from(REDUCE) + at, extent)
+}
+
+impl Context {
+    pub(crate) fn dtype(&self, tensor: T) -> DType {
+        self.graph[tensor].dtype
+    }
+
+    pub(crate) fn shape(&self, tensor: T) -> Vec<Dim> {
+        self.graph[tensor].shape.clone()
+    }
+
+    pub(crate) fn rank(&self, tensor: T) -> usize {
+        self.graph[tensor].shape.len()
+    }
+
+    /// The name of a part of the node under import.
+    fn part(&self, part: &str) -> String {
+        match part {
+            "" => self.hint.clone(),
+            _ => format!("{}_{part}", self.hint),
+        }
+    }
+
+    fn define(&mut self, part: &str, dtype: DType, shape: Vec<Dim>, def: Def) -> Outcome<T> {
+        for dim in &shape {
+            if dim.is_poison() {
+                return Err("an extent overflows".into());
+            }
+            if dim.as_const().is_some_and(|value| value < 0) {
+                return Err(
+                    format!("the extent {} is negative", dim.as_const().unwrap_or(0)).into()
+                );
+            }
+        }
+        if shape.len() > 32 {
+            return Err("tensors of more than 32 dimensions are not supported".into());
+        }
+        let name = self.part(part);
+        Ok(self.graph.push(Tensor { name, dtype, shape, def, vals: None }))
+    }
+
+    /// Defines a stage; `part` is appended to the name of the node.
+    pub(crate) fn compute(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        body: E,
+    ) -> Outcome<T> {
+        if body.is_poison() {
+            return Err("an index overflows".into());
+        }
+        // What reads one tensor with the same axes is that tensor.
+        if let E::Load(source, index) = &body {
+            let same = self.graph[*source].shape == shape && self.graph[*source].dtype == dtype;
+            let axes = axes(&shape);
+            let plain =
+                index.iter().zip(&axes).all(|(e, axis)| matches!(e, E::Idx(d) if d == axis));
+            if same && plain {
+                return Ok(*source);
+            }
+        }
+        self.define(part, dtype, shape, Def::Compute { body, reduce: None })
+    }
+
+    /// Defines a stage that is a reduction.
+    pub(crate) fn reduce(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        body: E,
+        reduce: Reduce,
+    ) -> Outcome<T> {
+        if body.is_poison() {
+            return Err("an index overflows".into());
+        }
+        self.define(part, dtype, shape, Def::Compute { body, reduce: Some(reduce) })
+    }
+
+    /// Defines a stage with a reduction over axes of the given extents.
+    pub(crate) fn fold(
+        &mut self,
+        part: &str,
+        kind: &'static str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        extents: Vec<Dim>,
+        body: E,
+    ) -> Outcome<T> {
+        let reduce = Reduce { kind, extents, condition: None, init: None };
+        self.reduce(part, dtype, shape, body, reduce)
+    }
+
+    /// Defines the position of the first least or greatest element along an axis.
+    pub(crate) fn position(
+        &mut self,
+        part: &str,
+        kind: &'static str,
+        shape: Vec<Dim>,
+        extent: Dim,
+        body: E,
+    ) -> Outcome<T> {
+        self.define(part, DType::Int64, shape, Def::Position { kind, body, extent })
+    }
+
+    /// Applies a kernel of the library.
+    pub(crate) fn call(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        op: &'static str,
+        args: Vec<T>,
+        keys: Vec<(&'static str, String)>,
+    ) -> Outcome<T> {
+        self.define(part, dtype, shape, Def::Call { op, args, keys })
+    }
+
+    /// Defines a constant with its data.
+    pub(crate) fn constant(&mut self, part: &str, constant: Constant) -> Outcome<T> {
+        let dim = |extent: &u64| match i64::try_from(*extent) {
+            Ok(extent) => Ok(Dim::from(extent)),
+            Err(_) => Err(Refusal::from("an extent overflows")),
+        };
+        let shape = constant.shape.iter().map(dim).collect::<Outcome<_>>()?;
+        self.define(part, constant.dtype, shape, Def::Data(constant.data))
+    }
+
+    /// Defines known values, row-major.
+    pub(crate) fn known(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        vals: Vec<Val>,
+    ) -> Outcome<T> {
+        if let Some(data) = write_elements(dtype, &vals) {
+            return self.define(part, dtype, shape, Def::Data(Bytes::from(data)));
+        }
+        let name = self.part(part);
+        Ok(self.graph.push(Tensor { name, dtype, shape, def: Def::Known, vals: Some(vals) }))
+    }
+
+    /// Defines a list of numbers of type int64.
+    pub(crate) fn known_ints(&mut self, part: &str, values: &[Dim]) -> Outcome<T> {
+        let vals = values.iter().cloned().map(Val::Int).collect();
+        self.known(part, DType::Int64, vec![(values.len() as i64).into()], vals)
+    }
+
+    /// An element of a tensor, as a literal if it is known.
+    pub(crate) fn load(&self, tensor: T, index: impl IntoIterator<Item = Dim>) -> E {
+        self.load_at(tensor, index.into_iter().map(E::Idx).collect())
+    }
+
+    /// An element of a tensor at computed indices.
+    pub(crate) fn load_at(&self, tensor: T, index: Vec<E>) -> E {
+        match self.graph.scalar(tensor) {
+            Some(value) => E::Lit(value.clone(), self.dtype(tensor)),
+            None => E::Load(tensor, index),
+        }
+    }
+
+    /// The element of a tensor that is broadcast to axes.
+    pub(crate) fn load_broadcast(&self, tensor: T, axes: &[Dim]) -> E {
+        let shape = &self.graph[tensor].shape;
+        let axes = &axes[axes.len() - shape.len()..];
+        let index = shape.iter().zip(axes);
+        self.load(
+            tensor,
+            index.map(|(n, axis)| if n.is_one() { Dim::zero() } else { axis.clone() }),
+        )
+    }
+
+    /// Requires two extents to be equal, at run time if that is not known.
+    pub(crate) fn require_equal(&mut self, a: &Dim, b: &Dim) -> Outcome<()> {
+        if a == b {
+            return Ok(());
+        }
+        if a.is_poison() || b.is_poison() {
+            return Err("an extent overflows".into());
+        }
+        if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
+            return Err(format!("extents {a} and {b} differ").into());
+        }
+        let (a, b) = if a < b { (a, b) } else { (b, a) };
+        self.assumptions.insert((a.clone(), b.clone()));
+        Ok(())
+    }
+
+    /// The shape that tensors are broadcast to.
+    pub(crate) fn broadcast(&mut self, shapes: &[Vec<Dim>]) -> Outcome<Vec<Dim>> {
+        let rank = shapes.iter().map(Vec::len).max().unwrap_or(0);
+        let mut result: Vec<Dim> = vec![1.into(); rank];
+        for shape in shapes {
+            for (at, dim) in shape.iter().enumerate() {
+                let own = &mut result[rank - shape.len() + at];
+                if own.is_one() {
+                    *own = dim.clone();
+                } else if !dim.is_one() {
+                    let known = if own.as_const().is_some() { own.clone() } else { dim.clone() };
+                    self.require_equal(&own.clone(), dim)?;
+                    *own = known;
+                }
+            }
+        }
+        Ok(result)
+    }
+
+    /// Defines an elementwise stage with broadcasting.
+    pub(crate) fn elementwise(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        inputs: &[T],
+        body: impl FnOnce(Vec<E>) -> E,
+    ) -> Outcome<T> {
+        let shapes: Vec<Vec<Dim>> = inputs.iter().map(|input| self.shape(*input)).collect();
+        let shape = self.broadcast(&shapes)?;
+        let axes = axes(&shape);
+        let loads = inputs.iter().map(|input| self.load_broadcast(*input, &axes)).collect();
+        self.compute(part, dtype, shape, body(loads))
+    }
+
+    /// Converts a tensor to another type.
+    pub(crate) fn cast(&mut self, part: &str, tensor: T, dtype: DType) -> Outcome<T> {
+        if self.dtype(tensor) == dtype {
+            return Ok(tensor);
+        }
+        self.elementwise(part, dtype, &[tensor], |mut x| x.remove(0).cast(dtype))
+    }
+
+    /// Converts 16-bit floats to float32, in which sums of them are computed.
+    pub(crate) fn widen(&mut self, part: &str, tensor: T) -> Outcome<T> {
+        if self.dtype(tensor).is_half() {
+            self.cast(part, tensor, DType::Float32)
+        } else {
+            Ok(tensor)
+        }
+    }
+
+    /// Returns the values of a tensor that must be known.
+    pub(crate) fn values(&self, tensor: T, role: &str) -> Outcome<Vec<Val>> {
+        match &self.graph[tensor].vals {
+            Some(vals) => Ok(vals.clone()),
+            None => Err(Refusal::NotConstant(role.to_string(), tensor)),
+        }
+    }
+
+    /// Returns integers that may depend on run-time integers.
+    pub(crate) fn dims(&self, tensor: T, role: &str) -> Outcome<Vec<Dim>> {
+        let int = |value: Val| match value {
+            Val::Int(dim) => Ok(dim),
+            _ => Err(Refusal::from(format!("{role} must be integers"))),
+        };
+        self.values(tensor, role)?.into_iter().map(int).collect()
+    }
+
+    /// Returns constant integers.
+    pub(crate) fn ints(&self, tensor: T, role: &str) -> Outcome<Vec<i64>> {
+        let int = |value: Val| value.as_int();
+        let ints: Option<Vec<i64>> = self.values(tensor, role)?.into_iter().map(int).collect();
+        ints.ok_or_else(|| Refusal::NotConstant(role.to_string(), tensor))
+    }
+
+    /// Returns constant numbers.
+    pub(crate) fn floats(&self, tensor: T, role: &str) -> Outcome<Vec<f64>> {
+        let float = |value: Val| value.as_f64();
+        let floats: Option<Vec<f64>> = self.values(tensor, role)?.into_iter().map(float).collect();
+        floats.ok_or_else(|| Refusal::NotConstant(role.to_string(), tensor))
+    }
+
+    /// Returns one constant number.
+    pub(crate) fn float(&self, tensor: T, role: &str) -> Outcome<f64> {
+        match self.floats(tensor, role)?[..] {
+            [value] => Ok(value),
+            _ => Err(format!("{role} must have one element").into()),
+        }
+    }
+
+    /// Returns one integer that may depend on run-time integers.
+    pub(crate) fn dim(&self, tensor: T, role: &str) -> Outcome<Dim> {
+        match &self.dims(tensor, role)?[..] {
+            [value] => Ok(value.clone()),
+            _ => Err(format!("{role} must have one element").into()),
+        }
+    }
+
+    /// The inputs of the network that a tensor depends on.
+    pub(crate) fn roots(&self, tensor: T) -> BTreeSet<T> {
+        let (mut seen, mut roots, mut work) = (BTreeSet::new(), BTreeSet::new(), vec![tensor]);
+        while let Some(tensor) = work.pop() {
+            if seen.insert(tensor) {
+                if matches!(self.graph[tensor].def, Def::Input) {
+                    roots.insert(tensor);
+                }
+                work.extend(self.graph.operands(tensor));
+            }
+        }
+        roots
+    }
+}
+
+/// Returns the number of an axis that may count from the end.
+pub(crate) fn axis_of(axis: i64, rank: usize) -> Outcome<usize> {
+    let positive = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+    let inside = positive.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < rank);
+    inside.ok_or_else(|| format!("axis {axis} is outside of a tensor of rank {rank}").into())
+}
+
+/// Returns the numbers of axes that may count from the end, each of them once.
+pub(crate) fn axes_of(axes: &[i64], rank: usize) -> Outcome<Vec<usize>> {
+    let axes: Vec<usize> = axes.iter().map(|axis| axis_of(*axis, rank)).collect::<Outcome<_>>()?;
+    let unique: BTreeSet<usize> = axes.iter().copied().collect();
+    if unique.len() != axes.len() {
+        return Err("an axis is named twice".into());
+    }
+    Ok(axes)
+}

@@ -1,0 +1,485 @@
+//! Integer expressions of symbols and axes: extents of tensors and their indices.
+//!
+//! A [`Dim`] is a polynomial with integer coefficients. Its atoms are symbols, axes, and quotients,
+//! remainders, minima and maxima of other expressions. Sums and products are always expanded, so
+//! equal polynomials are equal values; quotients and remainders are simplified with the ranges of
+//! the axes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::{Add, Mul, Neg, Sub};
+use std::rc::Rc;
+
+/// The largest number of atoms in an expression. Shape arithmetic of models has a few; the limit
+/// keeps hostile models from building expressions of exponential size.
+const MAX_ATOMS: usize = 400;
+
+/// A factor of a monomial.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Atom {
+    /// A dimension that is known at run time only. It is not negative.
+    Sym(Rc<str>),
+    /// An axis of a stage with its extent; from [`REDUCE`] on, a reduction axis.
+    Axis(u16, Box<Dim>),
+    /// `floor(a / b)`.
+    Div(Box<Dim>, Box<Dim>),
+    /// `a - b * floor(a / b)`.
+    Mod(Box<Dim>, Box<Dim>),
+    Min(Box<Dim>, Box<Dim>),
+    Max(Box<Dim>, Box<Dim>),
+    /// The result of an overflow, or of an expression beyond the size limit.
+    Poison,
+}
+
+/// The number of the first reduction axis.
+pub(crate) const REDUCE: u16 = 100;
+
+/// A polynomial: coefficients by monomial, none of them 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Dim {
+    terms: BTreeMap<Vec<Atom>, i64>,
+}
+
+impl From<i64> for Dim {
+    fn from(value: i64) -> Self {
+        let mut terms = BTreeMap::new();
+        if value != 0 {
+            terms.insert(Vec::new(), value);
+        }
+        Dim { terms }
+    }
+}
+
+impl From<Atom> for Dim {
+    fn from(atom: Atom) -> Self {
+        Dim { terms: BTreeMap::from([(vec![atom], 1)]) }
+    }
+}
+
+impl Dim {
+    pub(crate) fn zero() -> Self {
+        Dim::default()
+    }
+
+    pub(crate) fn symbol(name: &str) -> Self {
+        Atom::Sym(name.into()).into()
+    }
+
+    pub(crate) fn axis(id: usize, extent: &Dim) -> Self {
+        // An axis of extent 1 is always 0.
+        if extent.as_const() == Some(1) {
+            return Dim::zero();
+        }
+        Atom::Axis(id as u16, Box::new(extent.clone())).into()
+    }
+
+    fn poison() -> Self {
+        Atom::Poison.into()
+    }
+
+    /// Whether an operation overflowed or the expression became too large.
+    pub(crate) fn is_poison(&self) -> bool {
+        self.terms.keys().any(|atoms| atoms.contains(&Atom::Poison))
+    }
+
+    pub(crate) fn as_const(&self) -> Option<i64> {
+        match self.terms.len() {
+            0 => Some(0),
+            1 => self.terms.get(&Vec::new()).copied(),
+            _ => None,
+        }
+    }
+
+    /// Returns the number if it is constant and not negative.
+    pub(crate) fn as_extent(&self) -> Option<usize> {
+        self.as_const().and_then(|value| usize::try_from(value).ok())
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.as_const() == Some(1)
+    }
+
+    fn size(&self) -> usize {
+        let atom = |atom: &Atom| match atom {
+            Atom::Sym(_) | Atom::Axis(..) | Atom::Poison => 1,
+            Atom::Div(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
+                1 + a.size() + b.size()
+            }
+        };
+        self.terms.keys().map(|atoms| 1 + atoms.iter().map(atom).sum::<usize>()).sum()
+    }
+
+    fn checked(self) -> Self {
+        if self.size() > MAX_ATOMS || self.is_poison() { Dim::poison() } else { self }
+    }
+
+    fn combine(mut self, other: &Dim, factor: i64) -> Self {
+        for (atoms, coefficient) in &other.terms {
+            let Some(term) = coefficient.checked_mul(factor) else { return Dim::poison() };
+            let old = self.terms.remove(atoms).unwrap_or(0);
+            let Some(sum) = old.checked_add(term) else { return Dim::poison() };
+            if sum != 0 {
+                self.terms.insert(atoms.clone(), sum);
+            }
+        }
+        self.checked()
+    }
+
+    /// Splits the terms into those that `divisor`, a monomial, divides, as quotients, and others.
+    fn split(&self, divisor: &Dim) -> Option<(Dim, Dim)> {
+        let (atoms, coefficient) = divisor.terms.first_key_value()?;
+        if divisor.terms.len() != 1 {
+            return None;
+        }
+        let (mut quotient, mut rest) = (Dim::zero(), Dim::zero());
+        for (own, value) in &self.terms {
+            let mut left = own.clone();
+            let divides = value % coefficient == 0
+                && atoms.iter().all(|atom| {
+                    let found = left.iter().position(|own| own == atom);
+                    found.map(|at| left.remove(at)).is_some()
+                });
+            if divides {
+                // -1 as a divisor of the least integer overflows.
+                let Some(value) = value.checked_div(*coefficient) else { return None };
+                quotient.terms.insert(left, value);
+            } else {
+                rest.terms.insert(own.clone(), *value);
+            }
+        }
+        Some((quotient, rest))
+    }
+
+    /// Returns the quotient if the division leaves no remainder, for a divisor that is not 0.
+    pub(crate) fn exact_div(&self, divisor: &Dim) -> Option<Dim> {
+        if self == divisor {
+            return Some(1.into());
+        }
+        let (quotient, rest) = self.split(divisor)?;
+        (rest == Dim::zero()).then_some(quotient)
+    }
+
+    /// `floor(self / divisor)`; 0 if the divisor is 0.
+    pub(crate) fn div(&self, divisor: &Dim) -> Dim {
+        match (self.as_const(), divisor.as_const()) {
+            (_, Some(0)) => return Dim::zero(),
+            (Some(a), Some(b)) => {
+                return a.checked_div_euclid(b).map_or(Dim::poison(), |_| floor_div(a, b).into());
+            }
+            _ => {}
+        }
+        let Some((quotient, rest)) = self.split(divisor) else {
+            if self == divisor {
+                return 1.into();
+            }
+            return Dim::from(Atom::Div(Box::new(self.clone()), Box::new(divisor.clone())))
+                .checked();
+        };
+        if rest.is_within(divisor) {
+            return quotient;
+        }
+        // floor(floor(x / a) / b) is floor(x / (a * b)) for positive a and b.
+        let nested = match rest.single_atom() {
+            Some(Atom::Div(x, a)) if a.is_positive_const() && divisor.is_positive_const() => {
+                Some(x.div(&(&**a * divisor)))
+            }
+            _ => None,
+        };
+        let rest = nested
+            .unwrap_or_else(|| Atom::Div(Box::new(rest.clone()), Box::new(divisor.clone())).into());
+        (quotient + rest).checked()
+    }
+
+    /// The remainder of the division that rounds towards minus infinity; 0 if the divisor is 0.
+    pub(crate) fn rem(&self, divisor: &Dim) -> Dim {
+        match (self.as_const(), divisor.as_const()) {
+            (_, Some(0 | 1)) => return Dim::zero(),
+            (Some(a), Some(b)) => return (a.wrapping_sub(b.wrapping_mul(floor_div(a, b)))).into(),
+            _ => {}
+        }
+        let rest = self.split(divisor).map_or(self.clone(), |(_, rest)| rest);
+        if rest == Dim::zero() || rest == *divisor {
+            return Dim::zero();
+        }
+        if rest.is_within(divisor) {
+            return rest;
+        }
+        Dim::from(Atom::Mod(Box::new(rest), Box::new(divisor.clone()))).checked()
+    }
+
+    pub(crate) fn minimum(&self, other: &Dim) -> Dim {
+        if (other.clone() - self).is_nonnegative() {
+            self.clone()
+        } else if (self.clone() - other).is_nonnegative() {
+            other.clone()
+        } else {
+            Dim::from(Atom::Min(Box::new(self.clone()), Box::new(other.clone()))).checked()
+        }
+    }
+
+    pub(crate) fn maximum(&self, other: &Dim) -> Dim {
+        if (other.clone() - self).is_nonnegative() {
+            other.clone()
+        } else if (self.clone() - other).is_nonnegative() {
+            self.clone()
+        } else {
+            Dim::from(Atom::Max(Box::new(self.clone()), Box::new(other.clone()))).checked()
+        }
+    }
+
+    fn is_positive_const(&self) -> bool {
+        self.as_const().is_some_and(|value| value > 0)
+    }
+
+    fn single_atom(&self) -> Option<&Atom> {
+        let (atoms, coefficient) = self.terms.first_key_value()?;
+        (self.terms.len() == 1 && *coefficient == 1 && atoms.len() == 1).then(|| &atoms[0])
+    }
+
+    /// Whether the value is at least 0 for all symbols and axes, as far as its signs show.
+    pub(crate) fn is_nonnegative(&self) -> bool {
+        let atom = |atom: &Atom| match atom {
+            Atom::Sym(_) | Atom::Axis(..) => true,
+            Atom::Div(a, b) => a.is_nonnegative() && b.is_nonnegative(),
+            Atom::Mod(_, b) => b.is_nonnegative(),
+            Atom::Min(a, b) => a.is_nonnegative() && b.is_nonnegative(),
+            Atom::Max(a, b) => a.is_nonnegative() || b.is_nonnegative(),
+            Atom::Poison => false,
+        };
+        self.terms.iter().all(|(atoms, value)| *value >= 0 && atoms.iter().all(atom))
+    }
+
+    /// Whether the value is in `0..end` for all values of the axes.
+    pub(crate) fn is_within(&self, end: &Dim) -> bool {
+        self.is_nonnegative() && {
+            let last = self.substitute(&|atom| match atom {
+                Atom::Axis(_, extent) => Some((**extent).clone() - &1.into()),
+                Atom::Mod(_, b) => Some((**b).clone() - &1.into()),
+                _ => None,
+            });
+            let room = end.clone() - &last - &1.into();
+            room.is_nonnegative()
+        }
+    }
+
+    /// Replaces atoms, from the outside inwards.
+    fn substitute(&self, value_of: &dyn Fn(&Atom) -> Option<Dim>) -> Dim {
+        let mut sum = Dim::zero();
+        for (atoms, coefficient) in &self.terms {
+            let mut product = Dim::from(*coefficient);
+            for atom in atoms {
+                let value = value_of(atom).unwrap_or_else(|| match atom {
+                    Atom::Sym(_) | Atom::Axis(..) | Atom::Poison => atom.clone().into(),
+                    Atom::Div(a, b) => a.substitute(value_of).div(&b.substitute(value_of)),
+                    Atom::Mod(a, b) => a.substitute(value_of).rem(&b.substitute(value_of)),
+                    Atom::Min(a, b) => a.substitute(value_of).minimum(&b.substitute(value_of)),
+                    Atom::Max(a, b) => a.substitute(value_of).maximum(&b.substitute(value_of)),
+                });
+                product = &product * &value;
+            }
+            sum = sum + product;
+        }
+        sum
+    }
+
+    /// Replaces axes by values.
+    pub(crate) fn at(&self, value_of: &dyn Fn(u16) -> Option<Dim>) -> Dim {
+        self.substitute(&|atom| match atom {
+            Atom::Axis(id, _) => value_of(*id),
+            _ => None,
+        })
+    }
+
+    /// Writes the expression; `axis` names the axes.
+    pub(crate) fn text(&self, axis: &dyn Fn(u16) -> String) -> String {
+        self.print(axis).0
+    }
+
+    /// Returns the text and how tightly its outermost operator binds: 0 for sums, 1 for products,
+    /// 2 for anything else.
+    pub(crate) fn print(&self, axis: &dyn Fn(u16) -> String) -> (String, u8) {
+        let mut terms: Vec<_> = self.terms.iter().collect();
+        // The positive terms first, the constant last.
+        terms.sort_by_key(|(atoms, value)| (**value < 0, atoms.is_empty()));
+        let (mut text, mut level) = (String::new(), 2);
+        for (at, (atoms, value)) in terms.into_iter().enumerate() {
+            let mut factors = Vec::new();
+            let mut quotient = false;
+            for atom in atoms {
+                let wrap = |dim: &Dim, least: u8| {
+                    let (text, level) = dim.print(axis);
+                    if level < least { format!("({text})") } else { text }
+                };
+                factors.push(match atom {
+                    Atom::Sym(name) => name.to_string(),
+                    Atom::Axis(id, _) => axis(*id),
+                    Atom::Div(a, b) => {
+                        quotient = true;
+                        format!("{} // {}", wrap(a, 2), wrap(b, 2))
+                    }
+                    Atom::Mod(a, b) => {
+                        quotient = true;
+                        format!("{} % {}", wrap(a, 2), wrap(b, 2))
+                    }
+                    Atom::Min(a, b) => format!("min({}, {})", a.text(axis), b.text(axis)),
+                    Atom::Max(a, b) => format!("max({}, {})", a.text(axis), b.text(axis)),
+                    Atom::Poison => "overflow".to_string(),
+                });
+            }
+            let magnitude = value.unsigned_abs();
+            let alone = factors.len() == 1 && magnitude == 1;
+            if quotient && !alone {
+                for factor in &mut factors {
+                    if factor.contains(" // ") || factor.contains(" % ") {
+                        *factor = format!("({factor})");
+                    }
+                }
+            }
+            if magnitude != 1 || factors.is_empty() {
+                factors.push(magnitude.to_string());
+            }
+            let term = factors.join("*");
+            match (at, *value < 0) {
+                (0, false) => text += &term,
+                (0, true) => write!(text, "-{term}").expect("a string"),
+                (_, false) => write!(text, " + {term}").expect("a string"),
+                (_, true) => write!(text, " - {term}").expect("a string"),
+            }
+            let own = if factors.len() > 1 || (quotient && alone) { 1 } else { 2 };
+            level = if at > 0 || *value < 0 { 0 } else { own };
+        }
+        if text.is_empty() { ("0".to_string(), 2) } else { (text, level) }
+    }
+}
+
+/// The quotient rounded towards minus infinity; the caller excludes a divisor of 0.
+pub(crate) fn floor_div(a: i64, b: i64) -> i64 {
+    let quotient = a.wrapping_div(b);
+    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
+}
+
+impl Add<Dim> for Dim {
+    type Output = Dim;
+    fn add(self, other: Dim) -> Dim {
+        self.combine(&other, 1)
+    }
+}
+
+impl Add<&Dim> for Dim {
+    type Output = Dim;
+    fn add(self, other: &Dim) -> Dim {
+        self.combine(other, 1)
+    }
+}
+
+impl Add<i64> for Dim {
+    type Output = Dim;
+    fn add(self, other: i64) -> Dim {
+        self.combine(&other.into(), 1)
+    }
+}
+
+impl Sub<Dim> for Dim {
+    type Output = Dim;
+    fn sub(self, other: Dim) -> Dim {
+        self.combine(&other, -1)
+    }
+}
+
+impl Sub<&Dim> for Dim {
+    type Output = Dim;
+    fn sub(self, other: &Dim) -> Dim {
+        self.combine(other, -1)
+    }
+}
+
+impl Sub<i64> for Dim {
+    type Output = Dim;
+    fn sub(self, other: i64) -> Dim {
+        self.combine(&other.into(), -1)
+    }
+}
+
+impl Neg for Dim {
+    type Output = Dim;
+    fn neg(self) -> Dim {
+        Dim::zero().combine(&self, -1)
+    }
+}
+
+impl Mul<&Dim> for &Dim {
+    type Output = Dim;
+    fn mul(self, other: &Dim) -> Dim {
+        let mut product = Dim::zero();
+        if self.terms.len().saturating_mul(other.terms.len()) > MAX_ATOMS {
+            return Dim::poison();
+        }
+        for (left, a) in &self.terms {
+            for (right, b) in &other.terms {
+                let Some(value) = a.checked_mul(*b) else { return Dim::poison() };
+                let mut atoms = [left.as_slice(), right.as_slice()].concat();
+                atoms.sort();
+                let term = Dim { terms: BTreeMap::from([(atoms, value)]) };
+                product = product.combine(&term, 1);
+            }
+        }
+        product.checked()
+    }
+}
+
+impl Mul<i64> for Dim {
+    type Output = Dim;
+    fn mul(self, other: i64) -> Dim {
+        &self * &Dim::from(other)
+    }
+}
+
+/// The product of extents.
+pub(crate) fn product(dims: &[Dim]) -> Dim {
+    dims.iter().fold(1.into(), |product, dim| &product * dim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(dim: &Dim) -> String {
+        dim.text(&|id| format!("i{id}"))
+    }
+
+    #[test]
+    fn quotients_use_the_ranges_of_axes() {
+        let n = Dim::symbol("n");
+        let (i, j) = (Dim::axis(0, &n), Dim::axis(1, &64.into()));
+        let flat = i.clone() * 64 + j.clone();
+        assert_eq!(flat.div(&64.into()), i);
+        assert_eq!(flat.rem(&64.into()), j);
+        assert_eq!(show(&flat.div(&8.into())), "i1 // 8 + i0*8");
+        assert_eq!(show(&flat.rem(&48.into())), "(i1 + i0*64) % 48");
+        let outer = &Dim::axis(2, &5.into()) * &n + i.clone();
+        assert_eq!(outer.div(&n), Dim::axis(2, &5.into()));
+        assert_eq!(outer.rem(&n), i);
+    }
+
+    #[test]
+    fn an_overflow_is_no_number() {
+        let large = Dim::from(i64::MAX);
+        assert!((large.clone() + 1).is_poison());
+        assert!((&large * &large).is_poison());
+        assert!(Dim::from(i64::MIN).div(&Dim::from(-1)).is_poison());
+        let mut power = Dim::symbol("n") + 1;
+        for _ in 0..64 {
+            power = &power * &(Dim::symbol("n") + Dim::symbol("m"));
+        }
+        assert!(power.is_poison());
+    }
+
+    #[test]
+    fn texts_have_the_needed_parentheses() {
+        let n = Dim::symbol("n");
+        assert_eq!(show(&((n.clone() - 1).div(&2.into()) * 3 + 1)), "((n - 1) // 2)*3 + 1");
+        assert_eq!(show(&(Dim::from(3) - &n)), "3 - n");
+        assert_eq!(show(&-n.clone()), "-n");
+        assert_eq!(show(&n.minimum(&4.into())), "min(n, 4)");
+    }
+}

@@ -1,0 +1,184 @@
+//! The tensors of an imported network: how each one is defined.
+
+use std::ops::Index;
+
+use bytes::Bytes;
+
+use crate::dim::{Dim, REDUCE, product};
+use crate::dtype::{DType, Val, read_element};
+use crate::expr::E;
+
+/// The largest number of elements of a tensor whose values the importer follows.
+const MAX_KNOWN: usize = 4096;
+
+/// A tensor by its number in a [`Graph`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct T(pub(crate) u32);
+
+/// A reduction of a stage; its axes are numbered from [`REDUCE`].
+#[derive(Clone, Debug)]
+pub(crate) struct Reduce {
+    pub(crate) kind: &'static str,
+    /// Extents of the reduction axes.
+    pub(crate) extents: Vec<Dim>,
+    pub(crate) condition: Option<E>,
+    pub(crate) init: Option<E>,
+}
+
+/// How a tensor is defined.
+#[derive(Clone, Debug)]
+pub(crate) enum Def {
+    /// An input of the network.
+    Input,
+    /// Little-endian, row-major data: a parameter of the network.
+    Data(Bytes),
+    /// Known values, written as literals or as a stage.
+    Known,
+    /// A stage whose axes are numbered from 0.
+    Compute { body: E, reduce: Option<Reduce> },
+    /// A pair of stages, of a position and a value; this one is the position.
+    Position { kind: &'static str, body: E, extent: Dim },
+    /// A kernel of the library with tensors and keywords.
+    Call { op: &'static str, args: Vec<T>, keys: Vec<(&'static str, String)> },
+}
+
+/// A tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    /// The name in the model, or a name made from it.
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<Dim>,
+    pub(crate) def: Def,
+    /// The values, row-major, if they are few and known.
+    pub(crate) vals: Option<Vec<Val>>,
+}
+
+impl Tensor {
+    /// The number of elements if it is constant.
+    pub(crate) fn len(&self) -> Option<usize> {
+        self.shape.iter().try_fold(1_usize, |n, dim| n.checked_mul(dim.as_extent()?))
+    }
+}
+
+/// All tensors in the order of their definition.
+#[derive(Default)]
+pub(crate) struct Graph {
+    pub(crate) tensors: Vec<Tensor>,
+}
+
+impl Index<T> for Graph {
+    type Output = Tensor;
+    fn index(&self, tensor: T) -> &Tensor {
+        &self.tensors[tensor.0 as usize]
+    }
+}
+
+impl Graph {
+    pub(crate) fn push(&mut self, mut tensor: Tensor) -> T {
+        if tensor.vals.is_none() {
+            tensor.vals = self.values(&tensor);
+        }
+        self.tensors.push(tensor);
+        T(self.tensors.len() as u32 - 1)
+    }
+
+    /// Evaluates a tensor whose operands are known.
+    fn values(&self, tensor: &Tensor) -> Option<Vec<Val>> {
+        let len = tensor.len().filter(|len| *len <= MAX_KNOWN)?;
+        match &tensor.def {
+            Def::Data(data) => (0..len).map(|at| read_element(tensor.dtype, data, at)).collect(),
+            Def::Compute { body, reduce } => {
+                let mut known = true;
+                body.loads(&mut |operand| known &= self[operand].vals.is_some());
+                if !known {
+                    return None;
+                }
+                let extents: Vec<usize> =
+                    tensor.shape.iter().map(Dim::as_extent).collect::<Option<_>>()?;
+                let mut values = Vec::with_capacity(len);
+                for flat in 0..len {
+                    let at = unflatten(flat, &extents);
+                    let value = match reduce {
+                        None => {
+                            body.eval(self, &|id| at.get(usize::from(id)).copied().map(Dim::from))
+                        }
+                        Some(reduce) => self.fold(body, reduce, &at, tensor.dtype),
+                    };
+                    values.push(value?);
+                }
+                Some(values)
+            }
+            _ => None,
+        }
+    }
+
+    /// Evaluates a small reduction of integers or conditions.
+    fn fold(&self, body: &E, reduce: &Reduce, at: &[i64], dtype: DType) -> Option<Val> {
+        if reduce.condition.is_some() || reduce.init.is_some() || dtype.is_float() {
+            return None;
+        }
+        let extents: Vec<usize> =
+            reduce.extents.iter().map(Dim::as_extent).collect::<Option<_>>()?;
+        let len =
+            product(&reduce.extents).as_extent().filter(|len| (1..=MAX_KNOWN).contains(len))?;
+        let mut result: Option<Val> = None;
+        for flat in 0..len {
+            let inner = unflatten(flat, &extents);
+            let term = body.eval(self, &|id| {
+                let axes = if id >= REDUCE { &inner[..] } else { at };
+                axes.get(usize::from(id % REDUCE)).copied().map(Dim::from)
+            })?;
+            result = Some(match (result, reduce.kind) {
+                (None, _) => term,
+                (Some(Val::Int(a)), "sum") => Val::Int(a + &int(&term)?),
+                (Some(Val::Int(a)), "prod") => Val::Int(&a * &int(&term)?),
+                (Some(Val::Int(a)), "min") => Val::Int(a.minimum(&int(&term)?)),
+                (Some(Val::Int(a)), "max") => Val::Int(a.maximum(&int(&term)?)),
+                _ => return None,
+            });
+        }
+        result
+    }
+
+    /// The one value of a tensor with one known element.
+    pub(crate) fn scalar(&self, tensor: T) -> Option<&Val> {
+        match self[tensor].vals.as_deref() {
+            Some([value]) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The operands of a tensor.
+    pub(crate) fn operands(&self, tensor: T) -> Vec<T> {
+        let mut operands = Vec::new();
+        let mut add = |operand| operands.push(operand);
+        match &self[tensor].def {
+            Def::Input | Def::Data(_) | Def::Known => {}
+            Def::Compute { body, reduce } => {
+                body.loads(&mut add);
+                for e in reduce.iter().flat_map(|r| r.condition.iter().chain(&r.init)) {
+                    e.loads(&mut add);
+                }
+            }
+            Def::Position { body, .. } => body.loads(&mut add),
+            Def::Call { args, .. } => operands.extend(args),
+        }
+        operands.sort();
+        operands.dedup();
+        operands
+    }
+}
+
+fn int(value: &Val) -> Option<Dim> {
+    if let Val::Int(dim) = value { Some(dim.clone()) } else { None }
+}
+
+fn unflatten(mut flat: usize, extents: &[usize]) -> Vec<i64> {
+    let mut at = vec![0; extents.len()];
+    for (index, extent) in at.iter_mut().zip(extents).rev() {
+        *index = (flat % extent) as i64;
+        flat /= extent;
+    }
+    at
+}

@@ -1,0 +1,637 @@
+//! Walks over the graphs of a model and defines its tensors.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::Path;
+
+use crate::context::Context;
+use crate::dim::Dim;
+use crate::dtype::{DType, Val};
+use crate::error::{Error, Unsupported, UnsupportedGroup, short};
+use crate::graph::{Def, Graph, T, Tensor};
+use crate::names::{Identifiers, kernel_name};
+use crate::node::{Node, Outcome, Refusal};
+use crate::proto::{
+    AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, tensor_shape_proto,
+    type_proto,
+};
+use crate::reader::{Constant, Folder, constant, data_bytes, read};
+use crate::text::{Network, shape_text, write};
+use crate::{Argument, Import, Options, Param, ops};
+
+/// The deepest nesting of function calls.
+const MAX_CALLS: usize = 16;
+
+/// The largest number of nodes after functions and loops are expanded.
+const MAX_EXPANDED: usize = 200_000;
+
+/// The largest number of iterations of a loop that is expanded.
+const MAX_ITERATIONS: i64 = 4;
+
+/// Values of a graph by name; `None` is the result of a node that is not supported.
+type Values = HashMap<String, Option<T>>;
+
+struct Importer<'a> {
+    context: Context,
+    options: &'a Options,
+    functions: HashMap<(&'a str, &'a str), &'a FunctionProto>,
+    /// Values of the graphs around the current node, the innermost last.
+    scopes: Vec<Values>,
+    /// Versions of the operator sets, by domain.
+    opsets: HashMap<String, i64>,
+    /// Names of dimensions in the text.
+    symbols: BTreeMap<String, String>,
+    symbol_order: Vec<String>,
+    identifiers: Identifiers,
+    refused: BTreeMap<(String, String), (usize, Vec<String>)>,
+    not_constant: BTreeSet<T>,
+    expanded: usize,
+    calls: usize,
+}
+
+pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
+    let model = read(path)?;
+    let graph = model.graph.as_ref().ok_or_else(|| Error::Decode("no graph".to_string()))?;
+    let mut opsets = HashMap::new();
+    for opset in &model.opset_import {
+        let domain = domain_name(opset.domain.as_deref());
+        opsets.insert(domain.to_string(), opset.version.unwrap_or(1));
+    }
+    let key = |f: &'_ FunctionProto| (f.domain.clone(), f.name.clone());
+    let mut functions = HashMap::new();
+    for function in &model.functions {
+        let name =
+            (domain_name(function.domain.as_deref()), function.name.as_deref().unwrap_or(""));
+        if functions.insert(name, function).is_some() {
+            let (_, name) = key(function);
+            let name = short(&name.unwrap_or_default());
+            return Err(Error::Invalid(format!("the function `{name}` is defined twice")));
+        }
+    }
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("network");
+    let name = match &options.name {
+        Some(name) => name.clone(),
+        None => kernel_name(stem),
+    };
+    let mut importer = Importer {
+        context: Context {
+            graph: Graph::default(),
+            folder: Folder::new(path),
+            hint: String::new(),
+            assumptions: BTreeSet::new(),
+            reassociate: options.reassociate,
+            convolutions: HashMap::new(),
+        },
+        options,
+        functions,
+        scopes: Vec::new(),
+        opsets,
+        symbols: BTreeMap::new(),
+        symbol_order: Vec::new(),
+        identifiers: Identifiers::default(),
+        refused: BTreeMap::new(),
+        not_constant: BTreeSet::new(),
+        expanded: 0,
+        calls: 0,
+    };
+    importer.network(graph, &name, path)
+}
+
+fn domain_name(domain: Option<&str>) -> &str {
+    match domain {
+        None | Some("ai.onnx") => "",
+        Some(domain) => domain,
+    }
+}
+
+fn name_of(name: &Option<String>) -> &str {
+    name.as_deref().unwrap_or("")
+}
+
+impl<'a> Importer<'a> {
+    fn network(&mut self, graph: &'a GraphProto, name: &str, path: &Path) -> Result<Import, Error> {
+        self.scopes.push(Values::new());
+        let mut inputs = Vec::new();
+        let initialized: HashSet<&str> =
+            graph.initializer.iter().map(|tensor| name_of(&tensor.name)).collect();
+        for info in &graph.input {
+            if !initialized.contains(name_of(&info.name)) {
+                inputs.extend(self.input(info)?);
+            }
+        }
+        self.initializers(graph)?;
+        self.check_options()?;
+        let outputs: Vec<&str> = graph.output.iter().map(|info| name_of(&info.name)).collect();
+        self.nodes(&graph.node, &outputs)?;
+        let mut results = Vec::new();
+        for output in &outputs {
+            let value = self.lookup(output)?;
+            results.extend(value.map(|tensor| (output.to_string(), tensor)));
+        }
+        self.report()?;
+
+        let used: BTreeSet<T> = results.iter().map(|(_, tensor)| *tensor).collect();
+        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or("model");
+        let opset = self.opsets.get("").copied().unwrap_or(0);
+        let network = Network {
+            name,
+            comment: format!("# {}, opset {opset}, imported by tec.", short(file)),
+            context: &self.context,
+            symbols: self.symbol_order.clone(),
+            inputs: inputs.clone(),
+            outputs: results.clone(),
+        };
+        let written = write(&network);
+        debug_assert!(used.len() <= results.len());
+        let argument = |name: &String, model_name: &str, tensor: T| {
+            let Tensor { dtype, shape, .. } = &self.context.graph[tensor];
+            Argument {
+                name: name.clone(),
+                model_name: model_name.to_string(),
+                dtype: *dtype,
+                shape: shape_text(shape),
+            }
+        };
+        let graph = &self.context.graph;
+        let param = |(tensor, name): &(T, String)| {
+            let own = &graph[*tensor];
+            let Def::Data(data) = &own.def else { return None };
+            let shape = own.shape.iter().map(|dim| dim.as_extent().map(|n| n as u64));
+            let shape = shape.collect::<Option<_>>()?;
+            Some(Param { name: name.clone(), dtype: own.dtype, shape, data: data.clone() })
+        };
+        Ok(Import {
+            name: name.to_string(),
+            params: written.params.iter().filter_map(param).collect(),
+            inputs: (written.inputs.iter().zip(&inputs))
+                .map(|(name, tensor)| argument(name, &graph[*tensor].name, *tensor))
+                .collect(),
+            outputs: (written.outputs.iter().zip(&results))
+                .map(|(name, (model_name, tensor))| argument(name, model_name, *tensor))
+                .collect(),
+            text: written.text,
+        })
+    }
+
+    /// Declares an input, or the parameter that replaces it.
+    fn input(&mut self, info: &ValueInfoProto) -> Result<Option<T>, Error> {
+        let name = name_of(&info.name).to_string();
+        let fail = |reason: String| Error::Invalid(format!("input `{}`: {reason}", short(&name)));
+        if let Some((_, frozen)) = self.options.freeze.iter().find(|(own, _)| *own == name) {
+            if data_bytes(frozen.dtype, &frozen.shape) != Some(frozen.data.len()) {
+                let name = short(&name);
+                return Err(Error::Option(format!(
+                    "the value of `{name}` disagrees with its shape"
+                )));
+            }
+            self.context.hint = name.clone();
+            let value = Constant {
+                dtype: frozen.dtype,
+                shape: frozen.shape.clone(),
+                data: frozen.data.clone(),
+            };
+            let tensor = self.context.constant("", value).map_err(|error| fail(reason(&error)))?;
+            self.set(&name, Some(tensor));
+            return Ok(None);
+        }
+        let value = info.r#type.as_ref().and_then(|own| own.value.as_ref());
+        let Some(type_proto::Value::TensorType(tensor)) = value else {
+            self.refuse("input", &name, "only tensors can be inputs".to_string());
+            self.set(&name, None);
+            return Ok(None);
+        };
+        let dtype = match DType::from_onnx(tensor.elem_type.unwrap_or(0)) {
+            Ok(dtype) => dtype,
+            Err(reason) => {
+                self.refuse("input", &name, reason);
+                self.set(&name, None);
+                return Ok(None);
+            }
+        };
+        let Some(shape) = &tensor.shape else {
+            self.refuse("input", &name, "its rank is unknown".to_string());
+            self.set(&name, None);
+            return Ok(None);
+        };
+        let mut extents = Vec::new();
+        for (at, dim) in shape.dim.iter().enumerate() {
+            extents.push(match &dim.value {
+                Some(tensor_shape_proto::dimension::Value::DimValue(value)) if *value >= 0 => {
+                    Dim::from(*value)
+                }
+                Some(tensor_shape_proto::dimension::Value::DimValue(_)) => {
+                    self.symbol(&format!("{name}_dim{at}")).map_err(fail)?
+                }
+                Some(tensor_shape_proto::dimension::Value::DimParam(symbol))
+                    if !symbol.is_empty() =>
+                {
+                    self.symbol(symbol).map_err(fail)?
+                }
+                _ => self.symbol(&format!("{name}_dim{at}")).map_err(fail)?,
+            });
+        }
+        if extents.len() > 32 {
+            return Err(fail("more than 32 dimensions".to_string()));
+        }
+        let tensor =
+            Tensor { name: name.clone(), dtype, shape: extents, def: Def::Input, vals: None };
+        let tensor = self.context.graph.push(tensor);
+        self.set(&name, Some(tensor));
+        Ok(Some(tensor))
+    }
+
+    /// The dimension of a name: a constant by the options, or a run-time integer.
+    fn symbol(&mut self, name: &str) -> Result<Dim, String> {
+        if let Some((_, value)) = self.options.dims.iter().find(|(own, _)| own == name) {
+            let value = i64::try_from(*value);
+            self.symbols.entry(name.to_string()).or_default();
+            return value.map(Dim::from).map_err(|_| "the dimension is too large".to_string());
+        }
+        if let Some(own) = self.symbols.get(name) {
+            return Ok(Dim::symbol(own));
+        }
+        let own = self.identifiers.unique(name);
+        self.symbols.insert(name.to_string(), own.clone());
+        self.symbol_order.push(own.clone());
+        Ok(Dim::symbol(&own))
+    }
+
+    /// Options must name things that the model has.
+    fn check_options(&self) -> Result<(), Error> {
+        for (name, _) in &self.options.dims {
+            if !self.symbols.contains_key(name) {
+                let known: Vec<&str> = self.symbols.keys().map(|name| &name[..]).collect();
+                return Err(Error::Option(format!(
+                    "the model has no dimension `{}`; its dimensions: {}",
+                    short(name),
+                    if known.is_empty() { "none".to_string() } else { known.join(", ") }
+                )));
+            }
+        }
+        for (name, _) in &self.options.freeze {
+            if !self.scopes[0].contains_key(name) {
+                return Err(Error::Option(format!("the model has no input `{}`", short(name))));
+            }
+        }
+        Ok(())
+    }
+
+    fn initializers(&mut self, graph: &GraphProto) -> Result<(), Error> {
+        for tensor in &graph.initializer {
+            let name = name_of(&tensor.name).to_string();
+            let value = match constant(tensor, &self.context.folder) {
+                Ok(value) => value,
+                Err(reason) if reason.contains("is not supported") => {
+                    self.refuse("initializer", &name, reason);
+                    self.set(&name, None);
+                    continue;
+                }
+                Err(reason) => return Err(Error::Invalid(reason)),
+            };
+            self.context.hint = name.clone();
+            let tensor = self.context.constant("", value);
+            let tensor = tensor.map_err(|error| Error::Invalid(reason(&error)))?;
+            self.set(&name, Some(tensor));
+        }
+        for tensor in &graph.sparse_initializer {
+            let name =
+                tensor.values.as_ref().map_or("", |values| name_of(&values.name)).to_string();
+            self.refuse("initializer", &name, "sparse tensors are not supported".to_string());
+            self.set(&name, None);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: Option<T>) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_string(), value);
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Result<Option<T>, Error> {
+        let value = self.scopes.iter().rev().find_map(|scope| scope.get(name));
+        value.copied().ok_or_else(|| Error::Invalid(format!("no node computes `{}`", short(name))))
+    }
+
+    fn refuse(&mut self, operator: &str, node: &str, reason: String) {
+        let entry = self.refused.entry((operator.to_string(), reason)).or_default();
+        entry.0 += 1;
+        if entry.1.len() < 3 {
+            entry.1.push(short(node));
+        }
+    }
+
+    /// Fails if a node was refused.
+    fn report(&self) -> Result<(), Error> {
+        if self.refused.is_empty() {
+            return Ok(());
+        }
+        let groups =
+            self.refused.iter().map(|((operator, reason), (count, nodes))| UnsupportedGroup {
+                operator: operator.clone(),
+                reason: reason.clone(),
+                count: *count,
+                nodes: nodes.clone(),
+            });
+        let roots: BTreeSet<T> =
+            self.not_constant.iter().flat_map(|tensor| self.context.roots(*tensor)).collect();
+        let freeze = roots.iter().map(|root| self.context.graph[*root].name.clone()).collect();
+        Err(Error::Unsupported(Unsupported { groups: groups.collect(), freeze }))
+    }
+
+    /// Imports the nodes of a graph that its outputs need.
+    fn nodes(&mut self, nodes: &'a [NodeProto], outputs: &[&'a str]) -> Result<(), Error> {
+        let mut needed: HashMap<&str, usize> = HashMap::new();
+        for name in outputs {
+            *needed.entry(name).or_default() += 1;
+        }
+        let mut is_live = vec![false; nodes.len()];
+        for (node, is_live) in nodes.iter().zip(&mut is_live).rev() {
+            *is_live = node.output.iter().any(|name| needed.contains_key(&name[..]));
+            if *is_live {
+                count_reads(node, &mut needed);
+            }
+        }
+        for (node, is_live) in nodes.iter().zip(is_live) {
+            if is_live {
+                self.node(node, &needed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, proto: &'a NodeProto, readers: &HashMap<&str, usize>) -> Result<(), Error> {
+        self.expanded += 1;
+        if self.expanded > MAX_EXPANDED {
+            return Err(Error::Limit(format!("more than {MAX_EXPANDED} nodes after expansion")));
+        }
+        let mut inputs = Vec::new();
+        let mut failed = false;
+        for name in &proto.input {
+            let value = if name.is_empty() { None } else { self.lookup(name)? };
+            failed |= value.is_none() && !name.is_empty();
+            inputs.push(value);
+        }
+        let outputs: Vec<&str> = proto
+            .output
+            .iter()
+            .map(|name| if readers.contains_key(&name[..]) { &name[..] } else { "" })
+            .collect();
+        let first = outputs.iter().find(|name| !name.is_empty()).copied().unwrap_or("");
+        let mut attributes = HashMap::new();
+        for attribute in &proto.attribute {
+            attributes.insert(name_of(&attribute.name), attribute);
+        }
+        let domain = domain_name(proto.domain.as_deref());
+        let node = Node {
+            op: name_of(&proto.op_type),
+            opset: self.opsets.get(domain).copied().unwrap_or(1),
+            readers: proto
+                .input
+                .iter()
+                .map(|name| readers.get(&name[..]).copied().unwrap_or(0))
+                .collect(),
+            inputs,
+            outputs,
+            attributes,
+        };
+        self.context.hint = first.to_string();
+        let outcome = if failed { Err(Refusal::Operand) } else { self.apply(domain, &node)? };
+        match outcome {
+            Ok(values) => {
+                for (at, name) in node.outputs.iter().enumerate() {
+                    if !name.is_empty() {
+                        let value = values.get(at).copied();
+                        if value.is_none() {
+                            let reason = format!("output {at} is not supported");
+                            self.refuse(&full_name(domain, node.op), first, reason);
+                        }
+                        self.set(name, value);
+                    }
+                }
+            }
+            Err(refusal) => {
+                if let Refusal::NotConstant(_, tensor) = &refusal {
+                    self.not_constant.insert(*tensor);
+                }
+                if !matches!(refusal, Refusal::Operand) {
+                    let label = match name_of(&proto.name) {
+                        "" => first.to_string(),
+                        name => name.to_string(),
+                    };
+                    self.refuse(&full_name(domain, node.op), &label, reason(&refusal));
+                }
+                for name in &node.outputs {
+                    self.set(name, None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, domain: &'a str, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
+        if let Some(function) = self.functions.get(&(domain, node.op)).copied() {
+            return self.function(function, node);
+        }
+        match (domain, node.op) {
+            ("", "If") => return self.branch(node),
+            ("", "Loop") => return self.unrolled(node),
+            _ => {}
+        }
+        Ok(match ops::find(domain, node.op) {
+            Some(handler) => handler(&mut self.context, node),
+            None if ops::RECURRENT.contains(&node.op) && domain.is_empty() => {
+                Err("recurrences are not supported".into())
+            }
+            None => Err("the operator is not supported".into()),
+        })
+    }
+
+    /// Imports the branch of a constant condition.
+    fn branch(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
+        let condition = match node.input(0) {
+            Ok(condition) => condition,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let taken = match self.context.graph.scalar(condition) {
+            Some(Val::Bool(taken)) => *taken,
+            _ => return Ok(Err(Refusal::NotConstant("the condition".to_string(), condition))),
+        };
+        let body = node.attribute(if taken { "then_branch" } else { "else_branch" });
+        let Some(body) = body.and_then(|body| body.g.as_ref()) else {
+            return Ok(Err("the branch is missing".into()));
+        };
+        self.body(body, &[])
+    }
+
+    /// Imports the body of a loop of few iterations as often as it runs.
+    fn unrolled(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
+        let Some(body) = node.attribute("body").and_then(|body| body.g.as_ref()) else {
+            return Ok(Err("the body is missing".into()));
+        };
+        let trip =
+            match node.optional(0).map(|trip| (trip, self.context.ints(trip, "the trip count"))) {
+                None => i64::MAX,
+                Some((_, Ok(trip))) if trip.len() == 1 => trip[0],
+                Some((_, Ok(_))) => return Ok(Err("the trip count must have one element".into())),
+                Some((_, Err(refusal))) => return Ok(Err(refusal)),
+            };
+        let mut condition = node.optional(1);
+        let mut state: Vec<T> = Vec::new();
+        for at in 2..node.inputs.len() {
+            match node.input(at) {
+                Ok(value) => state.push(value),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        let scans = node.outputs.len().saturating_sub(state.len());
+        let mut collected: Vec<Vec<T>> = vec![Vec::new(); scans];
+        let mut iteration = 0;
+        loop {
+            if let Some(condition) = condition {
+                match self.context.graph.scalar(condition) {
+                    Some(Val::Bool(true)) => {}
+                    Some(Val::Bool(false)) => break,
+                    _ => {
+                        let role = "the condition of the loop".to_string();
+                        return Ok(Err(Refusal::NotConstant(role, condition)));
+                    }
+                }
+            }
+            if iteration >= trip {
+                break;
+            }
+            if iteration >= MAX_ITERATIONS {
+                return Ok(Err(format!(
+                    "loops of more than {MAX_ITERATIONS} iterations are not supported"
+                )
+                .into()));
+            }
+            let hint = self.context.hint.clone();
+            let count = self.context.known(
+                "iteration",
+                DType::Int64,
+                vec![],
+                vec![Val::Int(iteration.into())],
+            );
+            let go = self.context.known("condition", DType::Bool, vec![], vec![Val::Bool(true)]);
+            let (count, go) = match (count, go) {
+                (Ok(count), Ok(go)) => (count, go),
+                _ => return Ok(Err("the loop has no constants".into())),
+            };
+            let arguments: Vec<T> = [count, go].into_iter().chain(state.iter().copied()).collect();
+            let results = match self.body(body, &arguments)? {
+                Ok(results) => results,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            self.context.hint = hint;
+            if results.len() != 1 + state.len() + scans {
+                return Ok(Err("the body has a wrong number of results".into()));
+            }
+            condition = Some(results[0]);
+            state = results[1..=state.len()].to_vec();
+            for (list, value) in collected.iter_mut().zip(&results[1 + state.len()..]) {
+                list.push(*value);
+            }
+            iteration += 1;
+        }
+        let mut values = state;
+        for list in collected {
+            match ops::stack(&mut self.context, &list) {
+                Ok(value) => values.push(value),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Ok(Ok(values))
+    }
+
+    /// Imports a subgraph with the given values of its inputs.
+    fn body(&mut self, body: &'a GraphProto, arguments: &[T]) -> Result<Outcome<Vec<T>>, Error> {
+        self.scopes.push(Values::new());
+        for (info, value) in body.input.iter().zip(arguments) {
+            self.set(name_of(&info.name), Some(*value));
+        }
+        self.initializers(body)?;
+        let outputs: Vec<&str> = body.output.iter().map(|info| name_of(&info.name)).collect();
+        self.nodes(&body.node, &outputs)?;
+        let mut values = Vec::new();
+        for output in outputs {
+            values.push(self.lookup(output)?);
+        }
+        self.scopes.pop();
+        Ok(values.into_iter().collect::<Option<Vec<T>>>().ok_or(Refusal::Operand))
+    }
+
+    /// Imports the body of a function in place of a node.
+    fn function(
+        &mut self,
+        function: &'a FunctionProto,
+        node: &Node<'a>,
+    ) -> Result<Outcome<Vec<T>>, Error> {
+        if !function.attribute_proto.is_empty() || has_references(&function.node) {
+            return Ok(Err("functions with attributes are not supported".into()));
+        }
+        if self.calls >= MAX_CALLS {
+            return Err(Error::Limit(format!(
+                "functions call each other more than {MAX_CALLS} deep"
+            )));
+        }
+        self.calls += 1;
+        let mut scope = Values::new();
+        for (name, value) in function.input.iter().zip(&node.inputs) {
+            if let Some(value) = value {
+                scope.insert(name.clone(), Some(*value));
+            }
+        }
+        let outer = std::mem::replace(&mut self.scopes, vec![scope]);
+        let mut opsets = self.opsets.clone();
+        for opset in &function.opset_import {
+            let domain = domain_name(opset.domain.as_deref()).to_string();
+            opsets.insert(domain, opset.version.unwrap_or(1));
+        }
+        let opsets = std::mem::replace(&mut self.opsets, opsets);
+        let outputs: Vec<&str> = function.output.iter().map(|name| &name[..]).collect();
+        self.nodes(&function.node, &outputs)?;
+        let mut values = Vec::new();
+        for output in outputs {
+            values.push(self.lookup(output)?);
+        }
+        self.scopes = outer;
+        self.opsets = opsets;
+        self.calls -= 1;
+        Ok(values.into_iter().collect::<Option<Vec<T>>>().ok_or(Refusal::Operand))
+    }
+}
+
+fn has_references(nodes: &[NodeProto]) -> bool {
+    let mut attributes = nodes.iter().flat_map(|node| &node.attribute);
+    attributes.any(|a: &AttributeProto| a.ref_attr_name.as_deref().is_some_and(|n| !n.is_empty()))
+}
+
+/// Counts the values that a node reads, those of its subgraphs included.
+fn count_reads<'a>(node: &'a NodeProto, reads: &mut HashMap<&'a str, usize>) {
+    for name in node.input.iter().filter(|name| !name.is_empty()) {
+        *reads.entry(name).or_default() += 1;
+    }
+    for attribute in &node.attribute {
+        for graph in attribute.g.iter().chain(&attribute.graphs) {
+            for inner in &graph.node {
+                count_reads(inner, reads);
+            }
+            for output in &graph.output {
+                *reads.entry(name_of(&output.name)).or_default() += 1;
+            }
+        }
+    }
+}
+
+fn full_name(domain: &str, op: &str) -> String {
+    if domain.is_empty() { short(op) } else { format!("{}.{}", short(domain), short(op)) }
+}
+
+fn reason(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Reason(reason) => reason.clone(),
+        Refusal::NotConstant(role, _) => format!("{role} must be constant"),
+        Refusal::Operand => "an operand is not supported".to_string(),
+    }
+}

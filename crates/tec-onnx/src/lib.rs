@@ -1,0 +1,106 @@
+#![doc = include_str!("../README.md")]
+
+mod context;
+mod dim;
+mod dtype;
+mod error;
+mod expr;
+mod graph;
+mod import;
+mod names;
+mod node;
+mod ops;
+#[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
+#[doc(hidden)]
+pub mod proto;
+mod reader;
+mod text;
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+pub use dtype::DType;
+pub use error::{Error, Unsupported, UnsupportedGroup};
+
+/// How a model is imported.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Values of named dimensions, which become constants: `("batch", 1)`.
+    pub dims: Vec<(String, u64)>,
+    /// Inputs that become parameters with the given values.
+    pub freeze: Vec<(String, Frozen)>,
+    /// The name of the network; the default is the stem of the file.
+    pub name: Option<String>,
+    /// Whether sums may be computed in any order, and factors be folded into weights.
+    pub reassociate: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { dims: Vec::new(), freeze: Vec::new(), name: None, reassociate: true }
+    }
+}
+
+/// The value of an input that becomes a parameter.
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    /// The element type.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Vec<u64>,
+    /// The elements, little-endian and row-major.
+    pub data: Bytes,
+}
+
+/// An imported model.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The name of the network.
+    pub name: String,
+    /// The `.te` text.
+    pub text: String,
+    /// The parameters in the order of their declaration.
+    pub params: Vec<Param>,
+    /// The inputs in the order of their declaration.
+    pub inputs: Vec<Argument>,
+    /// The outputs in the order of the model.
+    pub outputs: Vec<Argument>,
+}
+
+/// A parameter with its data.
+#[derive(Clone, Debug)]
+pub struct Param {
+    /// The name in the text.
+    pub name: String,
+    /// The element type.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Vec<u64>,
+    /// The elements, little-endian and row-major, borrowed from the mapped file if possible. They
+    /// may begin at any address.
+    pub data: Bytes,
+}
+
+/// An input or output.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    /// The name in the text.
+    pub name: String,
+    /// The name in the model.
+    pub model_name: String,
+    /// The element type.
+    pub dtype: DType,
+    /// The shape as in the text: `[batch, 3, 224, 224]`.
+    pub shape: String,
+}
+
+/// Imports a model.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] lists all nodes that are not supported. The other errors concern the
+/// file, its limits and the options.
+pub fn import(path: &Path, options: &Options) -> Result<Import, Error> {
+    import::import(path, options)
+}

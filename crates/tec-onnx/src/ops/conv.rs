@@ -1,0 +1,211 @@
+//! Convolutions.
+
+use crate::context::{Context, Convolution};
+use crate::dim::Dim;
+use crate::graph::T;
+use crate::node::{Node, Outcome};
+
+/// The letters of the spatial dimensions in names of keywords.
+pub(crate) fn letters(rank: usize) -> &'static [usize] {
+    // Positions in "dhw".
+    &[0, 1, 2][3 - rank..]
+}
+
+/// Names of keywords by what they set and by dimension.
+pub(crate) fn key(kind: &str, dimension: usize) -> &'static str {
+    let names: [&str; 3] = match kind {
+        "k" => ["kd", "kh", "kw"],
+        "p" => ["pd", "ph", "pw"],
+        "p2" => ["pd2", "ph2", "pw2"],
+        "s" => ["sd", "sh", "sw"],
+        "d" => ["dd", "dh", "dw"],
+        _ => ["od", "oh", "ow"],
+    };
+    // The names live as long as the program because they are in this table.
+    match names[dimension] {
+        name => leak(name),
+    }
+}
+
+fn leak(name: &str) -> &'static str {
+    const ALL: [&str; 18] = [
+        "kd", "kh", "kw", "pd", "ph", "pw", "pd2", "ph2", "pw2", "sd", "sh", "sw", "dd", "dh",
+        "dw", "od", "oh", "ow",
+    ];
+    ALL.into_iter().find(|own| *own == name).unwrap_or("")
+}
+
+/// How windows lie on the spatial dimensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Windows {
+    pub(crate) kernel: Vec<i64>,
+    pub(crate) begin: Vec<Dim>,
+    pub(crate) end: Vec<Dim>,
+    pub(crate) strides: Vec<i64>,
+    pub(crate) dilations: Vec<i64>,
+    /// Extents of the result.
+    pub(crate) out: Vec<Dim>,
+    /// The extents that the library computes from the others.
+    pub(crate) expected: Vec<Dim>,
+}
+
+fn positive(values: Option<&[i64]>, rank: usize, name: &str) -> Outcome<Vec<i64>> {
+    let values = values.filter(|v| !v.is_empty()).map_or(vec![1; rank], <[i64]>::to_vec);
+    if values.len() != rank || values.iter().any(|v| !(1..=1 << 31).contains(v)) {
+        return Err(format!("`{name}` must be {rank} positive numbers").into());
+    }
+    Ok(values)
+}
+
+impl Windows {
+    /// Reads the attributes of a convolution or pool over the given extents.
+    pub(crate) fn new(node: &Node, extents: &[Dim], kernel: &[i64]) -> Outcome<Windows> {
+        let rank = extents.len();
+        let kernel = positive(Some(kernel), rank, "kernel_shape")?;
+        let strides = positive(node.ints("strides"), rank, "strides")?;
+        let dilations = positive(node.ints("dilations"), rank, "dilations")?;
+        let pads =
+            node.ints("pads").filter(|v| !v.is_empty()).map_or(vec![0; 2 * rank], <[i64]>::to_vec);
+        if pads.len() != 2 * rank || pads.iter().any(|v| !(0..=1 << 31).contains(v)) {
+            return Err(format!("`pads` must be {} numbers from 0 up", 2 * rank).into());
+        }
+        let ceil = node.flag("ceil_mode", false);
+        let auto = node.text("auto_pad", "NOTSET");
+        let mut windows = Windows {
+            kernel: kernel.clone(),
+            begin: Vec::new(),
+            end: Vec::new(),
+            strides: strides.clone(),
+            dilations: dilations.clone(),
+            out: Vec::new(),
+            expected: Vec::new(),
+        };
+        for (at, n) in extents.iter().enumerate() {
+            let (k, s, d) = (kernel[at], strides[at], dilations[at]);
+            let span = (k - 1) * d + 1;
+            let floor =
+                |begin: &Dim, end: &Dim| (n.clone() + begin + end - span).div(&s.into()) + 1;
+            let (begin, end, out) = match auto {
+                "SAME_UPPER" | "SAME_LOWER" => {
+                    let out = (n.clone() + (s - 1)).div(&s.into());
+                    let total = ((out.clone() - 1) * s + span - n).maximum(&Dim::zero());
+                    let half = total.div(&2.into());
+                    let rest = total - &half;
+                    if auto == "SAME_UPPER" { (half, rest, out) } else { (rest, half, out) }
+                }
+                "VALID" => {
+                    let out = floor(&Dim::zero(), &Dim::zero());
+                    (Dim::zero(), Dim::zero(), out)
+                }
+                _ => {
+                    let (begin, end) = (Dim::from(pads[at]), Dim::from(pads[at + rank]));
+                    let mut out = floor(&begin, &end);
+                    if ceil {
+                        let room = n.clone() + &begin + &end - span;
+                        out = (room + (s - 1)).div(&s.into()) + 1;
+                        // A last window that begins in the padding after the end is dropped.
+                        let last = (out.clone() - 1) * s - n - &begin;
+                        match last.as_const() {
+                            Some(last) if last >= 0 => out = out - 1,
+                            Some(_) => {}
+                            None if s == 1 => {}
+                            None => {
+                                return Err("ceil_mode of a run-time extent is not supported".into());
+                            }
+                        }
+                    }
+                    (begin, end, out)
+                }
+            };
+            if out.as_const().is_some_and(|out| out < 1) {
+                return Err(format!("a window of {span} does not fit its extent").into());
+            }
+            windows.expected.push(floor(&begin, &end));
+            windows.begin.push(begin);
+            windows.end.push(end);
+            windows.out.push(out);
+        }
+        Ok(windows)
+    }
+
+    /// The keywords of a call, without those that have their default value.
+    pub(crate) fn keys(&self, with_kernel: bool) -> Vec<(&'static str, String)> {
+        let text = |dim: &Dim| dim.text(&|_| String::new());
+        let mut keys = Vec::new();
+        let letters = letters(self.kernel.len());
+        let each = || letters.iter().copied().enumerate();
+        if with_kernel {
+            keys.extend(each().map(|(at, l)| (key("k", l), self.kernel[at].to_string())));
+        }
+        for (at, l) in each() {
+            if self.begin[at] != Dim::zero() {
+                keys.push((key("p", l), text(&self.begin[at])));
+            }
+        }
+        for (at, l) in each() {
+            if self.end[at] != self.begin[at] {
+                keys.push((key("p2", l), text(&self.end[at])));
+            }
+        }
+        for (kind, values) in [("s", &self.strides), ("d", &self.dilations)] {
+            let used = each().filter(|(at, _)| values[*at] != 1);
+            keys.extend(used.map(|(at, l)| (key(kind, l), values[at].to_string())));
+        }
+        for (at, l) in each() {
+            if self.out[at] != self.expected[at] {
+                keys.push((key("o", l), text(&self.out[at])));
+            }
+        }
+        keys
+    }
+}
+
+/// Constant extents of a kernel.
+fn kernel_extents(shape: &[Dim]) -> Outcome<Vec<i64>> {
+    let extents: Option<Vec<i64>> = shape.iter().map(Dim::as_const).collect();
+    extents.ok_or_else(|| "weights with run-time extents are not supported".into())
+}
+
+pub(crate) fn conv(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, w) = (node.input(0)?, node.input(1)?);
+    let (image, weight) = (cx.shape(x), cx.shape(w));
+    if image.len() < 3 || image.len() > 5 || weight.len() != image.len() {
+        return Err(format!("convolutions of rank {} are not supported", image.len()).into());
+    }
+    let groups = node.int("group", 1);
+    let windows = Windows::new(node, &image[2..], &kernel_extents(&weight[2..])?)?;
+    cx.require_equal(&image[1], &(weight[1].clone() * groups))?;
+    let mut keys = windows.keys(false);
+    if groups != 1 {
+        keys.push(("groups", groups.to_string()));
+    }
+    let op = ["conv1d", "conv2d", "conv3d"][image.len() - 3];
+    let own = Convolution { op, image: x, weight: w, bias: node.optional(2), keys };
+    let mut shape = vec![image[0].clone(), weight[0].clone()];
+    shape.extend(windows.out);
+    let result = emit(cx, &own, shape)?;
+    cx.convolutions.insert(result, own);
+    Ok(vec![result])
+}
+
+/// Defines a convolution with its bias.
+pub(crate) fn emit(cx: &mut Context, own: &Convolution, shape: Vec<Dim>) -> Outcome<T> {
+    let dtype = cx.dtype(own.image);
+    let (image, weight) = (cx.widen("image", own.image)?, cx.widen("weight", own.weight)?);
+    let wide = cx.dtype(image);
+    let part = if own.bias.is_some() || wide != dtype { "sum" } else { "" };
+    let sum = cx.call(part, wide, shape.clone(), own.op, vec![image, weight], own.keys.clone())?;
+    add_bias(cx, sum, own.bias, dtype)
+}
+
+/// Adds a bias by channel, and converts the sum to the type of the result.
+fn add_bias(cx: &mut Context, sum: T, bias: Option<T>, dtype: crate::DType) -> Outcome<T> {
+    let Some(bias) = bias else { return cx.cast("", sum, dtype) };
+    let shape = cx.shape(sum);
+    let wide = cx.dtype(sum);
+    let axes = crate::context::axes(&shape);
+    let value = cx.load(bias, [axes[1].clone()]);
+    let value = if cx.dtype(bias) == wide { value } else { value.cast(wide) };
+    let body = cx.load(sum, axes).bin("+", value);
+    cx.compute("", dtype, shape, if wide == dtype { body } else { body.cast(dtype) })
+}

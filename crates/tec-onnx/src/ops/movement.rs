@@ -1,0 +1,208 @@
+//! Operators that move elements without a change.
+
+use crate::context::{Context, axes, axis_of};
+use crate::dim::{Dim, product};
+use crate::expr::E;
+use crate::graph::T;
+use crate::node::{Node, Outcome};
+
+/// Returns the index into a tensor of the given shape for each index into its reshaped form: the
+/// dimensions are grouped so that the products of both sides agree, and only the indices within a
+/// group are computed by quotients and remainders.
+pub(crate) fn reshaped_index(from: &[Dim], to: &[Dim], index: &[Dim]) -> Vec<Dim> {
+    let mut result = Vec::with_capacity(from.len());
+    let (mut i, mut j) = (0, 0);
+    while i < from.len() || j < to.len() {
+        let (first_i, first_j) = (i, j);
+        let mut left = Dim::from(1);
+        let mut right = Dim::from(1);
+        // Each side grows until the products agree.
+        loop {
+            let closed = left == right && i > first_i && j > first_j;
+            if closed || (i == from.len() && j == to.len()) {
+                break;
+            }
+            let grow_left = if i == from.len() {
+                false
+            } else if j == to.len() || i == first_i {
+                true
+            } else if j == first_j {
+                false
+            } else if left.exact_div(&right).is_some() {
+                false
+            } else if right.exact_div(&left).is_some() {
+                true
+            } else {
+                match (left.as_const(), right.as_const()) {
+                    (Some(left), Some(right)) => left < right,
+                    _ => i - first_i <= j - first_j,
+                }
+            };
+            if grow_left {
+                left = &left * &from[i];
+                i += 1;
+            } else {
+                right = &right * &to[j];
+                j += 1;
+            }
+        }
+        // Trailing dimensions of 1 belong to the last group.
+        if i == from.len() {
+            while j < to.len() && to[j..].iter().all(Dim::is_one) {
+                j += 1;
+            }
+        }
+        if j == to.len() {
+            while i < from.len() && from[i..].iter().all(Dim::is_one) {
+                i += 1;
+            }
+        }
+        let group = index[first_j..j].iter().zip(&to[first_j..j]);
+        let flat = group.fold(Dim::zero(), |flat, (at, extent)| &flat * extent + at);
+        for at in first_i..i {
+            let extent = &from[at];
+            if extent.is_one() {
+                result.push(Dim::zero());
+                continue;
+            }
+            let stride = product(&from[at + 1..i]);
+            let quotient = flat.div(&stride);
+            // The first dimension of more than one element needs no remainder.
+            let is_first = from[first_i..at].iter().all(Dim::is_one);
+            result.push(if is_first { quotient } else { quotient.rem(extent) });
+        }
+    }
+    result
+}
+
+/// Defines a tensor with another shape of as many elements.
+pub(crate) fn reshape_to(cx: &mut Context, part: &str, x: T, to: Vec<Dim>) -> Outcome<T> {
+    let from = cx.shape(x);
+    if from == to {
+        return Ok(x);
+    }
+    cx.require_equal(&product(&from), &product(&to))?;
+    let dtype = cx.dtype(x);
+    // Known values keep their values.
+    if let Some(vals) = cx.graph[x].vals.clone() {
+        return cx.known(part, dtype, to, vals);
+    }
+    let index = reshaped_index(&from, &to, &axes(&to));
+    cx.compute(part, dtype, to, cx.load(x, index))
+}
+
+pub(crate) fn reshape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let from = cx.shape(x);
+    let target: Vec<Dim> = match node.optional(1) {
+        Some(shape) => cx.dims(shape, "the shape")?,
+        None => node.ints("shape").unwrap_or(&[]).iter().map(|dim| (*dim).into()).collect(),
+    };
+    let allow_zero = node.flag("allowzero", false);
+    let mut to = Vec::new();
+    let mut open = None;
+    for (at, dim) in target.into_iter().enumerate() {
+        match dim.as_const() {
+            Some(0) if !allow_zero => {
+                to.push(from.get(at).cloned().ok_or("a 0 has no dimension to copy")?);
+            }
+            Some(-1) if open.is_none() => {
+                open = Some(at);
+                to.push(1.into());
+            }
+            Some(value) if value < 0 => {
+                return Err(format!("the extent {value} is negative").into());
+            }
+            _ => to.push(dim),
+        }
+    }
+    if let Some(open) = open {
+        let (total, rest) = (product(&from), product(&to));
+        to[open] = match total.exact_div(&rest) {
+            Some(extent) => extent,
+            None if rest.as_const() == Some(0) => return Err("the shape is ambiguous".into()),
+            None if total.as_const().is_some() && rest.as_const().is_some() => {
+                return Err("the shape has a wrong number of elements".into());
+            }
+            None => total.div(&rest),
+        };
+    }
+    Ok(vec![reshape_to(cx, "", x, to)?])
+}
+
+pub(crate) fn flatten(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let shape = cx.shape(x);
+    let axis = node.int("axis", 1);
+    let axis = if axis == shape.len() as i64 { shape.len() } else { axis_of(axis, shape.len())? };
+    let to = vec![product(&shape[..axis]), product(&shape[axis..])];
+    Ok(vec![reshape_to(cx, "", x, to)?])
+}
+
+pub(crate) fn concat(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let parts: Vec<T> = (0..node.inputs.len()).map(|at| node.input(at)).collect::<Outcome<_>>()?;
+    let first = *parts.first().ok_or("there is no operand")?;
+    let axis = axis_of(node.int("axis", 1), cx.rank(first))?;
+    Ok(vec![concat_along(cx, "", &parts, axis)?])
+}
+
+/// Joins tensors along an axis.
+pub(crate) fn concat_along(cx: &mut Context, part: &str, parts: &[T], axis: usize) -> Outcome<T> {
+    let mut shape = cx.shape(parts[0]);
+    let dtype = cx.dtype(parts[0]);
+    let mut begins = vec![Dim::zero()];
+    for part in parts {
+        let own = cx.shape(*part);
+        if own.len() != shape.len() {
+            return Err("the operands have different ranks".into());
+        }
+        for (at, dim) in own.iter().enumerate() {
+            if at != axis {
+                cx.require_equal(&shape[at].clone(), dim)?;
+            }
+        }
+        let end = begins[begins.len() - 1].clone() + &own[axis];
+        begins.push(end);
+    }
+    // Empty operands have no elements.
+    let used: Vec<usize> =
+        (0..parts.len()).filter(|at| cx.graph[parts[*at]].shape[axis] != Dim::zero()).collect();
+    shape[axis] = begins[begins.len() - 1].clone();
+    if used.len() == 1 {
+        return Ok(parts[used[0]]);
+    }
+    let own = axes(&shape);
+    let mut body: Option<E> = None;
+    for at in used.into_iter().rev() {
+        let mut index = own.clone();
+        index[axis] =
+            if shape[axis].is_one() { Dim::zero() } else { own[axis].clone() - &begins[at] };
+        if cx.graph[parts[at]].shape[axis].is_one() && at > 0 && body.is_none() {
+            index[axis] = Dim::zero();
+        }
+        let value = cx.load(parts[at], index);
+        body = Some(match body {
+            None => value,
+            Some(rest) => {
+                let here = E::Idx(own[axis].clone()).bin("<", E::Idx(begins[at + 1].clone()));
+                here.choose(value, rest)
+            }
+        });
+    }
+    let body = body.unwrap_or(E::num(0.0, dtype));
+    cx.compute(part, dtype, shape, body)
+}
+
+/// Joins tensors of equal shapes along a new first axis.
+pub(crate) fn stack(cx: &mut Context, parts: &[T]) -> Outcome<T> {
+    let mut rows = Vec::new();
+    for part in parts {
+        let mut shape = cx.shape(*part);
+        shape.insert(0, 1.into());
+        rows.push(reshape_to(cx, "row", *part, shape)?);
+    }
+    if rows.is_empty() {
+        return Err("a loop without iterations has no results".into());
+    }
+    concat_along(cx, "", &rows, 0)
+}

@@ -1,0 +1,285 @@
+//! Writes the network as text.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
+
+use crate::context::Context;
+use crate::dim::{Dim, REDUCE};
+use crate::dtype::Val;
+use crate::expr::{E, Names};
+use crate::graph::{Def, Graph, T, Tensor};
+use crate::names::Identifiers;
+
+/// The number of columns after which a statement continues on the next line.
+const MAX_COLUMNS: usize = 100;
+
+/// A network ready to be written.
+pub(crate) struct Network<'a> {
+    pub(crate) name: &'a str,
+    /// The first line, a comment.
+    pub(crate) comment: String,
+    pub(crate) context: &'a Context,
+    /// Run-time integers in the order of their declaration.
+    pub(crate) symbols: Vec<String>,
+    pub(crate) inputs: Vec<T>,
+    /// The tensor of each output with its name in the model.
+    pub(crate) outputs: Vec<(String, T)>,
+}
+
+/// What was written.
+pub(crate) struct Written {
+    pub(crate) text: String,
+    /// The tensors with data, in the order of their declaration, with their names.
+    pub(crate) params: Vec<(T, String)>,
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+}
+
+struct Writer<'a> {
+    graph: &'a Graph,
+    names: HashMap<T, String>,
+    /// Names of reduction axes by extent and number among the axes of this extent.
+    axes: HashMap<(Dim, usize), String>,
+    identifiers: Identifiers,
+    text: String,
+}
+
+/// Returns the tensors that the outputs need, in the order of their definition.
+fn live(graph: &Graph, outputs: &[(String, T)]) -> BTreeSet<T> {
+    let mut live = BTreeSet::new();
+    let mut work: Vec<T> = outputs.iter().map(|(_, tensor)| *tensor).collect();
+    while let Some(tensor) = work.pop() {
+        if live.insert(tensor) {
+            work.extend(graph.operands(tensor));
+        }
+    }
+    live
+}
+
+/// A shape in brackets.
+pub(crate) fn shape_text(shape: &[Dim]) -> String {
+    let dims: Vec<String> = shape.iter().map(|dim| dim.text(&|_| String::new())).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+pub(crate) fn write(network: &Network) -> Written {
+    let graph = &network.context.graph;
+    let live = live(graph, &network.outputs);
+    let mut writer = Writer {
+        graph,
+        names: HashMap::new(),
+        axes: HashMap::new(),
+        identifiers: Identifiers::default(),
+        text: String::new(),
+    };
+    for symbol in &network.symbols {
+        writer.identifiers.unique(symbol);
+    }
+    let mut inputs = Vec::new();
+    for tensor in &network.inputs {
+        let name = writer.identifiers.unique(&graph[*tensor].name);
+        writer.names.insert(*tensor, name.clone());
+        inputs.push(name);
+    }
+    // A stage is declared as an output; anything else is copied to one.
+    let mut declared: HashMap<T, String> = HashMap::new();
+    let mut outputs = Vec::new();
+    for (name, tensor) in &network.outputs {
+        let name = writer.identifiers.unique(name);
+        let stage = matches!(graph[*tensor].def, Def::Compute { .. } | Def::Call { .. });
+        if stage && !declared.contains_key(tensor) {
+            declared.insert(*tensor, name.clone());
+            writer.names.insert(*tensor, name.clone());
+        }
+        outputs.push(name);
+    }
+    let mut params = Vec::new();
+    for tensor in &live {
+        if !writer.names.contains_key(tensor) {
+            let name = writer.identifiers.unique(&graph[*tensor].name);
+            writer.names.insert(*tensor, name);
+        }
+        if matches!(graph[*tensor].def, Def::Data(_)) {
+            params.push((*tensor, writer.names[tensor].clone()));
+        }
+    }
+
+    writer.text = format!("{}\nimport \"onnx.te\" as onnx\n\n", network.comment);
+    let symbols: Vec<String> = network.symbols.iter().map(|s| format!("{s}: var")).collect();
+    let symbols =
+        if symbols.is_empty() { String::new() } else { format!("({})", symbols.join(", ")) };
+    let symbols = if symbols.is_empty() { "()".to_string() } else { symbols };
+    let order = if network.context.reassociate { " reassociate" } else { "" };
+    writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
+    for (a, b) in &network.context.assumptions {
+        let none = |_| String::new();
+        writeln!(writer.text, "    assume {} == {}", a.text(&none), b.text(&none))
+            .expect("a string");
+    }
+    for (tensor, keyword) in network.inputs.iter().map(|tensor| (tensor, "input")) {
+        writer.declare(*tensor, keyword);
+    }
+    for (tensor, _) in &params {
+        writer.declare(*tensor, "param");
+    }
+    for tensor in &live {
+        let keyword = if declared.contains_key(tensor) { "output" } else { "compute" };
+        writer.stage(*tensor, keyword);
+    }
+    for ((_, tensor), name) in network.outputs.iter().zip(&outputs) {
+        if declared.get(tensor) != Some(name) {
+            let source = &graph[*tensor];
+            let axes = crate::context::axes(&source.shape);
+            let body = match network.context.graph.scalar(*tensor) {
+                Some(value) => E::Lit(value.clone(), source.dtype),
+                None => E::Load(*tensor, axes.into_iter().map(E::Idx).collect()),
+            };
+            writer.compute("output", name, source, &body, None);
+        }
+    }
+    writer.text += "}\n";
+    Written { text: writer.text, params, inputs, outputs }
+}
+
+impl Writer<'_> {
+    fn line(&mut self, head: &str, body: &str) {
+        let one_line = 4 + head.len() + 1 + body.len() <= MAX_COLUMNS;
+        let separator = if one_line { " " } else { "\n        " };
+        writeln!(self.text, "    {head}{separator}{body}").expect("a string");
+    }
+
+    fn declare(&mut self, tensor: T, keyword: &str) {
+        let Tensor { dtype, shape, .. } = &self.graph[tensor];
+        let name = &self.names[&tensor];
+        let shape = shape_text(shape);
+        writeln!(self.text, "    {keyword} {name}: {}{shape}", dtype.name()).expect("a string");
+    }
+
+    fn stage(&mut self, tensor: T, keyword: &str) {
+        let own = &self.graph[tensor];
+        let name = self.names[&tensor].clone();
+        match &own.def {
+            Def::Input | Def::Data(_) => {}
+            Def::Known => {
+                let body = known_body(own);
+                self.compute("compute", &name, own, &body, None);
+            }
+            Def::Compute { body, reduce } => {
+                let reduce = reduce.as_ref().map(|reduce| {
+                    let condition = reduce.condition.as_ref();
+                    (reduce.kind, &reduce.extents[..], condition, reduce.init.as_ref())
+                });
+                self.compute(keyword, &name, own, body, reduce);
+            }
+            Def::Position { kind, body, extent } => {
+                let axes = self.reduce_axes(std::slice::from_ref(extent));
+                let value = self.identifiers.unique(&format!("{name}_value"));
+                let head = format!("compute ({name}: int64, {value}){} =", declare_axes(own));
+                let k = if axes.is_empty() { "0" } else { &axes[0] };
+                let body = self.expression(body, &axes);
+                self.line(&head, &format!("{kind}(({k}, {body}), axis={k})"));
+            }
+            Def::Call { op, args, keys } => {
+                let mut list: Vec<String> =
+                    args.iter().map(|arg| self.names[arg].clone()).collect();
+                list.extend(keys.iter().map(|(key, value)| format!("{key}={value}")));
+                let keyword = if keyword == "compute" { "let" } else { keyword };
+                self.line(
+                    &format!("{keyword} {name} ="),
+                    &format!("onnx.{op}({})", list.join(", ")),
+                );
+            }
+        }
+    }
+
+    fn compute(
+        &mut self,
+        keyword: &str,
+        name: &str,
+        stage: &Tensor,
+        body: &E,
+        reduce: Option<(&str, &[Dim], Option<&E>, Option<&E>)>,
+    ) {
+        let extents = reduce.map_or(&[][..], |(_, extents, ..)| extents);
+        let axes = self.reduce_axes(extents);
+        let mut body = self.expression(body, &axes);
+        if let Some((kind, _, condition, init)) = reduce {
+            let list =
+                if axes.len() == 1 { axes[0].clone() } else { format!("[{}]", axes.join(", ")) };
+            body = format!("{kind}({body}, axis={list}");
+            if let Some(condition) = condition {
+                write!(body, ", where={}", self.expression(condition, &axes)).expect("a string");
+            }
+            if let Some(init) = init {
+                write!(body, ", init={}", self.expression(init, &axes)).expect("a string");
+            }
+            body.push(')');
+        }
+        let dtype = match stage.dtype {
+            crate::DType::Float32 => String::new(),
+            other => format!(": {}", other.name()),
+        };
+        self.line(&format!("{keyword} {name}{}{dtype} =", declare_axes(stage)), &body);
+    }
+
+    /// Declares the reduction axes that are new, and returns the names of all.
+    fn reduce_axes(&mut self, extents: &[Dim]) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut new = Vec::new();
+        for (at, extent) in extents.iter().enumerate() {
+            let nth = extents[..at].iter().filter(|other| *other == extent).count();
+            let next = format!("k{}", self.axes.len());
+            let name = self.axes.entry((extent.clone(), nth)).or_insert_with(|| {
+                new.push(format!("{next}: 0..{}", range_end(extent)));
+                next
+            });
+            names.push(name.clone());
+        }
+        if !new.is_empty() {
+            self.line("reduce", &new.join(", "));
+        }
+        names
+    }
+
+    fn expression(&self, e: &E, reduce: &[String]) -> String {
+        let axis = |id: u16| match id.checked_sub(REDUCE) {
+            None => format!("i{id}"),
+            Some(at) => reduce[usize::from(at)].clone(),
+        };
+        e.text(&Names { axis: &axis, tensor: &|tensor| self.names[&tensor].clone() })
+    }
+}
+
+/// The end of a range, in parentheses unless it is a name or number.
+fn range_end(extent: &Dim) -> String {
+    let (text, level) = extent.print(&|_| String::new());
+    if level < 2 { format!("({text})") } else { text }
+}
+
+fn declare_axes(stage: &Tensor) -> String {
+    let axis = |(at, dim): (usize, &Dim)| format!("i{at}: {}", dim.text(&|_| String::new()));
+    let axes: Vec<String> = stage.shape.iter().enumerate().map(axis).collect();
+    format!("[{}]", axes.join(", "))
+}
+
+/// Known values that depend on run-time integers, as a choice by position.
+fn known_body(tensor: &Tensor) -> E {
+    let values = tensor.vals.as_deref().unwrap_or(&[]);
+    let flat = {
+        let axes = crate::context::axes(&tensor.shape);
+        let zero = Dim::zero();
+        tensor.shape.iter().zip(&axes).fold(zero, |flat, (extent, axis)| &flat * extent + axis)
+    };
+    let literal = |value: &Val| match value {
+        Val::Int(dim) => E::dim(dim, tensor.dtype),
+        other => E::Lit(other.clone(), tensor.dtype),
+    };
+    let mut values = values.iter().enumerate().rev();
+    let Some((_, last)) = values.next() else { return E::int(0, tensor.dtype) };
+    let mut body = literal(last);
+    for (at, value) in values {
+        let here = E::Bin("==", E::Idx(flat.clone()).into(), E::Idx((at as i64).into()).into());
+        body = here.choose(literal(value), body);
+    }
+    body
+}
