@@ -3,13 +3,14 @@
 use super::options::CompileArgs;
 use super::recorded::{edit, insert_best_schedules};
 use super::report::Error;
+use super::source::{self, EditedLoader, Source};
 use crate::codegen::{Code, NetworkCode};
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Network, Options, Trace};
+use crate::lang::Program;
 use crate::lang::ast::Item;
-use crate::lang::{Loader, Program};
 use crate::module::params::{Params, read_params};
-use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind, input};
+use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
 use crate::schedule::{BoundedSchedule, Origin};
 use crate::te::Graph;
 use std::path::{Path, PathBuf};
@@ -20,9 +21,18 @@ pub fn elaborate_file(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Graph>), Error> {
-    let program = driver::load(path, &DiskLoader, trace)
+    let source = source::open(path, options, &[])?;
+    elaborate_source(path, &source, trace)
+}
+
+fn elaborate_source(
+    path: &str,
+    source: &Source,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Graph>), Error> {
+    let program = driver::load(path, &*source.loader, trace)
         .map_err(|(sources, failure)| Error::Compile(sources, failure))?;
-    match driver::elaborate(&program, options, trace) {
+    match driver::elaborate(&program, &source.options, trace) {
         Ok(graphs) => Ok((program, graphs)),
         Err(failure) => Err(Error::Compile(program.sources, failure)),
     }
@@ -58,7 +68,8 @@ pub fn compile_file(
 ) -> Result<Compiled, Error> {
     let records = args.records.as_deref();
     check_choice(options, records)?;
-    let (program, graphs) = elaborate_file(path, options, trace)?;
+    let source = source::open(path, options, &args.freeze)?;
+    let (program, graphs) = elaborate_source(path, &source, trace)?;
     let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
         graphs.into_iter().partition(|graph| graph.network);
     let (program, bounded) = match graphs.is_empty() && !networks.is_empty() {
@@ -69,9 +80,10 @@ pub fn compile_file(
     if networks.is_empty() {
         return Ok(compiled);
     }
-    let params = match params_file(path, args.params.as_deref()) {
-        Some(file) => read_params(&file)?,
-        None => Params::default(),
+    let params = match (source.params, params_file(path, args.params.as_deref())) {
+        (Some(params), _) => params,
+        (None, Some(file)) => read_params(&file)?,
+        (None, None) => Params::default(),
     };
     for graph in &networks {
         let network = driver::compile_network(graph, &params, options, trace);
@@ -85,6 +97,10 @@ pub fn compile_file(
 /// Returns the file with the elements of params: the one of `--params`, or the one beside the
 /// source.
 pub fn params_file(path: &str, given: Option<&str>) -> Option<PathBuf> {
+    // A model has its parameters in itself.
+    if source::is_model(path) {
+        return None;
+    }
     let beside = || Some(Path::new(path).with_extension("safetensors")).filter(|one| one.exists());
     given.map(PathBuf::from).or_else(beside)
 }
@@ -176,27 +192,6 @@ fn schedule_recorded(
             Err(Error::Compile(program.sources, Failure::User(diags)))
         }
         Err(failure) => Err(Error::Compile(program.sources, failure)),
-    }
-}
-
-/// Reads files from the disk.
-struct DiskLoader;
-
-impl Loader for DiskLoader {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        input::read(Path::new(path), input::SOURCE)
-    }
-}
-
-/// Reads files from the disk, except one, whose text it holds.
-struct EditedLoader {
-    path: String,
-    text: String,
-}
-
-impl Loader for EditedLoader {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        if path == self.path { Ok(self.text.clone().into_bytes()) } else { DiskLoader.read(path) }
     }
 }
 

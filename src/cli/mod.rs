@@ -23,6 +23,7 @@ mod recorded;
 mod report;
 mod run;
 mod session;
+mod source;
 mod targets;
 mod text;
 mod threads;

@@ -46,6 +46,19 @@ pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     Ok(Tensor { dtype, shape, data })
 }
 
+/// Reads a tensor of the file's own element type. Messages call it `what`.
+pub fn read_any(path: &str, what: &str) -> Result<Tensor> {
+    let wrong = |text: String| Box::new(Diag::global("E0542", format!("{path}: {text}")));
+    let file = input::open(Path::new(path)).map_err(wrong)?;
+    let header = NpyHeader::from_reader(BufReader::new(file))
+        .map_err(|error| wrong(format!("not a NumPy file: {error}")))?;
+    let dtype = DType::ALL.iter().find(|dtype| check_dtype(&header, **dtype).is_ok());
+    match dtype {
+        Some(dtype) => read(path, what, *dtype),
+        None => Err(wrong("its element type is none of the language".to_string())),
+    }
+}
+
 /// Fails with the element type of the file if it is not `dtype`.
 fn check_dtype(header: &NpyHeader, dtype: DType) -> std::result::Result<(), String> {
     let npyz::DType::Plain(found) = header.dtype() else {

@@ -39,6 +39,9 @@ pub struct CompileArgs {
     /// inputs.
     #[arg(long, value_name = "FILE.safetensors")]
     pub params: Option<String>,
+    /// ONNX models: make an input a constant with the elements of a NumPy file (repeatable).
+    #[arg(long, value_name = "NAME=FILE.npy")]
+    pub freeze: Vec<String>,
     /// Fuse products and sums, or not [default: fast; off on targets without FMA]
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,

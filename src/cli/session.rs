@@ -5,6 +5,7 @@ use super::data::{self, Given};
 use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, show_trace};
+use super::source;
 use crate::diag::Diag;
 use crate::driver::{Network, Options};
 use crate::ir::Kernel;
@@ -63,7 +64,12 @@ pub fn files(
 
 /// Compiles and loads a `.te` file, or loads a `.so`.
 pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    if file.ends_with(".te") { open_source(file, compile) } else { open_module(file, compile) }
+    if is_source(file) { open_source(file, compile) } else { open_module(file, compile) }
+}
+
+/// Whether a file is compiled: a `.te` file or an ONNX model.
+fn is_source(file: &str) -> bool {
+    file.ends_with(".te") || source::is_model(file)
 }
 
 /// Refuses kernels for GPUs, for an option that only CPUs have.
@@ -73,7 +79,7 @@ pub fn require_cpu(
     command: &str,
     help: &str,
 ) -> Result<(), Error> {
-    let target = if file.ends_with(".te") {
+    let target = if is_source(file) {
         Target::parse(&compile.target)?
     } else {
         Target::parse(&read_manifest(Path::new(file))?.target.name)?

@@ -4,10 +4,11 @@
 pub(super) const LIB: &[(&str, &str)] = &[
     ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
     ("nn.te", include_str!("../../lib/nn.te")),
+    ("onnx.te", include_str!("../../lib/onnx.te")),
 ];
 
 /// The paths of the files in messages.
-pub const LIBRARY: [&str; 2] = ["lib/intrinsics.te", "lib/nn.te"];
+pub const LIBRARY: [&str; 3] = ["lib/intrinsics.te", "lib/nn.te", "lib/onnx.te"];
 
 #[cfg(test)]
 mod tests {

@@ -43,12 +43,17 @@ fn compare_or_verdict(case: &Case, options: &Options) -> Result<Verdict, Verdict
 fn compile(graph: &Graph, case: &Case, options: &Options) -> Result<Compared, Verdict> {
     let whole = driver::lower_unoptimized(graph, &options.target).or_else(failed)?;
     let data = if graph.reassociate { Data::Small } else { Data::Any };
-    let Some(args) = make_args(&whole, &case.vars, case.seed, data) else {
+    let Some(mut args) = make_args(&whole, &case.vars, case.seed, data) else {
         return Err(Verdict::TooLarge);
     };
     let mut params = Params::default();
-    for (input, value) in graph.inputs.iter().zip(&args) {
+    for (input, value) in graph.inputs.iter().zip(&mut args) {
         if let (Input::Tensor { buffer, param: true, .. }, Value::Tensor(tensor)) = (input, value) {
+            // Some arguments have a wrong shape on purpose; a param cannot.
+            let extents = buffer.shape.iter().map(|extent| extent.as_int().expect("a constant"));
+            tensor.shape = extents.map(|extent| extent as i64).collect();
+            let elements = tensor.shape.iter().product::<i64>() as u64;
+            tensor.data.resize((elements * tensor.dtype.bytes()) as usize, 0);
             let shape = tensor.shape.iter().map(|extent| *extent as u64).collect();
             let bytes = Arc::new(tensor.data.clone());
             let data = ParamData { dtype: tensor.dtype, shape, bytes };

@@ -27,6 +27,12 @@ use DType::{BFloat16, Bool, Float16, Float32, Float64};
 use DType::{Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64};
 
 impl DType {
+    /// All types.
+    pub const ALL: [DType; 13] = [
+        Float64, Float32, Float16, BFloat16, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32,
+        Uint64, Bool,
+    ];
+
     /// The name in a `.te` file.
     pub fn name(self) -> &'static str {
         match self {

@@ -70,7 +70,10 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("network");
     let name = match &options.name {
         Some(name) => name.clone(),
-        None => kernel_name(stem),
+        None => match name_of(&graph.name) {
+            "" => kernel_name(stem),
+            name => kernel_name(name),
+        },
     };
     let mut importer = Importer {
         context: Context {

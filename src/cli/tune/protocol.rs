@@ -76,6 +76,7 @@ impl Setup {
             schedule: Vec::new(),
             records: None,
             params: None,
+            freeze: Vec::new(),
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             fast_math: false,

@@ -95,9 +95,20 @@ impl Constants {
         }
         let (input_shapes, output_shapes) = shapes.split_at(inputs.len());
         let mut args = Vec::new();
-        for (input, shape) in inputs.iter().zip(input_shapes) {
-            let bytes = self.of.get(*input).expect("a constant");
-            args.push(Arg::Input(input.dtype, shape, (**bytes).as_ref()));
+        // The parts of a mapped file begin at any address.
+        let tensors =
+            inputs.iter().map(|input| (**self.of.get(*input).expect("a constant")).as_ref());
+        let tensors: Vec<&[u8]> = tensors.collect();
+        let aligned: Vec<Option<Vec<u8>>> = (tensors.iter().zip(inputs))
+            .map(|(bytes, input)| {
+                let is_aligned = bytes.as_ptr().addr().is_multiple_of(input.dtype.bytes() as usize);
+                (!is_aligned).then(|| bytes.to_vec())
+            })
+            .collect();
+        for (((input, shape), bytes), copy) in
+            inputs.iter().zip(input_shapes).zip(tensors).zip(&aligned)
+        {
+            args.push(Arg::Input(input.dtype, shape, copy.as_deref().unwrap_or(bytes)));
         }
         for ((output, shape), bytes) in outputs.iter().zip(output_shapes).zip(&mut made) {
             args.push(Arg::Output(output.dtype, shape, bytes));

@@ -183,8 +183,7 @@ fn schedule_kernel(
     })?;
     trace.notes.append(&mut notes);
     let bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
-    let made = trace
-        .phase("prepack", &String::new, || schedule::prepack_layout_free(&bounded, &prepacked))?;
+    let made = trace.phase("prepack", &String::new, || pack_constants(&bounded))?;
     let Some(mut made) = made else {
         return Ok(Scheduled { packed: bounded.clone(), bounded, packs: Vec::new() });
     };
@@ -214,6 +213,24 @@ impl Network {
             work: self.work.clone(),
             prepack_role: None,
         }
+    }
+}
+
+/// Returns the kernels that pack constant inputs at build time, and then the kernel that takes them
+/// packed. A layout that depends on run-time integers is not known at build time.
+fn pack_constants(bounded: &BoundedSchedule) -> Option<Vec<BoundedSchedule>> {
+    let made = schedule::prepack_layout_free(bounded, &PrepackedInputs::All)?;
+    let packs = made.split_last().map_or(&[][..], |(_, packs)| packs);
+    let fixed = packs.iter().filter(|one| one.schedule.graph.vars.is_empty());
+    let selectors: Vec<_> = fixed
+        .filter_map(|one| match &one.prepack_role {
+            Some(PrepackRole::Pack { input, .. }) => Some((None, input.clone())),
+            _ => None,
+        })
+        .collect();
+    match selectors.len() == packs.len() {
+        true => Some(made),
+        false => schedule::prepack_layout_free(bounded, &PrepackedInputs::Named(selectors)),
     }
 }
 

@@ -110,7 +110,9 @@ impl Windows {
                             Some(_) => {}
                             None if s == 1 => {}
                             None => {
-                                return Err("ceil_mode of a run-time extent is not supported".into());
+                                return Err(
+                                    "ceil_mode of a run-time extent is not supported".into()
+                                );
                             }
                         }
                     }
