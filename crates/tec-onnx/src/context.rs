@@ -118,6 +118,23 @@ impl Context {
         if body.is_poison() {
             return Err("an index overflows".into());
         }
+        // The language has no empty constant ranges.
+        if reduce.extents.contains(&Dim::zero()) {
+            let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
+            let (least, most) = if dtype.is_int() { dtype.int_range() } else { (0, 0) };
+            let bound = |float: f64, int: i128| {
+                if dtype.is_float() { E::float(float, dtype) } else { E::int(int as i64, dtype) }
+            };
+            let value = match reduce.kind {
+                "any" => E::flag(false),
+                "all" => E::flag(true),
+                "max" => bound(low, least),
+                "min" => bound(high, most),
+                "prod" => E::num(1.0, dtype),
+                _ => E::num(0.0, dtype),
+            };
+            return self.compute(part, dtype, shape, value);
+        }
         self.define(part, dtype, shape, Def::Compute { body, reduce: Some(reduce) })
     }
 
@@ -168,6 +185,17 @@ impl Context {
         };
         let shape = constant.shape.iter().map(dim).collect::<Outcome<_>>()?;
         self.define(part, constant.dtype, shape, Def::Data(constant.data))
+    }
+
+    /// Defines a constant with extents that are known to fit its data.
+    pub(crate) fn data(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        data: Bytes,
+    ) -> Outcome<T> {
+        self.define(part, dtype, shape, Def::Data(data))
     }
 
     /// Defines known values, row-major.

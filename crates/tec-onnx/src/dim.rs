@@ -454,8 +454,8 @@ mod tests {
         let flat = i.clone() * 64 + j.clone();
         assert_eq!(flat.div(&64.into()), i);
         assert_eq!(flat.rem(&64.into()), j);
-        assert_eq!(show(&flat.div(&8.into())), "i1 // 8 + i0*8");
-        assert_eq!(show(&flat.rem(&48.into())), "(i1 + i0*64) % 48");
+        assert_eq!(show(&flat.div(&8.into())), "i0*8 + i1 // 8");
+        assert_eq!(show(&flat.rem(&48.into())), "(i0*64 + i1) % 48");
         let outer = &Dim::axis(2, &5.into()) * &n + i.clone();
         assert_eq!(outer.div(&n), Dim::axis(2, &5.into()));
         assert_eq!(outer.rem(&n), i);
