@@ -152,16 +152,21 @@ impl Context {
         self.reduce(part, dtype, shape, body, reduce)
     }
 
-    /// Defines the position of the first least or greatest element along an axis.
+    /// Defines the position of the first least or greatest value of a reduction.
     pub(crate) fn position(
         &mut self,
         part: &str,
         kind: &'static str,
         shape: Vec<Dim>,
-        extent: Dim,
-        body: E,
+        extents: Vec<Dim>,
+        (position, value): (E, E),
+        condition: Option<E>,
     ) -> Outcome<T> {
-        self.define(part, DType::Int64, shape, Def::Position { kind, body, extent })
+        if extents.contains(&Dim::zero()) {
+            return Err("the position in an empty axis does not exist".into());
+        }
+        let def = Def::Position { kind, position, value, extents, condition };
+        self.define(part, DType::Int64, shape, def)
     }
 
     /// Applies a kernel of the library.
@@ -254,8 +259,9 @@ impl Context {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return Err(format!("extents {a} and {b} differ").into());
         }
+        let (a, b) = a.without_common_factors(b);
         let (a, b) = if a < b { (a, b) } else { (b, a) };
-        self.assumptions.insert((a.clone(), b.clone()));
+        self.assumptions.insert((a, b));
         Ok(())
     }
 
@@ -269,9 +275,11 @@ impl Context {
                 if own.is_one() {
                     *own = dim.clone();
                 } else if !dim.is_one() {
-                    let known = if own.as_const().is_some() { own.clone() } else { dim.clone() };
                     self.require_equal(&own.clone(), dim)?;
-                    *own = known;
+                    // The simpler of equal extents.
+                    if dim.size() < own.size() || dim.as_const().is_some() {
+                        *own = dim.clone();
+                    }
                 }
             }
         }

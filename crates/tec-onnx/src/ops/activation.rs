@@ -115,10 +115,8 @@ pub(crate) fn gelu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     unary(cx, node, |x, dtype| {
         let half = num(0.5, dtype).bin("*", x.clone());
         let inner = if tanh {
-            let cube = num(0.044_715, dtype)
-                .bin("*", x.clone())
-                .bin("*", x.clone())
-                .bin("*", x.clone());
+            let cube =
+                num(0.044_715, dtype).bin("*", x.clone()).bin("*", x.clone()).bin("*", x.clone());
             let factor = num(std::f64::consts::FRAC_2_PI.sqrt(), dtype);
             E::call("tanh", [factor.bin("*", x.bin("+", cube))])
         } else {
@@ -152,8 +150,7 @@ pub(crate) fn shrink(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     unary(cx, node, |x, dtype| {
         let low = x.clone().bin("<", num(-lambda, dtype));
         let high = x.clone().bin(">", num(lambda, dtype));
-        let (down, up) =
-            (x.clone().bin("+", num(bias, dtype)), x.bin("-", num(bias, dtype)));
+        let (down, up) = (x.clone().bin("+", num(bias, dtype)), x.bin("-", num(bias, dtype)));
         low.choose(down, high.choose(up, num(0.0, dtype)))
     })
 }
@@ -210,10 +207,7 @@ pub(crate) fn asinh(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     in_stages(cx, node, |cx, x, dtype| {
         let u = cx.elementwise("u", dtype, &[x], |mut e| {
             let x = E::call("abs", [e.remove(0)]);
-            let root = E::call(
-                "sqrt",
-                [x.clone().bin("*", x.clone()).bin("+", num(1.0, dtype))],
-            );
+            let root = E::call("sqrt", [x.clone().bin("*", x.clone()).bin("+", num(1.0, dtype))]);
             let rest = x.clone().bin("*", x.clone().bin("/", num(1.0, dtype).bin("+", root)));
             // The square overflows far from 0, where the root is the number itself.
             let far = x.clone().bin(">", num(1e9, dtype));

@@ -186,9 +186,13 @@ pub(crate) fn truncated_div(x: E, y: E, dtype: DType) -> E {
 }
 
 pub(crate) fn div(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    binary(cx, node, |x, y, dtype| {
-        if dtype.is_float() { x.bin("/", y) } else { truncated_div(x, y, dtype) }
-    })
+    binary(
+        cx,
+        node,
+        |x, y, dtype| {
+            if dtype.is_float() { x.bin("/", y) } else { truncated_div(x, y, dtype) }
+        },
+    )
 }
 
 pub(crate) fn modulo(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -345,9 +349,12 @@ pub(crate) fn sum(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 }
 
 pub(crate) fn mean(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    variadic(cx, node, |x, y| x.bin("+", y), |e, dtype, count| {
-        e.bin("/", E::float(count as f64, dtype))
-    })
+    variadic(
+        cx,
+        node,
+        |x, y| x.bin("+", y),
+        |e, dtype, count| e.bin("/", E::float(count as f64, dtype)),
+    )
 }
 
 pub(crate) fn select(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -136,14 +136,19 @@ fn scatter(cx: &mut Context, x: T, updates: Updates, kind: Option<&'static str>)
     };
     let Some(kind) = kind else {
         // The number of the last update, or -1.
-        let last = cx.reduce("last", DType::Int64, shape.clone(), updates.number, Reduce {
-            init: Some(E::int(-1, DType::Int64)),
-            ..reduce("max")
-        })?;
+        let last = cx.reduce(
+            "last",
+            DType::Int64,
+            shape.clone(),
+            updates.number,
+            Reduce { init: Some(E::int(-1, DType::Int64)), ..reduce("max") },
+        )?;
         return scatter_last(cx, x, last, updates.value, &updates.extents);
     };
-    let wide = if dtype.is_half() && matches!(kind, "sum" | "prod") { DType::Float32 } else { dtype };
-    let value = if wide == dtype { updates.value.clone() } else { updates.value.clone().cast(wide) };
+    let wide =
+        if dtype.is_half() && matches!(kind, "sum" | "prod") { DType::Float32 } else { dtype };
+    let value =
+        if wide == dtype { updates.value.clone() } else { updates.value.clone().cast(wide) };
     let total = cx.reduce("updates", wide, shape.clone(), value, reduce(kind))?;
     let (old, new) = (cx.load(x, own.clone()), cx.load(total, own));
     let old = if wide == dtype { old } else { old.cast(wide) };
@@ -164,10 +169,8 @@ fn scatter_last(cx: &mut Context, x: T, last: T, value: E, extents: &[Dim]) -> O
     let missing = number.clone().bin("<", E::int(0, DType::Int64));
     // The coordinates of the update in terms of its number.
     let count = crate::dim::product(extents);
-    let flat = E::call(
-        "clamp",
-        [number, E::int(0, DType::Int64), E::dim(&(count - 1), DType::Int64)],
-    );
+    let flat =
+        E::call("clamp", [number, E::int(0, DType::Int64), E::dim(&(count - 1), DType::Int64)]);
     let mut places = Vec::new();
     for (at, extent) in extents.iter().enumerate() {
         let stride = crate::dim::product(&extents[at + 1..]);
@@ -299,12 +302,18 @@ pub(crate) fn top_k(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let earlier = E::Idx(other).bin("<", E::Idx(own[axis].clone()));
     let tie = theirs.bin("==", mine).bin("and", earlier);
     let one = E::int(1, DType::Int64);
-    let rank = cx.reduce("rank", DType::Int64, shape.clone(), one, Reduce {
-        kind: "sum",
-        extents: vec![shape[axis].clone()],
-        condition: Some(before.bin("or", tie)),
-        init: None,
-    })?;
+    let rank = cx.reduce(
+        "rank",
+        DType::Int64,
+        shape.clone(),
+        one,
+        Reduce {
+            kind: "sum",
+            extents: vec![shape[axis].clone()],
+            condition: Some(before.bin("or", tie)),
+            init: None,
+        },
+    )?;
     let mut out = shape.clone();
     out[axis] = k;
     let own = axes(&out);
@@ -314,12 +323,18 @@ pub(crate) fn top_k(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let here = E::Load(rank, at.into_iter().map(E::Idx).collect())
         .bin("==", E::dim(&own[axis], DType::Int64));
     let position = E::dim(&from, DType::Int64);
-    let index = cx.reduce("index", DType::Int64, out.clone(), position, Reduce {
-        kind: "sum",
-        extents: vec![shape[axis].clone()],
-        condition: Some(here),
-        init: None,
-    })?;
+    let index = cx.reduce(
+        "index",
+        DType::Int64,
+        out.clone(),
+        position,
+        Reduce {
+            kind: "sum",
+            extents: vec![shape[axis].clone()],
+            condition: Some(here),
+            init: None,
+        },
+    )?;
     let last = E::dim(&(shape[axis].clone() - 1), DType::Int64);
     let mut at: Vec<E> = own.iter().cloned().map(E::Idx).collect();
     at[axis] = E::call("clamp", [cx.load(index, own), E::int(0, DType::Int64), last]);

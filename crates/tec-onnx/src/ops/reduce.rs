@@ -169,7 +169,8 @@ pub(crate) fn log_sum_exp(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let shape = cx.shape(x);
     let small = kept(&shape, &over);
     let (index, extents) = reduced_index(&shape, &over);
-    let max = cx.fold("max", "max", wide, small.clone(), extents.clone(), cx.load(x, index.clone()))?;
+    let max =
+        cx.fold("max", "max", wide, small.clone(), extents.clone(), cx.load(x, index.clone()))?;
     // An infinite maximum would make NaN of the differences.
     let shift = cx.elementwise("shift", wide, &[max], |mut e| {
         let max = e.remove(0);
@@ -201,7 +202,8 @@ fn arg(cx: &mut Context, node: &Node, kind: &'static str) -> Outcome<Vec<T>> {
     }
     let value = cx.load(x, index);
     let part = if last { "from_end" } else { "" };
-    let position = cx.position(part, kind, out.clone(), extents[0].clone(), value)?;
+    let k = E::Idx(reduce_axis(0, &shape[axis]));
+    let position = cx.position(part, kind, out.clone(), extents, (k, value), None)?;
     if !last {
         return Ok(vec![position]);
     }
@@ -248,12 +250,8 @@ fn running(cx: &mut Context, node: &Node, kind: &'static str) -> Outcome<Vec<T>>
     let condition = E::Idx(k).bin(op, E::Idx(place));
     let load = cx.load(x, index);
     let load = if wide == dtype { load } else { load.cast(wide) };
-    let reduce = Reduce {
-        kind,
-        extents: vec![shape[axis].clone()],
-        condition: Some(condition),
-        init: None,
-    };
+    let reduce =
+        Reduce { kind, extents: vec![shape[axis].clone()], condition: Some(condition), init: None };
     let part = if wide == dtype { "" } else { kind };
     let result = cx.reduce(part, wide, shape, load, reduce)?;
     Ok(vec![cx.cast("", result, dtype)?])

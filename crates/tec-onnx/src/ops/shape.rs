@@ -34,7 +34,8 @@ pub(crate) fn constant(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 pub(crate) fn shape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let shape = cx.shape(node.input(0)?);
     let rank = shape.len() as i64;
-    let clip = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
+    let clip =
+        |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
     let (start, end) = (clip(node.int("start", 0)), clip(node.int("end", rank)));
     let dims = if start < end { &shape[start..end] } else { &[] };
     Ok(vec![cx.known_ints("", dims)?])

@@ -115,7 +115,12 @@ pub(crate) fn slice(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     };
     let (starts, ends, axes, steps) = if node.opset < 10 {
         let starts = list("starts").ok_or("the starts are missing")?;
-        (starts, list("ends").ok_or("the ends are missing")?, node.ints("axes").map(<[_]>::to_vec), None)
+        (
+            starts,
+            list("ends").ok_or("the ends are missing")?,
+            node.ints("axes").map(<[_]>::to_vec),
+            None,
+        )
     } else {
         let axes = node.optional(3).map(|t| cx.ints(t, "the axes")).transpose()?;
         let steps = node.optional(4).map(|t| cx.ints(t, "the steps")).transpose()?;
@@ -293,11 +298,8 @@ fn padded(
     value: E,
 ) -> Outcome<T> {
     let shape = cx.shape(x);
-    let to: Vec<Dim> = shape
-        .iter()
-        .zip(around)
-        .map(|(dim, (begin, end))| dim.clone() + begin + end)
-        .collect();
+    let to: Vec<Dim> =
+        shape.iter().zip(around).map(|(dim, (begin, end))| dim.clone() + begin + end).collect();
     let own = axes(&to);
     let zero = || E::Idx(Dim::zero());
     let mut outside = Vec::new();
@@ -395,8 +397,7 @@ pub(crate) fn depth_to_space(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         return Err("an image and a positive block are needed".into());
     }
     let depth = shape[1].div(&(b * b).into());
-    let to =
-        vec![shape[0].clone(), depth.clone(), shape[2].clone() * b, shape[3].clone() * b];
+    let to = vec![shape[0].clone(), depth.clone(), shape[2].clone() * b, shape[3].clone() * b];
     let own = axes(&to);
     let (row, column) = (own[2].rem(&b.into()), own[3].rem(&b.into()));
     let place = row * b + &column;
