@@ -118,6 +118,23 @@ impl Context {
         if body.is_poison() {
             return Err("an index overflows".into());
         }
+        // The language has no empty constant ranges.
+        if reduce.extents.contains(&Dim::zero()) {
+            let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
+            let (least, most) = if dtype.is_int() { dtype.int_range() } else { (0, 0) };
+            let bound = |float: f64, int: i128| {
+                if dtype.is_float() { E::float(float, dtype) } else { E::int(int as i64, dtype) }
+            };
+            let value = match reduce.kind {
+                "any" => E::flag(false),
+                "all" => E::flag(true),
+                "max" => bound(low, least),
+                "min" => bound(high, most),
+                "prod" => E::num(1.0, dtype),
+                _ => E::num(0.0, dtype),
+            };
+            return self.compute(part, dtype, shape, value);
+        }
         self.define(part, dtype, shape, Def::Compute { body, reduce: Some(reduce) })
     }
 
@@ -135,16 +152,21 @@ impl Context {
         self.reduce(part, dtype, shape, body, reduce)
     }
 
-    /// Defines the position of the first least or greatest element along an axis.
+    /// Defines the position of the first least or greatest value of a reduction.
     pub(crate) fn position(
         &mut self,
         part: &str,
         kind: &'static str,
         shape: Vec<Dim>,
-        extent: Dim,
-        body: E,
+        extents: Vec<Dim>,
+        (position, value): (E, E),
+        condition: Option<E>,
     ) -> Outcome<T> {
-        self.define(part, DType::Int64, shape, Def::Position { kind, body, extent })
+        if extents.contains(&Dim::zero()) {
+            return Err("the position in an empty axis does not exist".into());
+        }
+        let def = Def::Position { kind, position, value, extents, condition };
+        self.define(part, DType::Int64, shape, def)
     }
 
     /// Applies a kernel of the library.
@@ -168,6 +190,17 @@ impl Context {
         };
         let shape = constant.shape.iter().map(dim).collect::<Outcome<_>>()?;
         self.define(part, constant.dtype, shape, Def::Data(constant.data))
+    }
+
+    /// Defines a constant with extents that are known to fit its data.
+    pub(crate) fn data(
+        &mut self,
+        part: &str,
+        dtype: DType,
+        shape: Vec<Dim>,
+        data: Bytes,
+    ) -> Outcome<T> {
+        self.define(part, dtype, shape, Def::Data(data))
     }
 
     /// Defines known values, row-major.
@@ -226,8 +259,9 @@ impl Context {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return Err(format!("extents {a} and {b} differ").into());
         }
+        let (a, b) = a.without_common_factors(b);
         let (a, b) = if a < b { (a, b) } else { (b, a) };
-        self.assumptions.insert((a.clone(), b.clone()));
+        self.assumptions.insert((a, b));
         Ok(())
     }
 
@@ -241,9 +275,11 @@ impl Context {
                 if own.is_one() {
                     *own = dim.clone();
                 } else if !dim.is_one() {
-                    let known = if own.as_const().is_some() { own.clone() } else { dim.clone() };
                     self.require_equal(&own.clone(), dim)?;
-                    *own = known;
+                    // The simpler of equal extents.
+                    if dim.size() < own.size() || dim.as_const().is_some() {
+                        *own = dim.clone();
+                    }
                 }
             }
         }

@@ -99,7 +99,8 @@ impl Dim {
         self.as_const() == Some(1)
     }
 
-    fn size(&self) -> usize {
+    /// The number of operators and operands.
+    pub(crate) fn size(&self) -> usize {
         let atom = |atom: &Atom| match atom {
             Atom::Sym(_) | Atom::Axis(..) | Atom::Poison => 1,
             Atom::Div(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
@@ -157,6 +158,25 @@ impl Dim {
         }
         let (quotient, rest) = self.split(divisor)?;
         (rest == Dim::zero()).then_some(quotient)
+    }
+
+    /// Divides two monomials by their common factors, for an equation of extents.
+    pub(crate) fn without_common_factors(&self, other: &Dim) -> (Dim, Dim) {
+        let (mut a, mut b) = (self.clone(), other.clone());
+        let factors = a.terms.first_key_value().map(|(atoms, _)| atoms.clone()).unwrap_or_default();
+        for atom in factors {
+            let factor = Dim::from(atom);
+            if let (Some(x), Some(y)) = (a.exact_div(&factor), b.exact_div(&factor)) {
+                (a, b) = (x, y);
+            }
+        }
+        let divisor = |dim: &Dim| dim.terms.values().fold(0_u64, |d, v| gcd(d, v.unsigned_abs()));
+        let common = i64::try_from(gcd(divisor(&a), divisor(&b))).unwrap_or(1).max(1);
+        let divide = |dim: &Dim| dim.exact_div(&common.into());
+        match (divide(&a), divide(&b)) {
+            (Some(a), Some(b)) => (a, b),
+            _ => (a, b),
+        }
     }
 
     /// `floor(self / divisor)`; 0 if the divisor is 0.
@@ -352,6 +372,13 @@ impl Dim {
     }
 }
 
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
 /// The quotient rounded towards minus infinity; the caller excludes a divisor of 0.
 pub(crate) fn floor_div(a: i64, b: i64) -> i64 {
     let quotient = a.wrapping_div(b);
@@ -454,8 +481,8 @@ mod tests {
         let flat = i.clone() * 64 + j.clone();
         assert_eq!(flat.div(&64.into()), i);
         assert_eq!(flat.rem(&64.into()), j);
-        assert_eq!(show(&flat.div(&8.into())), "i1 // 8 + i0*8");
-        assert_eq!(show(&flat.rem(&48.into())), "(i1 + i0*64) % 48");
+        assert_eq!(show(&flat.div(&8.into())), "i0*8 + i1 // 8");
+        assert_eq!(show(&flat.rem(&48.into())), "(i0*64 + i1) % 48");
         let outer = &Dim::axis(2, &5.into()) * &n + i.clone();
         assert_eq!(outer.div(&n), Dim::axis(2, &5.into()));
         assert_eq!(outer.rem(&n), i);

@@ -37,7 +37,7 @@ pub(crate) enum Def {
     /// A stage whose axes are numbered from 0.
     Compute { body: E, reduce: Option<Reduce> },
     /// A pair of stages, of a position and a value; this one is the position.
-    Position { kind: &'static str, body: E, extent: Dim },
+    Position { kind: &'static str, position: E, value: E, extents: Vec<Dim>, condition: Option<E> },
     /// A kernel of the library with tensors and keywords.
     Call { op: &'static str, args: Vec<T>, keys: Vec<(&'static str, String)> },
 }
@@ -161,7 +161,11 @@ impl Graph {
                     e.loads(&mut add);
                 }
             }
-            Def::Position { body, .. } => body.loads(&mut add),
+            Def::Position { position, value, condition, .. } => {
+                for e in [position, value].into_iter().chain(condition) {
+                    e.loads(&mut add);
+                }
+            }
             Def::Call { args, .. } => operands.extend(args),
         }
         operands.sort();

@@ -415,6 +415,14 @@ impl<'a> Importer<'a> {
             Err(refusal) => {
                 if let Refusal::NotConstant(_, tensor) = &refusal {
                     self.not_constant.insert(*tensor);
+                    // Operands of the same kind would be the next ones to be asked for.
+                    for other in node.inputs.iter().skip(1).flatten() {
+                        let own = &self.context.graph[*other];
+                        let is_int = own.dtype == DType::Int64 || own.dtype == DType::Int32;
+                        if is_int && own.shape.len() <= 1 && own.vals.is_none() {
+                            self.not_constant.insert(*other);
+                        }
+                    }
                 }
                 if !matches!(refusal, Refusal::Operand) {
                     let label = match name_of(&proto.name) {

@@ -81,13 +81,18 @@ pub(crate) fn write(network: &Network) -> Written {
         writer.names.insert(*tensor, name.clone());
         inputs.push(name);
     }
-    // A stage is declared as an output; anything else is copied to one.
+    // A stage is declared as an output as long as that keeps the order of the model; the outputs
+    // after it are copies.
     let mut declared: HashMap<T, String> = HashMap::new();
+    let mut in_order = true;
+    let mut last = None;
     let mut outputs = Vec::new();
     for (name, tensor) in &network.outputs {
         let name = writer.identifiers.unique(name);
         let stage = matches!(graph[*tensor].def, Def::Compute { .. } | Def::Call { .. });
-        if stage && !declared.contains_key(tensor) {
+        in_order &= stage && last < Some(*tensor);
+        if in_order {
+            last = Some(*tensor);
             declared.insert(*tensor, name.clone());
             writer.names.insert(*tensor, name.clone());
         }
@@ -171,13 +176,22 @@ impl Writer<'_> {
                 });
                 self.compute(keyword, &name, own, body, reduce);
             }
-            Def::Position { kind, body, extent } => {
-                let axes = self.reduce_axes(std::slice::from_ref(extent));
-                let value = self.identifiers.unique(&format!("{name}_value"));
-                let head = format!("compute ({name}: int64, {value}){} =", declare_axes(own));
-                let k = if axes.is_empty() { "0" } else { &axes[0] };
-                let body = self.expression(body, &axes);
-                self.line(&head, &format!("{kind}(({k}, {body}), axis={k})"));
+            Def::Position { kind, position, value, extents, condition } => {
+                let axes = self.reduce_axes(extents);
+                let second = self.identifiers.unique(&format!("{name}_value"));
+                let head = format!("compute ({name}: int64, {second}){} =", declare_axes(own));
+                let position = match position {
+                    // An axis of one element has no name in expressions.
+                    E::Idx(dim) if dim.as_const() == Some(0) => axes[0].clone(),
+                    other => self.expression(other, &axes),
+                };
+                let mut body = format!("{kind}(({position}, {}), ", self.expression(value, &axes));
+                write!(body, "axis={}", axis_list(&axes)).expect("a string");
+                if let Some(condition) = condition {
+                    write!(body, ", where={}", self.expression(condition, &axes))
+                        .expect("a string");
+                }
+                self.line(&head, &(body + ")"));
             }
             Def::Call { op, args, keys } => {
                 let mut list: Vec<String> =
@@ -204,9 +218,7 @@ impl Writer<'_> {
         let axes = self.reduce_axes(extents);
         let mut body = self.expression(body, &axes);
         if let Some((kind, _, condition, init)) = reduce {
-            let list =
-                if axes.len() == 1 { axes[0].clone() } else { format!("[{}]", axes.join(", ")) };
-            body = format!("{kind}({body}, axis={list}");
+            body = format!("{kind}({body}, axis={}", axis_list(&axes));
             if let Some(condition) = condition {
                 write!(body, ", where={}", self.expression(condition, &axes)).expect("a string");
             }
@@ -248,6 +260,10 @@ impl Writer<'_> {
         };
         e.text(&Names { axis: &axis, tensor: &|tensor| self.names[&tensor].clone() })
     }
+}
+
+fn axis_list(axes: &[String]) -> String {
+    if axes.len() == 1 { axes[0].clone() } else { format!("[{}]", axes.join(", ")) }
 }
 
 /// The end of a range, in parentheses unless it is a name or number.

@@ -211,3 +211,69 @@ fn add_bias(cx: &mut Context, sum: T, bias: Option<T>, dtype: crate::DType) -> O
     let body = cx.load(sum, axes).bin("+", value);
     cx.compute("", dtype, shape, if wide == dtype { body } else { body.cast(dtype) })
 }
+
+pub(crate) fn conv_transpose(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, w) = (node.input(0)?, node.input(1)?);
+    let (image, weight) = (cx.shape(x), cx.shape(w));
+    if image.len() < 3 || image.len() > 5 || weight.len() != image.len() {
+        return Err(format!("convolutions of rank {} are not supported", image.len()).into());
+    }
+    let rank = image.len() - 2;
+    let kernel = kernel_extents(&weight[2..])?;
+    let groups = node.int("group", 1);
+    let strides = positive(node.ints("strides"), rank, "strides")?;
+    let dilations = positive(node.ints("dilations"), rank, "dilations")?;
+    let list = |name: &str, len: usize| -> Outcome<Vec<i64>> {
+        let values = node.ints(name).filter(|v| !v.is_empty());
+        let values = values.map_or(vec![0; len], <[i64]>::to_vec);
+        if values.len() != len || values.iter().any(|v| !(0..=1 << 31).contains(v)) {
+            return Err(format!("`{name}` must be {len} numbers from 0 up").into());
+        }
+        Ok(values)
+    };
+    let pads = list("pads", 2 * rank)?;
+    let extra = list("output_padding", rank)?;
+    let given = node.ints("output_shape").filter(|shape| !shape.is_empty());
+    let auto = node.text("auto_pad", "NOTSET");
+    let (mut out, mut begins) = (Vec::new(), Vec::new());
+    for at in 0..rank {
+        let (n, s, d) = (&image[at + 2], strides[at], dilations[at]);
+        let full = (n.clone() - 1) * s + (extra[at] + (kernel[at] - 1) * d + 1);
+        let wanted = match (given, auto) {
+            // The shape may include batch and channels.
+            (Some(shape), _) => shape.get(shape.len().wrapping_sub(rank) + at).map(|n| (*n).into()),
+            (None, "SAME_UPPER" | "SAME_LOWER") => Some(n.clone() * s),
+            _ => None,
+        };
+        let (begin, extent) = match wanted {
+            Some(extent) => {
+                let total = (full - &extent).maximum(&Dim::zero());
+                let half = total.div(&2.into());
+                let begin = if auto == "SAME_UPPER" { half } else { total - &half };
+                (begin, extent)
+            }
+            None => (pads[at].into(), full - (pads[at] + pads[at + rank])),
+        };
+        begins.push(begin.as_const().ok_or("pads of run-time extents are not supported")?);
+        out.push(extent);
+    }
+    let text = |dim: &Dim| dim.text(&|_| String::new());
+    let mut keys = Vec::new();
+    let letters = letters(rank);
+    for (at, letter) in letters.iter().enumerate() {
+        keys.push((key("o", *letter), text(&out[at])));
+    }
+    for (kind, values, default) in [("p", &begins, 0), ("s", &strides, 1), ("d", &dilations, 1)] {
+        let used = letters.iter().zip(values).filter(|(_, value)| **value != default);
+        keys.extend(used.map(|(letter, value)| (key(kind, *letter), value.to_string())));
+    }
+    if groups != 1 {
+        keys.push(("groups", groups.to_string()));
+    }
+    let mut shape = vec![image[0].clone(), weight[1].clone() * groups];
+    shape.extend(out);
+    cx.require_equal(&image[1], &weight[0])?;
+    let op = ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"][rank - 1];
+    let own = Convolution { op, image: x, weight: w, bias: node.optional(2), keys };
+    Ok(vec![emit(cx, &own, shape)?])
+}

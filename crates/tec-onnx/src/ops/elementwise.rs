@@ -1,7 +1,7 @@
 //! Operators that compute each element from the elements at the same place.
 
 use crate::context::Context;
-use crate::dtype::DType;
+use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
@@ -15,25 +15,68 @@ fn unary(cx: &mut Context, node: &Node, f: impl FnOnce(E, DType) -> E) -> Outcom
 
 /// Two inputs with broadcasting, one output of the same type.
 fn binary(cx: &mut Context, node: &Node, f: impl FnOnce(E, E, DType) -> E) -> Outcome<Vec<T>> {
-    let (x, y) = (node.input(0)?, node.input(1)?);
+    let (x, y) = operands(cx, node)?;
     let dtype = cx.dtype(x);
-    let y = cx.cast("cast", y, dtype)?;
     Ok(vec![cx.elementwise("", dtype, &[x, y], |mut e| {
         let y = e.remove(1);
         f(e.remove(0), y, dtype)
     })?])
 }
 
-pub(crate) fn abs(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    unary(cx, node, |x, _| E::call("abs", [x]))
+/// The two operands; before opset 7 the second one is placed by the attribute `axis`.
+fn operands(cx: &mut Context, node: &Node) -> Outcome<(T, T)> {
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    if node.opset < 7 && node.has("axis") {
+        return Err("broadcasting along an axis is not supported".into());
+    }
+    if cx.dtype(x) != cx.dtype(y) {
+        return Err("the operands have different types".into());
+    }
+    Ok((x, y))
 }
 
-pub(crate) fn add(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    binary(cx, node, |x, y, _| x.bin("+", y))
+/// Two inputs, an output of type bool.
+fn comparison(cx: &mut Context, node: &Node, op: &'static str) -> Outcome<Vec<T>> {
+    let (x, y) = operands(cx, node)?;
+    Ok(vec![cx.elementwise("", DType::Bool, &[x, y], |mut e| {
+        let y = e.remove(1);
+        e.remove(0).bin(op, y)
+    })?])
 }
 
-pub(crate) fn relu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    unary(cx, node, |x, dtype| E::call("max", [x, E::int(0, dtype)]))
+/// A function of the language by its name.
+macro_rules! functions {
+    ($($handler:ident $name:literal),* $(,)?) => {$(
+        pub(crate) fn $handler(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+            unary(cx, node, |x, _| E::call($name, [x]))
+        }
+    )*};
+}
+
+functions! {
+    sqrt "sqrt", exp "exp", log "log", sin "sin", cos "cos", tan "tan", atan "atan",
+    tanh "tanh", sigmoid "sigmoid", erf "erf",
+}
+
+/// Comparisons and operators by their sign.
+macro_rules! signs {
+    ($kind:ident: $($handler:ident $sign:literal),* $(,)?) => {$(
+        pub(crate) fn $handler(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+            $kind(cx, node, $sign)
+        }
+    )*};
+}
+
+fn sign_binary(cx: &mut Context, node: &Node, sign: &'static str) -> Outcome<Vec<T>> {
+    binary(cx, node, |x, y, _| x.bin(sign, y))
+}
+
+signs! { comparison: equal "==", greater ">", greater_or_equal ">=", less "<", less_or_equal "<=" }
+signs! { sign_binary: add "+", sub "-", mul "*", and "and", or "or" }
+signs! { sign_binary: bitwise_and "&", bitwise_or "|", bitwise_xor "^" }
+
+pub(crate) fn xor(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    comparison(cx, node, "!=")
 }
 
 pub(crate) fn identity(_: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -44,4 +87,337 @@ pub(crate) fn cast(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let to = node.dtype("to")?.ok_or("the attribute `to` is missing")?;
     let x = node.input(0)?;
     Ok(vec![cx.cast("", x, to)?])
+}
+
+pub(crate) fn cast_like(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, like) = (node.input(0)?, node.input(1)?);
+    let to = cx.dtype(like);
+    Ok(vec![cx.cast("", x, to)?])
+}
+
+pub(crate) fn abs(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let dtype = cx.dtype(x);
+    if dtype.is_int() && !dtype.is_signed_int() {
+        return Ok(vec![x]);
+    }
+    unary(cx, node, |x, _| E::call("abs", [x]))
+}
+
+/// Rounding, which leaves integers as they are.
+fn rounding(cx: &mut Context, node: &Node, name: &'static str) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    if cx.dtype(x).is_int() {
+        return Ok(vec![x]);
+    }
+    unary(cx, node, |x, _| E::call(name, [x]))
+}
+
+signs! { rounding: floor "floor", ceil "ceil", round "round" }
+
+pub(crate) fn neg(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    unary(cx, node, |x, _| x.un("-"))
+}
+
+pub(crate) fn not(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    unary(cx, node, |x, _| x.un("not"))
+}
+
+pub(crate) fn bitwise_not(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    unary(cx, node, |x, _| x.un("~"))
+}
+
+pub(crate) fn reciprocal(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    unary(cx, node, |x, dtype| E::float(1.0, dtype).bin("/", x))
+}
+
+pub(crate) fn sign(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    unary(cx, node, |x, dtype| {
+        let zero = E::num(0.0, dtype);
+        let positive = x.clone().bin(">", zero.clone());
+        let one = E::num(1.0, dtype);
+        if dtype.is_int() && !dtype.is_signed_int() {
+            return positive.choose(one, zero);
+        }
+        // NaN and zeros are their own sign.
+        let other = if dtype.is_float() { x.clone() } else { zero.clone() };
+        let negative = x.bin("<", zero);
+        positive.choose(one, negative.choose(E::num(-1.0, dtype), other))
+    })
+}
+
+pub(crate) fn is_nan(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let result = |mut e: Vec<E>| E::call("is_nan", [e.remove(0)]);
+    Ok(vec![cx.elementwise("", DType::Bool, &[x], result)?])
+}
+
+pub(crate) fn is_inf(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let dtype = cx.dtype(x);
+    let (negative, positive) =
+        (node.flag("detect_negative", true), node.flag("detect_positive", true));
+    Ok(vec![cx.elementwise("", DType::Bool, &[x], |mut e| {
+        let x = e.remove(0);
+        let inf = |sign: f64| E::float(sign * f64::INFINITY, dtype);
+        match (negative, positive) {
+            (true, true) => E::call("abs", [x]).bin("==", inf(1.0)),
+            (false, true) => x.bin("==", inf(1.0)),
+            (true, false) => x.bin("==", inf(-1.0)),
+            (false, false) => E::flag(false),
+        }
+    })?])
+}
+
+/// The quotient of integers rounded towards zero.
+pub(crate) fn truncated_div(x: E, y: E, dtype: DType) -> E {
+    if !dtype.is_signed_int() {
+        return x.bin("//", y);
+    }
+    let zero = || E::int(0, dtype);
+    let one = E::int(1, dtype);
+    let rest = x.clone().bin("%", y.clone()).bin("!=", zero());
+    let floor = x.clone().bin("//", y.clone());
+    let signs = match &y {
+        E::Lit(value, _) if value.as_int().is_some_and(|v| v > 0) => x.bin("<", zero()),
+        _ => x.bin("<", zero()).bin("!=", y.bin("<", zero())),
+    };
+    floor.bin("+", rest.bin("and", signs).choose(one, zero()))
+}
+
+pub(crate) fn div(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    binary(
+        cx,
+        node,
+        |x, y, dtype| {
+            if dtype.is_float() { x.bin("/", y) } else { truncated_div(x, y, dtype) }
+        },
+    )
+}
+
+pub(crate) fn modulo(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, _) = operands(cx, node)?;
+    let fmod = node.flag("fmod", false);
+    match cx.dtype(x) {
+        dtype if dtype.is_float() => {
+            if !fmod {
+                return Err("the remainder of floats needs `fmod`".into());
+            }
+            float_remainder(cx, node)
+        }
+        dtype if fmod && dtype.is_signed_int() => binary(cx, node, |x, y, dtype| {
+            let quotient = truncated_div(x.clone(), y.clone(), dtype);
+            x.bin("-", quotient.bin("*", y))
+        }),
+        _ => binary(cx, node, |x, y, _| x.bin("%", y)),
+    }
+}
+
+/// The remainder with the sign of the dividend. It is exact in float64 for quotients below 2^53 of
+/// narrower floats.
+fn float_remainder(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, y) = operands(cx, node)?;
+    let dtype = cx.dtype(x);
+    if dtype == DType::Float64 {
+        return Err("the remainder of float64 is not supported".into());
+    }
+    let wide = DType::Float64;
+    let quotient = cx.elementwise("quotient", wide, &[x, y], |mut e| {
+        let y = e.remove(1).cast(wide);
+        E::call("trunc", [e.remove(0).cast(wide).bin("/", y)])
+    })?;
+    Ok(vec![cx.elementwise("", dtype, &[x, y, quotient], |mut e| {
+        let (q, y) = (e.remove(2), e.remove(1).cast(wide));
+        E::call("fma", [q.un("-"), y, e.remove(0).cast(wide)]).cast(dtype)
+    })?])
+}
+
+pub(crate) fn bit_shift(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let left = node.text("direction", "") == "LEFT";
+    binary(cx, node, |x, y, dtype| {
+        // The language shifts by the amount modulo the width.
+        let width = 8 * dtype.bytes() as i64;
+        let inside = y.clone().bin("<", E::int(width, dtype));
+        inside.choose(x.bin(if left { "<<" } else { ">>" }, y), E::int(0, dtype))
+    })
+}
+
+pub(crate) fn pow(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    let (dtype, exponent) = (cx.dtype(x), cx.dtype(y));
+    let constant = cx.graph.scalar(y).and_then(Val::as_f64);
+    if dtype.is_float() {
+        return Ok(vec![cx.elementwise("", dtype, &[x, y], |mut e| {
+            let y = e.remove(1);
+            let x = e.remove(0);
+            match constant {
+                Some(1.0) => x,
+                Some(2.0) => x.clone().bin("*", x),
+                Some(3.0) => x.clone().bin("*", x.clone()).bin("*", x),
+                Some(value) => E::call("pow", [x, E::float(value, dtype)]),
+                None => E::call("pow", [x, if exponent == dtype { y } else { y.cast(dtype) }]),
+            }
+        })?]);
+    }
+    if exponent.is_int() {
+        return integer_power(cx, x, y).map(|power| vec![power]);
+    }
+    // The nearest integer where the rounding error of the power hides it.
+    let wide = DType::Float64;
+    let power = cx.elementwise("power", wide, &[x, y], |mut e| {
+        let y = e.remove(1).cast(wide);
+        E::call("pow", [e.remove(0).cast(wide), y])
+    })?;
+    Ok(vec![cx.elementwise("", dtype, &[power], |mut e| {
+        let power = e.remove(0);
+        let nearest = E::call("round", [power.clone()]);
+        let error = E::call("abs", [power.clone().bin("-", nearest.clone())]);
+        let bound = E::call("abs", [nearest.clone()]).bin("*", E::float(1e-14, wide));
+        error.bin("<=", bound).choose(nearest, power).cast(dtype)
+    })?])
+}
+
+/// The power of integers by repeated squares; a negative exponent gives 0, but for bases 1 and -1.
+fn integer_power(cx: &mut Context, x: T, y: T) -> Outcome<T> {
+    let (dtype, exponent) = (cx.dtype(x), cx.dtype(y));
+    let mut square = x;
+    let mut power: Option<T> = None;
+    // Powers beyond 2^63 wrap; the exponents of 1 and -1 alone may be larger, and their bit 0
+    // decides.
+    for bit in 0..6 {
+        let factor = cx.elementwise(&format!("factor{bit}"), dtype, &[square, y], |mut e| {
+            let y = e.remove(1);
+            let set = y.bin(">>", E::int(bit, exponent)).bin("&", E::int(1, exponent));
+            set.bin("==", E::int(1, exponent)).choose(e.remove(0), E::int(1, dtype))
+        })?;
+        power = Some(match power {
+            None => factor,
+            Some(power) => {
+                cx.elementwise(&format!("power{bit}"), dtype, &[power, factor], |mut e| {
+                    let factor = e.remove(1);
+                    e.remove(0).bin("*", factor)
+                })?
+            }
+        });
+        if bit < 5 {
+            square = cx.elementwise(&format!("square{bit}"), dtype, &[square], |mut e| {
+                let x = e.remove(0);
+                x.clone().bin("*", x)
+            })?;
+        }
+    }
+    let power = power.ok_or("no factor")?;
+    if !exponent.is_signed_int() {
+        return Ok(power);
+    }
+    cx.elementwise("", dtype, &[power, x, y], |mut e| {
+        let (y, x) = (e.remove(2), e.remove(1));
+        let unit = x.clone().bin("*", x).bin("==", E::int(1, dtype));
+        let keep = y.bin(">=", E::int(0, exponent)).bin("or", unit);
+        keep.choose(e.remove(0), E::int(0, dtype))
+    })
+}
+
+/// Any number of inputs, combined from the left.
+fn variadic(
+    cx: &mut Context,
+    node: &Node,
+    f: impl Fn(E, E) -> E,
+    finish: impl FnOnce(E, DType, usize) -> E,
+) -> Outcome<Vec<T>> {
+    let inputs: Vec<T> = (0..node.inputs.len()).map(|at| node.input(at)).collect::<Outcome<_>>()?;
+    let first = *inputs.first().ok_or("there is no operand")?;
+    let dtype = cx.dtype(first);
+    let count = inputs.len();
+    Ok(vec![cx.elementwise("", dtype, &inputs, |e| {
+        let mut e = e.into_iter();
+        let first = e.next().unwrap_or(E::num(0.0, dtype));
+        finish(e.fold(first, f), dtype, count)
+    })?])
+}
+
+pub(crate) fn max(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    variadic(cx, node, |x, y| E::call("max", [x, y]), |e, _, _| e)
+}
+
+pub(crate) fn min(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    variadic(cx, node, |x, y| E::call("min", [x, y]), |e, _, _| e)
+}
+
+pub(crate) fn sum(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    variadic(cx, node, |x, y| x.bin("+", y), |e, _, _| e)
+}
+
+pub(crate) fn mean(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    variadic(
+        cx,
+        node,
+        |x, y| x.bin("+", y),
+        |e, dtype, count| e.bin("/", E::float(count as f64, dtype)),
+    )
+}
+
+pub(crate) fn select(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (c, x, y) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let dtype = cx.dtype(x);
+    Ok(vec![cx.elementwise("", dtype, &[c, x, y], |mut e| {
+        let (y, x) = (e.remove(2), e.remove(1));
+        e.remove(0).choose(x, y)
+    })?])
+}
+
+pub(crate) fn clip(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let dtype = cx.dtype(x);
+    if node.opset < 11 {
+        let low = node.has("min").then(|| E::float(node.float("min", 0.0), dtype));
+        let high = node.has("max").then(|| E::float(node.float("max", 0.0), dtype));
+        return Ok(vec![cx.elementwise("", dtype, &[x], |mut e| bounded(e.remove(0), low, high))?]);
+    }
+    let (low, high) = (node.optional(1), node.optional(2));
+    let inputs: Vec<T> = [Some(x), low, high].into_iter().flatten().collect();
+    Ok(vec![cx.elementwise("", dtype, &inputs, |e| {
+        let mut e = e.into_iter();
+        let x = e.next().unwrap_or(E::num(0.0, dtype));
+        let low = low.and_then(|_| e.next());
+        let high = high.and_then(|_| e.next());
+        bounded(x, low, high)
+    })?])
+}
+
+fn bounded(x: E, low: Option<E>, high: Option<E>) -> E {
+    let x = match low {
+        Some(low) => E::call("max", [x, low]),
+        None => x,
+    };
+    match high {
+        Some(high) => E::call("min", [x, high]),
+        None => x,
+    }
+}
+
+pub(crate) fn dropout(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let training = match node.optional(2) {
+        Some(mode) => cx.float(mode, "the training mode")? != 0.0,
+        None => node.opset < 7 && !node.flag("is_test", false),
+    };
+    let ratio = match node.optional(1) {
+        Some(ratio) if training => cx.float(ratio, "the ratio")?,
+        _ => node.float("ratio", 0.5),
+    };
+    if training && ratio != 0.0 {
+        return Err("training is not supported".into());
+    }
+    if !node.has_output(1) {
+        return Ok(vec![x]);
+    }
+    let shape = cx.shape(x);
+    // Before opset 10 the mask has the type of the input.
+    let (dtype, one) = match cx.dtype(x) {
+        dtype if node.opset < 10 => (dtype, E::num(1.0, dtype)),
+        _ => (DType::Bool, E::flag(true)),
+    };
+    let mask = cx.compute("mask", dtype, shape, one)?;
+    Ok(vec![x, mask])
 }

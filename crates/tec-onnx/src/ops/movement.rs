@@ -3,7 +3,7 @@
 use crate::context::{Context, axes, axis_of};
 use crate::dim::{Dim, product};
 use crate::expr::E;
-use crate::graph::T;
+use crate::graph::{Def, T};
 use crate::node::{Node, Outcome};
 
 /// Returns the index into a tensor of the given shape for each index into its reshaped form: the
@@ -83,7 +83,11 @@ pub(crate) fn reshape_to(cx: &mut Context, part: &str, x: T, to: Vec<Dim>) -> Ou
     }
     cx.require_equal(&product(&from), &product(&to))?;
     let dtype = cx.dtype(x);
-    // Known values keep their values.
+    // Data and known values are the same for any shape.
+    if let Def::Data(data) = &cx.graph[x].def {
+        let data = data.clone();
+        return cx.data(part, dtype, to, data);
+    }
     if let Some(vals) = cx.graph[x].vals.clone() {
         return cx.known(part, dtype, to, vals);
     }

@@ -1,8 +1,9 @@
 //! Constants, and operators on shapes.
 
-use crate::context::Context;
-use crate::dim::Dim;
+use crate::context::{Context, axes};
+use crate::dim::{Dim, product};
 use crate::dtype::{DType, Val};
+use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 use crate::reader::constant as read;
@@ -38,4 +39,70 @@ pub(crate) fn shape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (start, end) = (clip(node.int("start", 0)), clip(node.int("end", rank)));
     let dims = if start < end { &shape[start..end] } else { &[] };
     Ok(vec![cx.known_ints("", dims)?])
+}
+
+pub(crate) fn size(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let count = product(&cx.shape(node.input(0)?));
+    if count.is_poison() {
+        return Err("the number of elements overflows".into());
+    }
+    Ok(vec![cx.known("", DType::Int64, vec![], vec![Val::Int(count)])?])
+}
+
+pub(crate) fn constant_of_shape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let shape = cx.dims(node.input(0)?, "the shape")?;
+    let (dtype, value) = match node.tensor("value") {
+        None => (DType::Float32, Val::Float(0.0)),
+        Some(tensor) => {
+            let constant = read(tensor, &cx.folder)?;
+            let value = crate::dtype::read_element(constant.dtype, &constant.data, 0);
+            (constant.dtype, value.ok_or("the value must have one element")?)
+        }
+    };
+    Ok(vec![cx.compute("", dtype, shape, E::Lit(value, dtype))?])
+}
+
+pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let dtype = cx.dtype(start);
+    if dtype.is_float() {
+        let (first, last) = (cx.float(start, "the start")?, cx.float(limit, "the limit")?);
+        let step = cx.float(delta, "the step")?;
+        let count = ((last - first) / step).ceil().max(0.0);
+        if !(count <= 1e15) {
+            return Err("the number of elements is no number".into());
+        }
+        let shape = vec![Dim::from(count as i64)];
+        let at = E::dim(&axes(&shape)[0], dtype);
+        let body = E::float(first, dtype).bin("+", at.bin("*", E::float(step, dtype)));
+        return Ok(vec![cx.compute("", dtype, shape, body)?]);
+    }
+    let (first, last) = (cx.dim(start, "the start")?, cx.dim(limit, "the limit")?);
+    let step = cx.ints(delta, "the step")?;
+    let [step] = step[..] else { return Err("the step must be one number".into()) };
+    if step == 0 || step == i64::MIN {
+        return Err("the step is 0".into());
+    }
+    let distance = if step > 0 { last - &first } else { first.clone() - &last };
+    let count = (distance + (step.abs() - 1)).div(&step.abs().into()).maximum(&Dim::zero());
+    let shape = vec![count];
+    let value = axes(&shape)[0].clone() * step + &first;
+    Ok(vec![cx.compute("", dtype, shape, E::dim(&value, dtype))?])
+}
+
+pub(crate) fn eye_like(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let shape = cx.shape(x);
+    if shape.len() != 2 {
+        return Err("the operand must be a matrix".into());
+    }
+    let dtype = node.dtype("dtype")?.unwrap_or(cx.dtype(x));
+    let own = axes(&shape);
+    let diagonal = E::Idx(own[0].clone() + node.int("k", 0)).bin("==", E::Idx(own[1].clone()));
+    let body = if dtype == DType::Bool {
+        diagonal
+    } else {
+        diagonal.choose(E::num(1.0, dtype), E::num(0.0, dtype))
+    };
+    Ok(vec![cx.compute("", dtype, shape, body)?])
 }
