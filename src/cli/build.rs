@@ -31,7 +31,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct BuildArgs {
     /// Source file.
-    #[arg(value_name = "FILE.te")]
+    #[arg(value_name = "FILE.te|MODEL.onnx")]
     file: String,
     /// Write the module here [default: FILE.so]
     #[arg(short, long, value_name = "OUT")]

@@ -26,7 +26,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct LowerArgs {
     /// Source file.
-    #[arg(value_name = "FILE.te")]
+    #[arg(value_name = "FILE.te|MODEL.onnx")]
     file: String,
     /// Print pseudo-C, before math functions are expanded and invariants hoisted.
     #[arg(long)]

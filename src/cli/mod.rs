@@ -14,6 +14,7 @@ mod data;
 mod emulate;
 mod estimate;
 mod explain;
+mod import;
 pub mod inspect;
 mod lower;
 pub mod npy;
@@ -40,6 +41,7 @@ Examples:
   tec run matmul.te --verify                 # random inputs, compared with the interpreter
   tec lower matmul.te --simple               # the loops, as pseudo-C
   tec bench matmul.te                        # time of a call, GFLOP/s and GB/s
+  tec build resnet50.onnx                    # a whole network, with its parameters
   tec tune matmul.te                         # searches one minute for the fastest schedule
   tec explain-error E0204                    # explains an error code
 
@@ -65,6 +67,7 @@ struct Cli {
 enum Command {
     Build(build::BuildArgs),
     Check(check::CheckArgs),
+    Import(import::ImportArgs),
     Run(run::RunArgs),
     Lower(lower::LowerArgs),
     Explain(estimate::ExplainArgs),
@@ -116,6 +119,7 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
     match command {
         Command::Build(args) => build::run(args, reporter),
         Command::Check(args) => check::run(args, reporter),
+        Command::Import(args) => import::run(args, reporter),
         Command::Run(args) if args.emulate => emulate::run(args, reporter),
         Command::Run(args) => run::run(args, reporter),
         Command::Lower(args) => lower::run(args, reporter),

@@ -117,6 +117,12 @@ impl CompileArgs {
         Ok(options)
     }
 
+    /// Returns the driver's options for a command that has only `-D`.
+    pub fn defines(define: &[String]) -> Result<Options, Error> {
+        let defines = define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
+        Ok(Options { defines, ..Options::new(Target::native()) })
+    }
+
     /// Returns the driver's options for machine code. Kernels without a schedule get an automatic
     /// one.
     pub fn options_to_run(&self) -> Result<Options, Error> {

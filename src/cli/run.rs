@@ -27,7 +27,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
     /// Source file, or a module of `tec build`.
-    #[arg(value_name = "FILE.te|MODULE.so")]
+    #[arg(value_name = "FILE.te|MODEL.onnx|MODULE.so")]
     pub file: String,
     /// Write an output to a NumPy file (repeatable).
     #[arg(long, value_name = "C=c.npy")]

@@ -38,7 +38,11 @@ pub fn reads(stage: &Stage) -> Vec<(Buffer, Access)> {
 }
 
 fn access_of(stage: &Stage, indices: &[Expr]) -> Access {
-    let is = |axis: &Axis, index: &Expr| index.as_var() == Some(&axis.var);
+    // An axis of extent 1 has one position.
+    let is = |axis: &Axis, index: &Expr| {
+        index.as_var() == Some(&axis.var)
+            || (axis.extent.as_int() == Some(1) && index.as_int() == Some(0))
+    };
     if stage.reduce_axes().is_empty()
         && indices.len() == stage.axes.len()
         && stage.axes.iter().zip(indices).all(|(axis, index)| is(axis, index))

@@ -6,6 +6,7 @@
 
 pub mod machine;
 pub mod measure;
+mod network;
 pub mod plot;
 mod report;
 pub mod stats;
@@ -13,6 +14,7 @@ mod sweep;
 pub mod work;
 
 use super::arguments::Arguments;
+use super::data::Given;
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
 use super::session::{self, Session};
@@ -51,7 +53,7 @@ const SCHEDULE: &str = "Schedules to measure, such as `reorder,block`; also `def
 #[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
 pub struct BenchArgs {
     /// Source files, or modules of `tec build`.
-    #[arg(value_name = "FILE.te|MODULE.so", required = true)]
+    #[arg(value_name = "FILE.te|MODEL.onnx|MODULE.so", required = true)]
     files: Vec<String>,
     /// Shortest time to measure each kernel, schedule and value, in seconds.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
@@ -60,6 +62,9 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value = "cached", value_name = "WHEN")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "beside")]
     roofline: RooflineOption,
+    /// Networks: time each kernel by itself, and print a table below.
+    #[arg(long, conflicts_with = "json")]
+    per_kernel: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -113,6 +118,8 @@ struct Results {
     /// One for each instruction set of the kernels.
     machines: Vec<Machine>,
     threads: usize,
+    /// The tables of `--per-kernel`.
+    tables: Vec<String>,
 }
 
 impl Results {
@@ -141,13 +148,18 @@ pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
         sweep,
         machines: Vec::new(),
         threads: args.arguments.threads(),
+        tables: Vec::new(),
     };
     measure(args, &mut results, reporter)?;
     if let (Some(path), Some(across)) = (&args.plot, across) {
         let bytes = plot::svg(&results, &across).into_bytes();
         reporter.write(&[OutputFile { path: path.into(), bytes, executable: false }])?;
     }
-    print(&if args.json { report::json(&results) } else { report::table(&results) })
+    if args.json {
+        return print(&report::json(&results));
+    }
+    let tables = results.tables.iter().map(|table| format!("\n{table}"));
+    print(&(report::table(&results) + &tables.collect::<String>()))
 }
 
 /// Returns the positions of the plot's points; checked before the measurements.
@@ -198,6 +210,9 @@ fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Resu
             Point { args, value, arguments: &arguments, sessions: &sessions, progress: &progress };
         for name in point.kernels()? {
             point.measure(&name, results)?;
+            if args.per_kernel {
+                results.tables.push(point.per_kernel(&name, results.threads)?);
+            }
         }
         progress.inc(1);
     }
@@ -253,6 +268,20 @@ impl Point<'_> {
             }
         }
         Ok(names)
+    }
+
+    /// Returns the table of the kernels of a network.
+    fn per_kernel(&self, name: &str, threads: usize) -> Result<String, Error> {
+        let sources = self.sessions.iter().filter_map(|(_, session)| session.source.as_ref());
+        let found = sources.filter_map(|source| Some((source, source.network(name)?))).next();
+        let Some((source, network)) = found else {
+            let text = format!("`--per-kernel`: `{name}` is not compiled as a network here");
+            return Err(Error::Usage(text + "; give the `.te` file or the ONNX model"));
+        };
+        self.progress.set_message(format!("timing the kernels of {name}"));
+        let entry = &network.code.entry;
+        let given = Given { tensors: Vec::new(), ..self.arguments.read(entry, &[entry])? };
+        network::per_kernel(source, network, &given, (threads, self.args.min_time))
     }
 
     /// Measures the variants of a kernel interleaved.

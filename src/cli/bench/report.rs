@@ -96,7 +96,7 @@ fn columns(results: &Results) -> Vec<Column> {
     columns
 }
 
-fn percent(part: f64) -> String {
+pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
@@ -136,7 +136,7 @@ fn machine_text(machine: &Machine) -> String {
     )
 }
 
-fn time_text(seconds: f64) -> String {
+pub fn time_text(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{:.1} ns", s * 1e9),
         s if s < 1e-3 => format!("{:.2} us", s * 1e6),

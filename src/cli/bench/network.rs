@@ -1,0 +1,104 @@
+//! `tec bench --per-kernel`: times each kernel of a network by itself.
+//!
+//! The kernels run on random data, with their arguments in the caches if they fit, so the sum can
+//! be below the time of the network.
+
+use super::measure::{AlignedArgs, Timed, measure_interleaved};
+use super::report::{percent, time_text};
+use crate::cli::data::{self, Given};
+use crate::cli::report::Error;
+use crate::cli::session::Source;
+use crate::driver::{self, Network, Trace};
+use crate::ir::Kernel;
+use crate::module::load::LoadedModule;
+use crate::module::{BuildInfo, KernelInfo, ModuleKind};
+
+/// A measured kernel.
+struct Row {
+    name: String,
+    calls: usize,
+    /// Seconds of one call.
+    seconds: f64,
+    /// Operations of one call.
+    flops: f64,
+}
+
+/// Returns a table of the kernels of a network, the most expensive first.
+pub fn per_kernel(
+    source: &Source,
+    network: &Network,
+    given: &Given,
+    (threads, min_time): (usize, f64),
+) -> Result<String, Error> {
+    let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
+    let options = &source.options;
+    let rename =
+        |(at, kernel): (usize, &Kernel)| Kernel { name: format!("k{at}"), ..kernel.clone() };
+    let kernels: Vec<Kernel> = network.code.kernels.iter().enumerate().map(rename).collect();
+    let mut infos = Vec::new();
+    for one in &network.kernels {
+        let graph = &one.bounded.schedule.graph;
+        let work = driver::count_work(graph, &options.target).map_err(failed)?;
+        let (parameters, schedule) = (Vec::new(), String::new());
+        infos.push(KernelInfo { parameters, schedule, automatic: true, work, prepack_role: None });
+    }
+    let works: Vec<_> = infos.iter().map(|info| info.work.flops.clone()).collect();
+    let info = BuildInfo {
+        module: "kernels".to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: Vec::new(),
+        kernels: infos,
+    };
+    let kind = ModuleKind::SharedObject;
+    let built = driver::build(&kernels, &info, kind, &mut Trace::default()).map_err(failed)?;
+    let module = LoadedModule::from_bytes(&built.bytes)?;
+    module.set_num_threads(threads as i32)?;
+    let calls = &network.planned.plan.calls;
+    let mut rows = Vec::new();
+    for (at, kernel) in kernels.iter().enumerate() {
+        let function = module.kernel(&kernel.name)?;
+        let values = data::make_args(kernel, given)?;
+        let sizes = data::find_sizes(kernel, given)?;
+        let value = |var: &crate::ir::Var| {
+            let known = sizes.iter().find(|(name, _)| name.name() == var.name());
+            known.map(|(_, value)| crate::ir::Expr::index(*value))
+        };
+        let flops = crate::ir::visit::substitute(&works[at], &mut |var| value(var));
+        let facts = crate::ir::arith::Facts::new();
+        let flops = crate::ir::simplify::simplify_expr(&flops, &facts).as_int().unwrap_or(0);
+        let mut held = AlignedArgs::new(values);
+        let mut timed = [Timed::Cpu(function.bind(held.of(kernel)))];
+        let rounds = measure_interleaved(&mut timed, None, min_time)?;
+        let mut times = rounds.times[0].clone();
+        times.sort_by(f64::total_cmp);
+        rows.push(Row {
+            name: network.planned.plan.kernels[at].name.clone(),
+            calls: calls.iter().filter(|call| call.kernel == at).count(),
+            seconds: times[times.len() / 2],
+            flops: flops as f64,
+        });
+    }
+    Ok(table(rows))
+}
+
+fn table(mut rows: Vec<Row>) -> String {
+    let total = |row: &Row| row.seconds * row.calls as f64;
+    rows.sort_by(|a, b| total(b).total_cmp(&total(a)));
+    let sum: f64 = rows.iter().map(total).sum();
+    let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(6);
+    let mut text = format!("{:<width$}  calls     median      total   share  GFLOP/s\n", "kernel",);
+    for row in &rows {
+        text += &format!(
+            "{:<width$}  {:>5}  {:>9}  {:>9}  {:>6}  {:>7.1}\n",
+            row.name,
+            row.calls,
+            time_text(row.seconds),
+            time_text(total(row)),
+            percent(total(row) / sum),
+            row.flops / row.seconds / 1e9,
+        );
+    }
+    text + &format!("{:<width$}  {:>5}  {:>9}  {:>9}\n", "sum", "", "", time_text(sum))
+}

@@ -1,0 +1,114 @@
+//! `tec import`: writes an ONNX model as a network in the language, and its parameters.
+
+use super::options::CompileArgs;
+use super::paths::Files;
+use super::report::{Error, Reporter, print};
+use super::source;
+use crate::diag::Diag;
+use crate::module::write::OutputFile;
+use safetensors::tensor::{Dtype, TensorView};
+use std::path::{Path, PathBuf};
+use tec_onnx::{DType, Param};
+
+const EXAMPLES: &str = "\
+Examples:
+  tec import resnet50.onnx                    # writes resnet50.te and resnet50.safetensors
+  tec import bert.onnx -D batch=1 -o bert1.te # a dimension of the model becomes a constant
+  tec build resnet50.te                       # a module, with the parameters in it
+  tec build resnet50.onnx                     # both steps at once";
+
+/// Write an ONNX model as a `.te` file and its parameters as a `.safetensors` file beside it.
+///
+/// The result is readable: every node is a stage or an operator of `onnx.te`, under its own name.
+/// Edit it, schedule parts of it, or build it. Dimensions with names become run-time integers,
+/// unless `-D` gives their values.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ImportArgs {
+    /// The model.
+    #[arg(value_name = "FILE.onnx")]
+    file: String,
+    /// Write the network here [default: FILE.te]
+    #[arg(short, long, value_name = "FILE.te")]
+    output: Option<PathBuf>,
+    /// Name of the network [default: that of the model's graph]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Set a dimension of the model, such as `-D batch=1` (repeatable).
+    #[arg(short = 'D', value_name = "NAME=VALUE")]
+    define: Vec<String>,
+    /// Make an input a constant with the elements of a NumPy file (repeatable).
+    #[arg(long, value_name = "NAME=FILE.npy")]
+    freeze: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
+    if !source::is_model(&args.file) {
+        let text = format!("`{}` is not an ONNX model", args.file);
+        return Err(Diag::global("E0705", text).help("its name ends in `.onnx`").into());
+    }
+    let options = CompileArgs::defines(&args.define)?;
+    let name = args.name.clone();
+    let (imported, rest) = source::import(&args.file, &options, &args.freeze, name)?;
+    if let Some((_, name, value)) = rest.defines.first() {
+        let text = format!("`-D {name}={value}`: a dimension is an integer of the model");
+        return Err(Error::Usage(text));
+    }
+    let default = || Path::new(&args.file).with_extension("te");
+    let output = args.output.clone().unwrap_or_else(default);
+    let params = output.with_extension("safetensors");
+    let files = Files::default().input("the model", &args.file);
+    let files = files.output("-o", Some(&output));
+    files.output("the parameter file", Some(&params)).check()?;
+    let bytes = safetensors(&imported.params)?;
+    reporter.write(&[
+        OutputFile { path: output, bytes: imported.text.into_bytes(), executable: false },
+        OutputFile { path: params, bytes, executable: false },
+    ])?;
+    let signature = |role: &str, arguments: &[tec_onnx::Argument]| -> String {
+        let one = |one: &tec_onnx::Argument| {
+            let renamed = match one.name == one.model_name {
+                true => String::new(),
+                false => format!("  # `{}` in the model", one.model_name),
+            };
+            format!("{role} {}: {}{}{renamed}\n", one.name, one.dtype.name(), one.shape)
+        };
+        arguments.iter().map(one).collect()
+    };
+    print(&(signature("input", &imported.inputs) + &signature("output", &imported.outputs)))
+}
+
+/// Returns the contents of a `.safetensors` file.
+fn safetensors(params: &[Param]) -> Result<Vec<u8>, Error> {
+    let view = |param: &Param| {
+        let shape = param.shape.iter().map(|extent| *extent as usize).collect();
+        let data: &[u8] = &param.data;
+        // The importer has checked the length against the shape.
+        let data = TensorView::new(dtype(param.dtype), shape, data);
+        (param.name.clone(), data.expect("the length fits the shape"))
+    };
+    let views: Vec<_> = params.iter().map(view).collect();
+    safetensors::serialize(views, None).map_err(|error| {
+        let text = format!("the parameters cannot be written: {error}");
+        Error::from(Diag::global("E0501", text))
+    })
+}
+
+fn dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Float64 => Dtype::F64,
+        DType::Float32 => Dtype::F32,
+        DType::Float16 => Dtype::F16,
+        DType::BFloat16 => Dtype::BF16,
+        DType::Int8 => Dtype::I8,
+        DType::Int16 => Dtype::I16,
+        DType::Int32 => Dtype::I32,
+        DType::Int64 => Dtype::I64,
+        DType::Uint8 => Dtype::U8,
+        DType::Uint16 => Dtype::U16,
+        DType::Uint32 => Dtype::U32,
+        DType::Uint64 => Dtype::U64,
+        DType::Bool => Dtype::BOOL,
+    }
+}
