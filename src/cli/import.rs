@@ -81,13 +81,6 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
 
 /// Returns the contents of a `.safetensors` file.
 fn safetensors(params: &[Param]) -> Result<Vec<u8>, Error> {
-    let view = |param: &Param| {
-        let shape = param.shape.iter().map(|extent| *extent as usize).collect();
-        let data: &[u8] = &param.data;
-        // The importer has checked the length against the shape.
-        let data = TensorView::new(dtype(param.dtype), shape, data);
-        (param.name.clone(), data.expect("the length fits the shape"))
-    };
     let views: Vec<_> = params.iter().map(view).collect();
     safetensors::serialize(views, None).map_err(|error| {
         let text = format!("the parameters cannot be written: {error}");
@@ -111,4 +104,12 @@ fn dtype(dtype: DType) -> Dtype {
         DType::Uint64 => Dtype::U64,
         DType::Bool => Dtype::BOOL,
     }
+}
+
+/// Returns a tensor as the file has it.
+fn view(param: &Param) -> (String, TensorView<'_>) {
+    let shape = param.shape.iter().map(|extent| *extent as usize).collect();
+    // The importer has checked the length against the shape.
+    let view = TensorView::new(dtype(param.dtype), shape, &param.data);
+    (param.name.clone(), view.expect("the length fits the shape"))
 }
