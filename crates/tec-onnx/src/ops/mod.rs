@@ -4,11 +4,14 @@ mod activation;
 mod conv;
 mod elementwise;
 mod gather;
+mod loss;
 mod movement;
 mod norm;
 mod pool;
 mod product;
+mod quant;
 mod reduce;
+mod resize;
 mod shape;
 mod slicing;
 
@@ -54,14 +57,17 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Constant", shape::constant),
     ("ConstantOfShape", shape::constant_of_shape),
     ("Conv", conv::conv),
+    ("ConvInteger", quant::conv_integer),
     ("ConvTranspose", conv::conv_transpose),
     ("Cos", elementwise::cos),
     ("Cosh", activation::cosh),
     ("CumProd", reduce::cum_prod),
     ("CumSum", reduce::cum_sum),
     ("DepthToSpace", slicing::depth_to_space),
+    ("DequantizeLinear", quant::dequantize),
     ("Div", elementwise::div),
     ("Dropout", elementwise::dropout),
+    ("DynamicQuantizeLinear", quant::dynamic_quantize),
     ("Elu", activation::elu),
     ("Equal", elementwise::equal),
     ("Erf", elementwise::erf),
@@ -98,6 +104,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("LpNormalization", pool::lp_normalization),
     ("LpPool", pool::lp_pool),
     ("MatMul", product::matmul),
+    ("MatMulInteger", quant::matmul_integer),
     ("Max", elementwise::max),
     ("MaxPool", pool::max_pool),
     ("MaxUnpool", pool::max_unpool),
@@ -108,12 +115,16 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Mod", elementwise::modulo),
     ("Mul", elementwise::mul),
     ("Neg", elementwise::neg),
+    ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
     ("Not", elementwise::not),
     ("OneHot", slicing::one_hot),
     ("Or", elementwise::or),
     ("PRelu", activation::prelu),
     ("Pad", slicing::pad),
     ("Pow", elementwise::pow),
+    ("QLinearConv", quant::qlinear_conv),
+    ("QLinearMatMul", quant::qlinear_matmul),
+    ("QuantizeLinear", quant::quantize),
     ("RMSNormalization", norm::rms_norm),
     ("Range", shape::range),
     ("Reciprocal", elementwise::reciprocal),
@@ -129,6 +140,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("ReduceSumSquare", reduce::sum_square),
     ("Relu", activation::relu),
     ("Reshape", movement::reshape),
+    ("Resize", resize::resize),
     ("ReverseSequence", slicing::reverse_sequence),
     ("Round", elementwise::round),
     ("Scatter", gather::scatter_elements),
@@ -144,6 +156,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Size", shape::size),
     ("Slice", slicing::slice),
     ("Softmax", norm::softmax),
+    ("SoftmaxCrossEntropyLoss", loss::softmax_cross_entropy),
     ("Softplus", activation::softplus),
     ("Softsign", activation::softsign),
     ("SpaceToDepth", slicing::space_to_depth),
@@ -161,6 +174,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Transpose", slicing::transpose),
     ("Trilu", slicing::trilu),
     ("Unsqueeze", slicing::unsqueeze),
+    ("Upsample", resize::resize),
     ("Where", elementwise::select),
     ("Xor", elementwise::xor),
 ];
