@@ -1,7 +1,9 @@
 //! The operators, by family, and the table of them.
 
 mod activation;
+mod attention;
 mod conv;
+mod einsum;
 mod elementwise;
 mod gather;
 mod loss;
@@ -10,6 +12,7 @@ mod norm;
 mod pool;
 mod product;
 mod quant;
+mod recurrent;
 mod reduce;
 mod resize;
 mod shape;
@@ -19,13 +22,10 @@ use crate::context::Context;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
-pub(crate) use movement::stack;
+pub(crate) use movement::{element, first_axis_to, stack};
 
 /// Imports a node: returns its outputs.
 pub(crate) type Handler = fn(&mut Context, &Node) -> Outcome<Vec<T>>;
-
-/// Operators that compute a step from the one before.
-pub(crate) const RECURRENT: [&str; 4] = ["Scan", "LSTM", "GRU", "RNN"];
 
 /// The operators of the default domain.
 const DEFAULT: &[(&str, Handler)] = &[
@@ -40,6 +40,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Asinh", activation::asinh),
     ("Atan", elementwise::atan),
     ("Atanh", activation::atanh),
+    ("Attention", attention::attention),
     ("AveragePool", pool::average_pool),
     ("BatchNormalization", norm::batch_norm),
     ("BitShift", elementwise::bit_shift),
@@ -49,6 +50,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("BitwiseXor", elementwise::bitwise_xor),
     ("Cast", elementwise::cast),
     ("CastLike", elementwise::cast_like),
+    ("CausalConvWithState", attention::causal_conv),
     ("Ceil", elementwise::ceil),
     ("Celu", activation::celu),
     ("CenterCropPad", slicing::center_crop_pad),
@@ -68,6 +70,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Div", elementwise::div),
     ("Dropout", elementwise::dropout),
     ("DynamicQuantizeLinear", quant::dynamic_quantize),
+    ("Einsum", einsum::einsum),
     ("Elu", activation::elu),
     ("Equal", elementwise::equal),
     ("Erf", elementwise::erf),
@@ -76,6 +79,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("EyeLike", shape::eye_like),
     ("Flatten", movement::flatten),
     ("Floor", elementwise::floor),
+    ("GRU", recurrent::gru),
     ("Gather", gather::gather),
     ("GatherElements", gather::gather_elements),
     ("GatherND", gather::gather_nd),
@@ -95,6 +99,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("IsInf", elementwise::is_inf),
     ("IsNaN", elementwise::is_nan),
     ("LRN", norm::local_response_norm),
+    ("LSTM", recurrent::lstm),
     ("LayerNormalization", norm::layer_norm),
     ("LeakyRelu", activation::leaky_relu),
     ("Less", elementwise::less),
@@ -126,6 +131,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("QLinearMatMul", quant::qlinear_matmul),
     ("QuantizeLinear", quant::quantize),
     ("RMSNormalization", norm::rms_norm),
+    ("RNN", recurrent::rnn),
     ("Range", shape::range),
     ("Reciprocal", elementwise::reciprocal),
     ("ReduceL1", reduce::l1),
@@ -142,6 +148,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Reshape", movement::reshape),
     ("Resize", resize::resize),
     ("ReverseSequence", slicing::reverse_sequence),
+    ("RotaryEmbedding", attention::rotary_embedding),
     ("Round", elementwise::round),
     ("Scatter", gather::scatter_elements),
     ("ScatterElements", gather::scatter_elements),

@@ -87,7 +87,9 @@ fn samples(axis: &Axis, node: &Node, kind: &str) -> Outcome<Samples> {
     let antialias = node.flag("antialias", false) && axis.scale < 1.0;
     let exclude = node.flag("exclude_outside", false);
     let a = node.float("cubic_coeff_a", -0.75);
-    let rounding = node.text("nearest_mode", "round_prefer_floor");
+    // Before opset 11 the position was rounded down.
+    let old = node.op == "Upsample" || node.opset < 11;
+    let rounding = node.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" });
     let stretch = if antialias { 1.0 / axis.scale } else { 1.0 };
     let reach = if kind == "linear" { 1.0 } else { 2.0 } * stretch;
     let (mut positions, mut factors, mut outside) = (Vec::new(), Vec::new(), Vec::new());
