@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::context::Context;
 use crate::dim::Dim;
-use crate::dtype::{DType, Val};
+use crate::dtype::DType;
 use crate::error::{Error, Unsupported, UnsupportedGroup, short};
 use crate::graph::{Def, Graph, T, Tensor};
 use crate::names::{Identifiers, kernel_name};
@@ -24,14 +24,11 @@ const MAX_CALLS: usize = 16;
 /// The largest number of nodes after functions and loops are expanded.
 const MAX_EXPANDED: usize = 200_000;
 
-/// The largest number of iterations of a loop that is expanded.
-const MAX_ITERATIONS: i64 = 4;
-
 /// Values of a graph by name; `None` is the result of a node that is not supported.
 type Values = HashMap<String, Option<T>>;
 
-struct Importer<'a> {
-    context: Context,
+pub(crate) struct Importer<'a> {
+    pub(crate) context: Context,
     options: &'a Options,
     functions: HashMap<(&'a str, &'a str), &'a FunctionProto>,
     /// Values of the graphs around the current node, the innermost last.
@@ -445,118 +442,22 @@ impl<'a> Importer<'a> {
         }
         match (domain, node.op) {
             ("", "If") => return self.branch(node),
-            ("", "Loop") => return self.unrolled(node),
+            ("", "Loop") => return self.unrolled_loop(node),
+            ("", "Scan") => return self.unrolled_scan(node),
             _ => {}
         }
         Ok(match ops::find(domain, node.op) {
             Some(handler) => handler(&mut self.context, node),
-            None if ops::RECURRENT.contains(&node.op) && domain.is_empty() => {
-                Err("recurrences are not supported".into())
-            }
             None => Err("the operator is not supported".into()),
         })
     }
 
-    /// Imports the branch of a constant condition.
-    fn branch(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
-        let condition = match node.input(0) {
-            Ok(condition) => condition,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let taken = match self.context.graph.scalar(condition) {
-            Some(Val::Bool(taken)) => *taken,
-            _ => return Ok(Err(Refusal::NotConstant("the condition".to_string(), condition))),
-        };
-        let body = node.attribute(if taken { "then_branch" } else { "else_branch" });
-        let Some(body) = body.and_then(|body| body.g.as_ref()) else {
-            return Ok(Err("the branch is missing".into()));
-        };
-        self.body(body, &[])
-    }
-
-    /// Imports the body of a loop of few iterations as often as it runs.
-    fn unrolled(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
-        let Some(body) = node.attribute("body").and_then(|body| body.g.as_ref()) else {
-            return Ok(Err("the body is missing".into()));
-        };
-        let trip =
-            match node.optional(0).map(|trip| (trip, self.context.ints(trip, "the trip count"))) {
-                None => i64::MAX,
-                Some((_, Ok(trip))) if trip.len() == 1 => trip[0],
-                Some((_, Ok(_))) => return Ok(Err("the trip count must have one element".into())),
-                Some((_, Err(refusal))) => return Ok(Err(refusal)),
-            };
-        let mut condition = node.optional(1);
-        let mut state: Vec<T> = Vec::new();
-        for at in 2..node.inputs.len() {
-            match node.input(at) {
-                Ok(value) => state.push(value),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
-        }
-        let scans = node.outputs.len().saturating_sub(state.len());
-        let mut collected: Vec<Vec<T>> = vec![Vec::new(); scans];
-        let mut iteration = 0;
-        loop {
-            if let Some(condition) = condition {
-                match self.context.graph.scalar(condition) {
-                    Some(Val::Bool(true)) => {}
-                    Some(Val::Bool(false)) => break,
-                    _ => {
-                        let role = "the condition of the loop".to_string();
-                        return Ok(Err(Refusal::NotConstant(role, condition)));
-                    }
-                }
-            }
-            if iteration >= trip {
-                break;
-            }
-            if iteration >= MAX_ITERATIONS {
-                return Ok(Err(format!(
-                    "loops of more than {MAX_ITERATIONS} iterations are not supported"
-                )
-                .into()));
-            }
-            let hint = self.context.hint.clone();
-            let count = self.context.known(
-                "iteration",
-                DType::Int64,
-                vec![],
-                vec![Val::Int(iteration.into())],
-            );
-            let go = self.context.known("condition", DType::Bool, vec![], vec![Val::Bool(true)]);
-            let (count, go) = match (count, go) {
-                (Ok(count), Ok(go)) => (count, go),
-                _ => return Ok(Err("the loop has no constants".into())),
-            };
-            let arguments: Vec<T> = [count, go].into_iter().chain(state.iter().copied()).collect();
-            let results = match self.body(body, &arguments)? {
-                Ok(results) => results,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            self.context.hint = hint;
-            if results.len() != 1 + state.len() + scans {
-                return Ok(Err("the body has a wrong number of results".into()));
-            }
-            condition = Some(results[0]);
-            state = results[1..=state.len()].to_vec();
-            for (list, value) in collected.iter_mut().zip(&results[1 + state.len()..]) {
-                list.push(*value);
-            }
-            iteration += 1;
-        }
-        let mut values = state;
-        for list in collected {
-            match ops::stack(&mut self.context, &list) {
-                Ok(value) => values.push(value),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
-        }
-        Ok(Ok(values))
-    }
-
     /// Imports a subgraph with the given values of its inputs.
-    fn body(&mut self, body: &'a GraphProto, arguments: &[T]) -> Result<Outcome<Vec<T>>, Error> {
+    pub(crate) fn body(
+        &mut self,
+        body: &'a GraphProto,
+        arguments: &[T],
+    ) -> Result<Outcome<Vec<T>>, Error> {
         self.scopes.push(Values::new());
         for (info, value) in body.input.iter().zip(arguments) {
             self.set(name_of(&info.name), Some(*value));

@@ -7,6 +7,7 @@ mod error;
 mod expr;
 mod graph;
 mod import;
+mod loops;
 mod names;
 mod node;
 mod ops;

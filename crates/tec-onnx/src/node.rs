@@ -93,6 +93,11 @@ impl<'a> Node<'a> {
         text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or(default)
     }
 
+    pub(crate) fn strings(&self, name: &str) -> Vec<String> {
+        let strings = self.attribute(name).map(|attribute| &attribute.strings[..]).unwrap_or(&[]);
+        strings.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    }
+
     pub(crate) fn tensor(&self, name: &str) -> Option<&'a TensorProto> {
         self.attribute(name).and_then(|attribute| attribute.t.as_ref())
     }

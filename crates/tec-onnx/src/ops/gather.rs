@@ -15,9 +15,19 @@ fn is_within(cx: &Context, indices: T, extent: &Dim) -> bool {
     })
 }
 
+/// Makes a parameter of indices whose values are known: the compiler checks indices that are
+/// parameters, and would have to clamp those that a stage computes.
+fn as_data(cx: &mut Context, indices: T) -> T {
+    let own = &cx.graph[indices];
+    let (Def::Compute { .. }, Some(vals)) = (&own.def, own.vals.clone()) else { return indices };
+    let (dtype, shape) = (own.dtype, own.shape.clone());
+    cx.known("indices", dtype, shape, vals).unwrap_or(indices)
+}
+
 /// An index of a tensor that may count from the end. Indices that are inputs are checked by the
 /// entry; those that are computed are reduced to the extent.
-pub(crate) fn place(cx: &Context, indices: T, at: Vec<E>, extent: &Dim) -> E {
+pub(crate) fn place(cx: &mut Context, indices: T, at: Vec<E>, extent: &Dim) -> E {
+    let indices = as_data(cx, indices);
     if let Some(Val::Int(dim)) = cx.graph.scalar(indices) {
         return match dim.as_const() {
             Some(value) if value < 0 => E::Idx(extent.clone() + value),
@@ -63,7 +73,8 @@ pub(crate) fn gather_elements(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> 
     }
     let axis = axis_of(node.int("axis", 0), shape.len())?;
     let mut index: Vec<E> = axes(&to).into_iter().map(E::Idx).collect();
-    index[axis] = place(cx, indices, index.clone(), &shape[axis]);
+    let at = index.clone();
+    index[axis] = place(cx, indices, at, &shape[axis]);
     let dtype = cx.dtype(x);
     Ok(vec![cx.compute("", dtype, to, cx.load_at(x, index))?])
 }
@@ -242,7 +253,8 @@ pub(crate) fn scatter_elements(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
 }
 
 /// The target of an update as int64, not negative.
-fn place_of(cx: &Context, indices: T, at: Vec<E>, extent: &Dim) -> E {
+fn place_of(cx: &mut Context, indices: T, at: Vec<E>, extent: &Dim) -> E {
+    let indices = as_data(cx, indices);
     let index = E::Load(indices, at);
     let wide = if cx.dtype(indices) == DType::Int64 { index } else { index.cast(DType::Int64) };
     if is_within(cx, indices, extent) {

@@ -1,14 +1,20 @@
 //! The operators, by family, and the table of them.
 
 mod activation;
+mod attention;
 mod conv;
+mod einsum;
 mod elementwise;
 mod gather;
+mod loss;
 mod movement;
 mod norm;
 mod pool;
 mod product;
+mod quant;
+mod recurrent;
 mod reduce;
+mod resize;
 mod shape;
 mod slicing;
 
@@ -16,13 +22,10 @@ use crate::context::Context;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
-pub(crate) use movement::stack;
+pub(crate) use movement::{element, first_axis_to, stack};
 
 /// Imports a node: returns its outputs.
 pub(crate) type Handler = fn(&mut Context, &Node) -> Outcome<Vec<T>>;
-
-/// Operators that compute a step from the one before.
-pub(crate) const RECURRENT: [&str; 4] = ["Scan", "LSTM", "GRU", "RNN"];
 
 /// The operators of the default domain.
 const DEFAULT: &[(&str, Handler)] = &[
@@ -37,6 +40,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Asinh", activation::asinh),
     ("Atan", elementwise::atan),
     ("Atanh", activation::atanh),
+    ("Attention", attention::attention),
     ("AveragePool", pool::average_pool),
     ("BatchNormalization", norm::batch_norm),
     ("BitShift", elementwise::bit_shift),
@@ -46,6 +50,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("BitwiseXor", elementwise::bitwise_xor),
     ("Cast", elementwise::cast),
     ("CastLike", elementwise::cast_like),
+    ("CausalConvWithState", attention::causal_conv),
     ("Ceil", elementwise::ceil),
     ("Celu", activation::celu),
     ("CenterCropPad", slicing::center_crop_pad),
@@ -54,14 +59,18 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Constant", shape::constant),
     ("ConstantOfShape", shape::constant_of_shape),
     ("Conv", conv::conv),
+    ("ConvInteger", quant::conv_integer),
     ("ConvTranspose", conv::conv_transpose),
     ("Cos", elementwise::cos),
     ("Cosh", activation::cosh),
     ("CumProd", reduce::cum_prod),
     ("CumSum", reduce::cum_sum),
     ("DepthToSpace", slicing::depth_to_space),
+    ("DequantizeLinear", quant::dequantize),
     ("Div", elementwise::div),
     ("Dropout", elementwise::dropout),
+    ("DynamicQuantizeLinear", quant::dynamic_quantize),
+    ("Einsum", einsum::einsum),
     ("Elu", activation::elu),
     ("Equal", elementwise::equal),
     ("Erf", elementwise::erf),
@@ -70,6 +79,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("EyeLike", shape::eye_like),
     ("Flatten", movement::flatten),
     ("Floor", elementwise::floor),
+    ("GRU", recurrent::gru),
     ("Gather", gather::gather),
     ("GatherElements", gather::gather_elements),
     ("GatherND", gather::gather_nd),
@@ -89,6 +99,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("IsInf", elementwise::is_inf),
     ("IsNaN", elementwise::is_nan),
     ("LRN", norm::local_response_norm),
+    ("LSTM", recurrent::lstm),
     ("LayerNormalization", norm::layer_norm),
     ("LeakyRelu", activation::leaky_relu),
     ("Less", elementwise::less),
@@ -98,6 +109,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("LpNormalization", pool::lp_normalization),
     ("LpPool", pool::lp_pool),
     ("MatMul", product::matmul),
+    ("MatMulInteger", quant::matmul_integer),
     ("Max", elementwise::max),
     ("MaxPool", pool::max_pool),
     ("MaxUnpool", pool::max_unpool),
@@ -108,13 +120,18 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Mod", elementwise::modulo),
     ("Mul", elementwise::mul),
     ("Neg", elementwise::neg),
+    ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
     ("Not", elementwise::not),
     ("OneHot", slicing::one_hot),
     ("Or", elementwise::or),
     ("PRelu", activation::prelu),
     ("Pad", slicing::pad),
     ("Pow", elementwise::pow),
+    ("QLinearConv", quant::qlinear_conv),
+    ("QLinearMatMul", quant::qlinear_matmul),
+    ("QuantizeLinear", quant::quantize),
     ("RMSNormalization", norm::rms_norm),
+    ("RNN", recurrent::rnn),
     ("Range", shape::range),
     ("Reciprocal", elementwise::reciprocal),
     ("ReduceL1", reduce::l1),
@@ -129,7 +146,9 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("ReduceSumSquare", reduce::sum_square),
     ("Relu", activation::relu),
     ("Reshape", movement::reshape),
+    ("Resize", resize::resize),
     ("ReverseSequence", slicing::reverse_sequence),
+    ("RotaryEmbedding", attention::rotary_embedding),
     ("Round", elementwise::round),
     ("Scatter", gather::scatter_elements),
     ("ScatterElements", gather::scatter_elements),
@@ -144,6 +163,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Size", shape::size),
     ("Slice", slicing::slice),
     ("Softmax", norm::softmax),
+    ("SoftmaxCrossEntropyLoss", loss::softmax_cross_entropy),
     ("Softplus", activation::softplus),
     ("Softsign", activation::softsign),
     ("SpaceToDepth", slicing::space_to_depth),
@@ -161,6 +181,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Transpose", slicing::transpose),
     ("Trilu", slicing::trilu),
     ("Unsqueeze", slicing::unsqueeze),
+    ("Upsample", resize::resize),
     ("Where", elementwise::select),
     ("Xor", elementwise::xor),
 ];

@@ -210,3 +210,25 @@ pub(crate) fn stack(cx: &mut Context, parts: &[T]) -> Outcome<T> {
     }
     concat_along(cx, "", &rows, 0)
 }
+
+/// The part of a tensor at one index of an axis, without that axis.
+pub(crate) fn element(cx: &mut Context, x: T, axis: usize, at: i64) -> Outcome<T> {
+    let mut shape = cx.shape(x);
+    shape.remove(axis);
+    let mut index = axes(&shape);
+    index.insert(axis, at.into());
+    let dtype = cx.dtype(x);
+    cx.compute("", dtype, shape, cx.load(x, index))
+}
+
+/// Moves the first axis to another place.
+pub(crate) fn first_axis_to(cx: &mut Context, x: T, axis: i64) -> Outcome<T> {
+    let rank = cx.rank(x);
+    let axis = axis_of(axis, rank)?;
+    if axis == 0 {
+        return Ok(x);
+    }
+    let mut order: Vec<usize> = (1..rank).collect();
+    order.insert(axis, 0);
+    super::slicing::permute(cx, "moved", x, &order)
+}

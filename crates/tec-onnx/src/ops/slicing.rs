@@ -452,12 +452,6 @@ pub(crate) fn reverse_sequence(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
     Ok(vec![cx.compute("", dtype, shape, E::Load(x, index))?])
 }
 
-/// The value of a one-element tensor, which need not be known.
-pub(crate) fn scalar(cx: &Context, tensor: T) -> E {
-    let rank = cx.rank(tensor);
-    cx.load(tensor, vec![Dim::zero(); rank])
-}
-
 pub(crate) fn one_hot(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (indices, depth, values) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let depth = match cx.values(depth, "the depth")?.as_slice() {
