@@ -137,7 +137,8 @@ impl State {
     }
 }
 
-fn constant(buffer: &Buffer, bytes: &ConstantBytes) -> Tensor {
+/// Returns the elements of a constant as a tensor.
+pub(super) fn constant(buffer: &Buffer, bytes: &ConstantBytes) -> Tensor {
     let extent = |extent: &crate::ir::Expr| extent.as_int().expect("a constant shape") as i64;
     let shape = buffer.shape.iter().map(extent).collect();
     Tensor { dtype: buffer.dtype, shape, data: (**bytes).as_ref().to_vec() }

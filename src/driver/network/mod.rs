@@ -5,15 +5,15 @@
 //! passes and compiled code.
 
 mod constants;
+mod entry;
 mod interpret;
 
-use super::{Failure, Options, Trace, auto, count_work, lower, lower_passes};
+use super::{Failure, Options, Trace, auto, count_work, lower};
 use crate::codegen::{CallCode, ConstantBytes, NetworkCode, Operand};
 use crate::diag::{Diag, closest};
 use crate::ir::cost::Work;
-use crate::ir::visit::{NodeSet, for_each_load, substitute, walk_stmt};
+use crate::ir::visit::substitute;
 use crate::ir::{Buffer, DType, Expr, Kernel, PrepackRole, Stmt, Var};
-use crate::lower::build_loops::build_params;
 use crate::module::KernelInfo;
 use crate::module::params::Params;
 use crate::network::place::Arena;
@@ -80,7 +80,7 @@ pub fn compile_network(
     let made = (fold.as_ref(), plan, &scheduled[..]);
     let constants = Constants::evaluate(known, made, options, trace)?;
     let arena = &planned.arena;
-    let entry = entry_kernel(graph, &known_buffers, options, trace)?;
+    let entry = entry::entry_kernel(graph, &params, options, trace)?;
     let mut kernels = Vec::new();
     for (at, one) in scheduled.iter().enumerate() {
         let mut kernel = lower(&one.packed, options, None, trace)?;
@@ -232,55 +232,6 @@ fn pack_constants(bounded: &BoundedSchedule) -> Option<Vec<BoundedSchedule>> {
         true => Some(made),
         false => schedule::prepack_layout_free(bounded, &PrepackedInputs::Named(selectors)),
     }
-}
-
-/// Returns the entry of a network: its parameters without the known ones, and its checks.
-fn entry_kernel(
-    graph: &Graph,
-    known: &FxHashSet<Buffer>,
-    options: &Options,
-    trace: &mut Trace,
-) -> Result<Kernel, Failure> {
-    let is_known = |input: &Input| tensor_of(input).is_some_and(|buffer| known.contains(buffer));
-    let removed: Vec<usize> =
-        (0..graph.inputs.len()).filter(|at| is_known(&graph.inputs[*at])).collect();
-    let inputs = graph.inputs.iter().filter(|input| !is_known(input)).cloned().collect();
-    let public = Graph { inputs, ..graph.clone() };
-    let mut dims = graph.dims.clone();
-    for dim in &mut dims {
-        dim.param -= removed.iter().filter(|at| **at < dim.param).count();
-    }
-    let checks = Stmt::Block(graph.checks.clone());
-    refuse_checks_of_params(graph, &checks, known)?;
-    let kernel = Kernel {
-        dims,
-        checks,
-        facts: graph.known_facts(),
-        reassociated: graph.reassociate,
-        ..Kernel::new(&graph.name, build_params(&public), Stmt::nothing())
-    };
-    lower_passes(kernel, options, None, trace)
-}
-
-/// Refuses a network whose entry would have to check the elements of a known param (E0704).
-fn refuse_checks_of_params(
-    graph: &Graph,
-    checks: &Stmt,
-    known: &FxHashSet<Buffer>,
-) -> Result<(), Failure> {
-    let mut found: Option<Buffer> = None;
-    let mut seen = NodeSet::default();
-    walk_stmt(checks, &mut |_| {}, &mut |expr| {
-        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
-            if known.contains(buffer) {
-                found = Some(buffer.clone());
-            }
-        });
-    });
-    let Some(buffer) = found else { return Ok(()) };
-    let text = format!("the param `{}` of `{}` is an index", buffer.name, graph.name);
-    let diag = Diag::new("E0704", graph.span, text);
-    Err(Failure::User(vec![diag.help("keep the index inside with `clamp`, or write `input`")]))
 }
 
 /// Returns the calls with places, and the constants that they use.

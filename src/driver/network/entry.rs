@@ -1,0 +1,127 @@
+//! The entry of a network: the parameters that callers pass, and the checks of their values.
+//!
+//! Before: the stage graph with all params as inputs, and its checks. After: a kernel without body
+//! whose parameters and checks do not mention known params. Checks of known params alone, such as
+//! that the elements of an index tensor are in range, are evaluated here.
+
+use super::constants::tensor_of;
+use super::interpret::constant;
+use crate::codegen::ConstantBytes;
+use crate::diag::Diag;
+use crate::driver::{Failure, Options, Trace, interpret, lower_passes};
+use crate::ir::interp::{Trap, Value};
+use crate::ir::visit::{NodeSet, any_expr, for_each_load, walk_stmt};
+use crate::ir::{Buffer, Kernel, Param, Stmt, Var};
+use crate::lower::build_loops::build_params;
+use crate::te::{Graph, Input};
+use rustc_hash::FxHashMap;
+
+/// The elements of the known params.
+type Known = FxHashMap<Buffer, ConstantBytes>;
+
+/// Returns the entry of a network. Refuses a network whose known params fail a check, or whose entry
+/// would have to check them (E0704).
+pub(super) fn entry_kernel(
+    graph: &Graph,
+    known: &Known,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Kernel, Failure> {
+    let is_known =
+        |input: &Input| tensor_of(input).is_some_and(|buffer| known.contains_key(buffer));
+    let removed: Vec<usize> =
+        (0..graph.inputs.len()).filter(|at| is_known(&graph.inputs[*at])).collect();
+    let inputs = graph.inputs.iter().filter(|input| !is_known(input)).cloned().collect();
+    let public = Graph { inputs, ..graph.clone() };
+    let mut dims = graph.dims.clone();
+    for dim in &mut dims {
+        dim.param -= removed.iter().filter(|at| **at < dim.param).count();
+    }
+    let mut checks = Vec::new();
+    let mut decided = Vec::new();
+    for check in &graph.checks {
+        match reads_known(graph, check, known)? {
+            true => decided.push(check.clone()),
+            false => checks.push(check.clone()),
+        }
+    }
+    evaluate(graph, decided, known, trace)?;
+    let kernel = Kernel {
+        dims,
+        checks: Stmt::Block(checks),
+        facts: graph.known_facts(),
+        reassociated: graph.reassociate,
+        ..Kernel::new(&graph.name, build_params(&public), Stmt::nothing())
+    };
+    lower_passes(kernel, options, None, trace)
+}
+
+/// Whether a check reads known params; refuses one that depends on arguments, too.
+fn reads_known(graph: &Graph, check: &Stmt, known: &Known) -> Result<bool, Failure> {
+    let (mut param, mut argument) = (None, false);
+    let is_argument = |var: &Var| {
+        let is_scalar =
+            |input: &Input| matches!(input, Input::Scalar { var: own, .. } if own == var);
+        graph.vars.contains(var)
+            || graph.inputs.iter().any(is_scalar)
+            || graph.dims.iter().any(|dim| dim.var == *var)
+    };
+    let mut seen = NodeSet::default();
+    walk_stmt(check, &mut |_| {}, &mut |expr| {
+        argument |= any_expr(expr, &mut |node| node.as_var().is_some_and(&is_argument));
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| match known.contains_key(buffer) {
+            true => param = Some(buffer.clone()),
+            false => argument = true,
+        });
+    });
+    match param {
+        Some(param) if argument => {
+            let text = format!("the param `{}` of `{}` is an index", param.name, graph.name);
+            let diag = Diag::new("E0704", graph.span, text)
+                .note("whether it is in range depends on the arguments of a call")
+                .help("keep the index inside with `clamp`, or write `input`");
+            Err(Failure::User(vec![diag]))
+        }
+        found => Ok(found.is_some()),
+    }
+}
+
+/// Runs checks of known params in the interpreter.
+fn evaluate(
+    graph: &Graph,
+    checks: Vec<Stmt>,
+    known: &Known,
+    trace: &mut Trace,
+) -> Result<(), Failure> {
+    if checks.is_empty() {
+        return Ok(());
+    }
+    let mut read: Vec<Buffer> = Vec::new();
+    let mut seen = NodeSet::default();
+    for check in &checks {
+        walk_stmt(check, &mut |_| {}, &mut |expr| {
+            for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+                if !read.contains(buffer) {
+                    read.push(buffer.clone());
+                }
+            });
+        });
+    }
+    let param = |buffer: &Buffer| Param::Tensor {
+        buffer: buffer.clone(),
+        output: false,
+        layout_free: false,
+    };
+    let params = read.iter().map(param).collect();
+    let mut values: Vec<Value> =
+        read.iter().map(|buffer| Value::Tensor(constant(buffer, &known[buffer]))).collect();
+    let kernel =
+        Kernel { checks: Stmt::Block(checks), ..Kernel::new(&graph.name, params, Stmt::nothing()) };
+    match interpret(&kernel, &mut values, trace)? {
+        Ok(()) => Ok(()),
+        Err(Trap::Check(message) | Trap::Memory(message) | Trap::Bug(message)) => {
+            let diag = Diag::new("E0704", graph.span, message);
+            Err(Failure::User(vec![diag.note("a param of the network has this value")]))
+        }
+    }
+}
