@@ -329,7 +329,7 @@ fn layer(cx: &mut Context, node: &Node, cell: Cell) -> Outcome<Vec<T>> {
                 let own = axes(&to);
                 let len_type = cx.dtype(lens);
                 let runs = E::int(step, len_type).bin("<", cx.load(lens, [own[0].clone()]));
-                let mut keep = |cx: &mut Context, part: &str, new: T, old: E| {
+                let keep = |cx: &mut Context, part: &str, new: T, old: E| {
                     let body = runs.clone().choose(cx.load(new, own.clone()), old);
                     cx.compute(&format!("{name}_{part}"), dtype, to.clone(), body)
                 };
