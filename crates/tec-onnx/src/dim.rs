@@ -251,6 +251,14 @@ impl Dim {
         self.as_const().is_some_and(|value| value > 0)
     }
 
+    /// The operands of a minimum.
+    pub(crate) fn as_minimum(&self) -> Option<(&Dim, &Dim)> {
+        match self.single_atom() {
+            Some(Atom::Min(a, b)) => Some((a, b)),
+            _ => None,
+        }
+    }
+
     fn single_atom(&self) -> Option<&Atom> {
         let (atoms, coefficient) = self.terms.first_key_value()?;
         (self.terms.len() == 1 && *coefficient == 1 && atoms.len() == 1).then(|| &atoms[0])
