@@ -142,7 +142,7 @@ impl Dim {
                 });
             if divides {
                 // -1 as a divisor of the least integer overflows.
-                let Some(value) = value.checked_div(*coefficient) else { return None };
+                let value = value.checked_div(*coefficient)?;
                 quotient.terms.insert(left, value);
             } else {
                 rest.terms.insert(own.clone(), *value);

@@ -141,7 +141,13 @@ pub(crate) fn batch_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     };
     let image = cx.load(x, own.clone());
     let image = if wide == dtype { image } else { image.cast(wide) };
-    let body = image.bin("-", channel(cx, mean)).bin("*", channel(cx, scale));
+    let centered = image.bin("-", channel(cx, mean));
+    let body = if cx.reassociate {
+        centered.bin("*", channel(cx, scale))
+    } else {
+        let variance = channel(cx, var).bin("+", E::float(eps, wide));
+        centered.bin("/", E::call("sqrt", [variance])).bin("*", channel(cx, gamma))
+    };
     let body = body.bin("+", channel(cx, beta));
     let body = if wide == dtype { body } else { body.cast(dtype) };
     Ok(vec![cx.compute("", dtype, shape, body)?])

@@ -202,7 +202,7 @@ pub(crate) fn resize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
             }
             _ => (n, 1.0),
         };
-        if !(0..=1 << 24).contains(&to) || n == 0 || !(scale > 0.0) {
+        if !(0..=1 << 24).contains(&to) || n == 0 || scale <= 0.0 || scale.is_nan() {
             return Err("an extent is out of range".into());
         }
         let region = match roi.len() == 2 * chosen.len() {
