@@ -1,10 +1,12 @@
 //! Imports a model from the command line:
 //!
-//!     import MODEL.onnx [-o OUT.te] [--params FOLDER] [-D DIM=N]… [--freeze NAME:TYPE:2,3=FILE]…
+//!     import MODEL.onnx [-o OUT.te] [--params FOLDER] [--name NAME] [--strict]
+//!            [-D DIM=N]… [--freeze NAME:TYPE:2,3=FILE]…
 //!
-//! The text goes to OUT.te or to stdout. FOLDER receives the data of each parameter as NAME.bin, and
-//! `import.txt`: a line for each parameter, input and output with name, name in the model, type and
-//! shape, separated by tabs. The data of frozen inputs is little-endian and row-major, too.
+//! The text goes to OUT.te or to stdout. FOLDER receives the data of each parameter as NAME.bin,
+//! and `import.txt`: a line for each parameter, input and output with name, name in the model, type
+//! and shape, separated by tabs. The data of frozen inputs is little-endian and row-major, too.
+//! `--strict` keeps the order of sums.
 
 use std::fmt::Write;
 use std::path::PathBuf;

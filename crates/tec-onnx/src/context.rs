@@ -27,8 +27,8 @@ pub(crate) struct Context {
     pub(crate) folder: Folder,
     /// The name of the first output of the node under import.
     pub(crate) hint: String,
-    /// Equal extents that the caller must ensure, as conditions.
-    pub(crate) assumptions: BTreeSet<(Dim, Dim)>,
+    /// Comparisons of extents that the caller must ensure.
+    pub(crate) assumptions: BTreeSet<(Dim, &'static str, Dim)>,
     pub(crate) reassociate: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
 }
@@ -260,9 +260,22 @@ impl Context {
             return Err(format!("extents {a} and {b} differ").into());
         }
         let (a, b) = a.without_common_factors(b);
-        let (a, b) = if a < b { (a, b) } else { (b, a) };
-        self.assumptions.insert((a, b));
+        let (a, b) = if a.size() <= b.size() { (a, b) } else { (b, a) };
+        // `a == min(a, b)` is `a <= b`.
+        let assumption = match b.as_minimum() {
+            Some((x, y)) if *x == a => (a, "<=", y.clone()),
+            Some((x, y)) if *y == a => (a, "<=", x.clone()),
+            _ => (a, "==", b),
+        };
+        self.assumptions.insert(assumption);
         Ok(())
+    }
+
+    /// Requires that an extent is not 0.
+    pub(crate) fn require_elements(&mut self, extent: &Dim) {
+        if !(extent.clone() - 1).is_nonnegative() {
+            self.assumptions.insert((extent.clone(), ">=", 1.into()));
+        }
     }
 
     /// The shape that tensors are broadcast to.

@@ -142,7 +142,7 @@ impl Dim {
                 });
             if divides {
                 // -1 as a divisor of the least integer overflows.
-                let Some(value) = value.checked_div(*coefficient) else { return None };
+                let value = value.checked_div(*coefficient)?;
                 quotient.terms.insert(left, value);
             } else {
                 rest.terms.insert(own.clone(), *value);
@@ -249,6 +249,14 @@ impl Dim {
 
     fn is_positive_const(&self) -> bool {
         self.as_const().is_some_and(|value| value > 0)
+    }
+
+    /// The operands of a minimum.
+    pub(crate) fn as_minimum(&self) -> Option<(&Dim, &Dim)> {
+        match self.single_atom() {
+            Some(Atom::Min(a, b)) => Some((a, b)),
+            _ => None,
+        }
     }
 
     fn single_atom(&self) -> Option<&Atom> {

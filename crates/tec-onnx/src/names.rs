@@ -6,22 +6,23 @@ use std::collections::HashSet;
 const MAX_CHARS: usize = 72;
 
 /// Words that are no names of tensors: those of the language, and its functions.
-const RESERVED: &str = "import def reducer kernel network schedule input param reduce compute output \
-    let if then else assume assert for in use knob or and not as identity true false onnx var dtype \
-    auto_inline_injective real bool axis where init reassociate \
-    float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 index \
-    min max abs clamp floor ceil round trunc sqrt rsqrt exp exp2 expm1 log log2 tanh sigmoid erf \
-    sin cos tan atan pow fma tf32 popcount is_nan min_value max_value inf sum prod any all argmin \
-    argmax select layout_free state scan";
+const RESERVED: &str = "\
+    import def reducer kernel network schedule input param reduce compute output let if then \
+    else assume assert for in use knob or and not as identity true false onnx bool \
+    auto_inline_injective float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 \
+    uint32 uint64 index min max abs clamp floor ceil round trunc sqrt rsqrt exp exp2 expm1 log \
+    log2 tanh sigmoid erf sin cos tan atan pow fma tf32 popcount is_nan min_value max_value \
+    inf sum prod any all argmin argmax select state scan";
 
 /// Names that a kernel cannot have because the C library or C uses them.
-const C_NAMES: &str = "auto break case char const continue default do double else enum extern float \
-    for goto if inline int long register restrict return short signed sizeof static struct switch \
-    typedef union unsigned void volatile while bool class delete explicit export false friend \
-    mutable namespace new operator private protected public template this throw true try typename \
-    using virtual acos asin atan ceil cos cosh erf exp fabs floor fmod gamma index log main malloc \
-    free pow printf rand round select send sin sinh sqrt tan tanh time write read remove rename link \
-    y0 y1 yn j0 j1 jn abs div exit signal system atoi qsort puts";
+const C_NAMES: &str = "\
+    auto break case char const continue default do double else enum extern float for goto if \
+    inline int long register restrict return short signed sizeof static struct switch typedef \
+    union unsigned void volatile while bool class delete explicit export false friend mutable \
+    namespace new operator private protected public template this throw true try typename \
+    using virtual acos asin atan ceil cos cosh erf exp fabs floor fmod gamma index log main \
+    malloc free pow printf rand round select send sin sinh sqrt tan tanh time write read \
+    remove rename link y0 y1 yn j0 j1 jn abs div exit signal system atoi qsort puts";
 
 /// The identifiers that are taken.
 #[derive(Default)]
@@ -69,7 +70,7 @@ fn identifier(name: &str) -> String {
         text = text.split_off(text.len() - MAX_CHARS).trim_start_matches('_').to_string();
     }
     if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) {
-        text.insert_str(0, "t");
+        text.insert(0, 't');
     }
     text
 }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::dim::{Dim, REDUCE};
 use crate::dtype::Val;
 use crate::expr::{E, Names};
-use crate::graph::{Def, Graph, T, Tensor};
+use crate::graph::{Def, Graph, Reduce, T, Tensor};
 use crate::names::Identifiers;
 
 /// The number of columns after which a statement continues on the next line.
@@ -116,9 +116,9 @@ pub(crate) fn write(network: &Network) -> Written {
     let symbols = if symbols.is_empty() { "()".to_string() } else { symbols };
     let order = if network.context.reassociate { " reassociate" } else { "" };
     writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
-    for (a, b) in &network.context.assumptions {
+    for (a, op, b) in &network.context.assumptions {
         let none = |_| String::new();
-        writeln!(writer.text, "    assume {} == {}", a.text(&none), b.text(&none))
+        writeln!(writer.text, "    assume {} {op} {}", a.text(&none), b.text(&none))
             .expect("a string");
     }
     for (tensor, keyword) in network.inputs.iter().map(|tensor| (tensor, "input")) {
@@ -150,6 +150,11 @@ impl Writer<'_> {
     fn line(&mut self, head: &str, body: &str) {
         let one_line = 4 + head.len() + 1 + body.len() <= MAX_COLUMNS;
         let separator = if one_line { " " } else { "\n        " };
+        // A long choice has a line for each case.
+        let body = match one_line || 8 + body.len() <= MAX_COLUMNS {
+            true => body.to_string(),
+            false => body.replace(" else ", "\n        else "),
+        };
         writeln!(self.text, "    {head}{separator}{body}").expect("a string");
     }
 
@@ -170,11 +175,7 @@ impl Writer<'_> {
                 self.compute("compute", &name, own, &body, None);
             }
             Def::Compute { body, reduce } => {
-                let reduce = reduce.as_ref().map(|reduce| {
-                    let condition = reduce.condition.as_ref();
-                    (reduce.kind, &reduce.extents[..], condition, reduce.init.as_ref())
-                });
-                self.compute(keyword, &name, own, body, reduce);
+                self.compute(keyword, &name, own, body, reduce.as_ref());
             }
             Def::Position { kind, position, value, extents, condition } => {
                 let axes = self.reduce_axes(extents);
@@ -212,12 +213,12 @@ impl Writer<'_> {
         name: &str,
         stage: &Tensor,
         body: &E,
-        reduce: Option<(&str, &[Dim], Option<&E>, Option<&E>)>,
+        reduce: Option<&Reduce>,
     ) {
-        let extents = reduce.map_or(&[][..], |(_, extents, ..)| extents);
+        let extents = reduce.map_or(&[][..], |reduce| &reduce.extents);
         let axes = self.reduce_axes(extents);
         let mut body = self.expression(body, &axes);
-        if let Some((kind, _, condition, init)) = reduce {
+        if let Some(Reduce { kind, condition, init, .. }) = reduce {
             body = format!("{kind}({body}, axis={}", axis_list(&axes));
             if let Some(condition) = condition {
                 write!(body, ", where={}", self.expression(condition, &axes)).expect("a string");

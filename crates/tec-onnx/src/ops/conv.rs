@@ -13,7 +13,7 @@ pub(crate) fn letters(rank: usize) -> &'static [usize] {
 
 /// Names of keywords by what they set and by dimension.
 pub(crate) fn key(kind: &str, dimension: usize) -> &'static str {
-    let names: [&str; 3] = match kind {
+    let names = match kind {
         "k" => ["kd", "kh", "kw"],
         "p" => ["pd", "ph", "pw"],
         "p2" => ["pd2", "ph2", "pw2"],
@@ -21,18 +21,7 @@ pub(crate) fn key(kind: &str, dimension: usize) -> &'static str {
         "d" => ["dd", "dh", "dw"],
         _ => ["od", "oh", "ow"],
     };
-    // The names live as long as the program because they are in this table.
-    match names[dimension] {
-        name => leak(name),
-    }
-}
-
-fn leak(name: &str) -> &'static str {
-    const ALL: [&str; 18] = [
-        "kd", "kh", "kw", "pd", "ph", "pw", "pd2", "ph2", "pw2", "sd", "sh", "sw", "dd", "dh",
-        "dw", "od", "oh", "ow",
-    ];
-    ALL.into_iter().find(|own| *own == name).unwrap_or("")
+    names[dimension]
 }
 
 /// How windows lie on the spatial dimensions.

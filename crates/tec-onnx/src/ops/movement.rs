@@ -26,9 +26,7 @@ pub(crate) fn reshaped_index(from: &[Dim], to: &[Dim], index: &[Dim]) -> Vec<Dim
                 false
             } else if j == to.len() || i == first_i {
                 true
-            } else if j == first_j {
-                false
-            } else if left.exact_div(&right).is_some() {
+            } else if j == first_j || left.exact_div(&right).is_some() {
                 false
             } else if right.exact_div(&left).is_some() {
                 true

@@ -82,7 +82,7 @@ fn is_constant(cx: &Context, tensor: T) -> bool {
 
 pub(crate) fn batch_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
-    if node.flag("training_mode", false) || (node.opset < 7 && !node.flag("is_test", false)) {
+    if node.opset < 7 && !node.flag("is_test", false) {
         return Err("training is not supported".into());
     }
     let [gamma, beta, mean, var] = [node.input(1)?, node.input(2)?, node.input(3)?, node.input(4)?];
@@ -100,6 +100,9 @@ pub(crate) fn batch_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
             return Err("the parameters must be vectors".into());
         }
         cx.require_equal(&own[0], &shape[1])?;
+    }
+    if node.flag("training_mode", false) {
+        return batch_norm_in_training(cx, node, x, [gamma, beta, mean, var]);
     }
     let c = axes(&channels);
     let get = |cx: &Context, t: T| {
@@ -138,7 +141,13 @@ pub(crate) fn batch_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     };
     let image = cx.load(x, own.clone());
     let image = if wide == dtype { image } else { image.cast(wide) };
-    let body = image.bin("-", channel(cx, mean)).bin("*", channel(cx, scale));
+    let centered = image.bin("-", channel(cx, mean));
+    let body = if cx.reassociate {
+        centered.bin("*", channel(cx, scale))
+    } else {
+        let variance = channel(cx, var).bin("+", E::float(eps, wide));
+        centered.bin("/", E::call("sqrt", [variance])).bin("*", channel(cx, gamma))
+    };
     let body = body.bin("+", channel(cx, beta));
     let body = if wide == dtype { body } else { body.cast(dtype) };
     Ok(vec![cx.compute("", dtype, shape, body)?])
@@ -409,4 +418,39 @@ pub(crate) fn local_response_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<
         let value = e.remove(0).bin("/", E::call("pow", [base, E::float(beta, wide)]));
         if wide == dtype { value } else { value.cast(dtype) }
     })?])
+}
+
+/// A batch normalisation by the statistics of its operand, which it merges with the running ones.
+fn batch_norm_in_training(
+    cx: &mut Context,
+    node: &Node,
+    x: T,
+    [gamma, beta, mean, var]: [T; 4],
+) -> Outcome<Vec<T>> {
+    let (dtype, rank) = (cx.dtype(x), cx.rank(x));
+    let over: Vec<usize> = (0..rank).filter(|at| *at != 1).collect();
+    let eps = node.float("epsilon", 1e-5);
+    let wide = cx.widen("input", x)?;
+    let (centered, own_mean, scale) = standardize(cx, wide, &over, eps)?;
+    let factor = by_channel(cx, "gamma", gamma, rank)?;
+    let offset = by_channel(cx, "beta", beta, rank)?;
+    let y = scaled(cx, dtype, centered, scale, Some(factor), Some(offset))?;
+    let squares = cx.elementwise("own_squares", cx.dtype(wide), &[centered], |mut e| {
+        let x = e.remove(0);
+        x.clone().bin("*", x)
+    })?;
+    let own_var = mean_over(cx, "own_variance", squares, &over)?;
+    let momentum = node.float("momentum", 0.9);
+    let mut outputs = vec![y];
+    for (part, old, new) in [("running_mean", mean, own_mean), ("running_var", var, own_var)] {
+        let flat = super::movement::reshape_to(cx, &format!("{part}_new"), new, cx.shape(old))?;
+        let (old_type, new_type) = (cx.dtype(old), cx.dtype(flat));
+        outputs.push(cx.elementwise(part, old_type, &[old, flat], |mut e| {
+            let new = e.remove(1);
+            let new = if new_type == old_type { new } else { new.cast(old_type) };
+            let old = e.remove(0).bin("*", E::float(momentum, old_type));
+            old.bin("+", new.bin("*", E::float(1.0 - momentum, old_type)))
+        })?);
+    }
+    Ok(outputs)
 }

@@ -83,8 +83,11 @@ pub(crate) fn average_pool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     Ok(vec![cx.cast("", mean, dtype)?])
 }
 
+/// A function of an element and its type.
+type TermFunction = Box<dyn Fn(E, DType) -> E>;
+
 /// The p-th root of a sum of p-th powers, by the function before and the one after the sum.
-fn norm_functions(p: i64) -> Outcome<(impl Fn(E, DType) -> E, impl Fn(E, DType) -> E)> {
+fn norm_functions(p: i64) -> Outcome<(TermFunction, TermFunction)> {
     if p < 1 {
         return Err("the order of a norm must be positive".into());
     }
@@ -98,7 +101,7 @@ fn norm_functions(p: i64) -> Outcome<(impl Fn(E, DType) -> E, impl Fn(E, DType) 
         2 => E::call("sqrt", [x]),
         _ => E::call("pow", [x, E::float(1.0 / p as f64, dtype)]),
     };
-    Ok((before, after))
+    Ok((Box::new(before), Box::new(after)))
 }
 
 pub(crate) fn lp_pool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -329,7 +329,7 @@ fn layer(cx: &mut Context, node: &Node, cell: Cell) -> Outcome<Vec<T>> {
                 let own = axes(&to);
                 let len_type = cx.dtype(lens);
                 let runs = E::int(step, len_type).bin("<", cx.load(lens, [own[0].clone()]));
-                let mut keep = |cx: &mut Context, part: &str, new: T, old: E| {
+                let keep = |cx: &mut Context, part: &str, new: T, old: E| {
                     let body = runs.clone().choose(cx.load(new, own.clone()), old);
                     cx.compute(&format!("{name}_{part}"), dtype, to.clone(), body)
                 };
@@ -362,8 +362,8 @@ fn layer(cx: &mut Context, node: &Node, cell: Cell) -> Outcome<Vec<T>> {
     }
     if batch_first {
         outputs[0] = permute(cx, "y_by_batch", outputs[0], &[2, 0, 1, 3])?;
-        for at in 1..outputs.len() {
-            outputs[at] = permute(cx, &format!("last{at}"), outputs[at], &[1, 0, 2])?;
+        for (at, last) in outputs.iter_mut().enumerate().skip(1) {
+            *last = permute(cx, &format!("last{at}"), *last, &[1, 0, 2])?;
         }
     }
     Ok(outputs)

@@ -47,13 +47,16 @@ fn layout(shape: &[Dim], over: &[usize], keep: bool) -> (Vec<Dim>, Vec<Dim>, Vec
     (out, moved, extents)
 }
 
+/// A function of a result, its type, and the number of terms.
+type Finish<'a> = &'a dyn Fn(E, DType, &Dim) -> E;
+
 /// A reduction with a function of each term and one of the result.
 fn reduction(
     cx: &mut Context,
     node: &Node,
     kind: &'static str,
     term: impl Fn(E, DType) -> E,
-    finish: Option<&dyn Fn(E, DType, &Dim) -> E>,
+    finish: Option<Finish>,
 ) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let dtype = cx.dtype(x);

@@ -69,7 +69,7 @@ pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         let (first, last) = (cx.float(start, "the start")?, cx.float(limit, "the limit")?);
         let step = cx.float(delta, "the step")?;
         let count = ((last - first) / step).ceil().max(0.0);
-        if !(count <= 1e15) {
+        if count > 1e15 || count.is_nan() {
             return Err("the number of elements is no number".into());
         }
         let shape = vec![Dim::from(count as i64)];

@@ -81,10 +81,10 @@ struct Range {
 }
 
 /// Clamps the bounds of a slice as the specification says.
-fn range(extent: &Dim, start: &Dim, end: &Dim, step: i64) -> Outcome<Range> {
+fn range(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim, step: i64) -> Outcome<Range> {
     let last = if step > 0 { extent.clone() } else { extent.clone() - 1 };
     let first = if step > 0 { Dim::zero() } else { Dim::from(-1) };
-    let clamp = |bound: &Dim, low: &Dim| -> Outcome<Dim> {
+    let mut clamp = |bound: &Dim, low: &Dim| -> Outcome<Dim> {
         let huge = bound.as_const().is_some_and(|value| value.unsigned_abs() >= 1 << 31);
         if huge {
             // Sentinels for the ends.
@@ -98,6 +98,11 @@ fn range(extent: &Dim, start: &Dim, end: &Dim, step: i64) -> Outcome<Range> {
             _ if (bound.clone() + 1).is_nonnegative() => bound.clone(),
             _ => return Err("a bound of unknown sign is not supported".into()),
         };
+        // The last element of an axis, which must have one.
+        if extent.as_const().is_none() && (extent.clone() - &bound).is_one() {
+            cx.require_elements(extent);
+            return Ok(bound);
+        }
         Ok(bound.maximum(low).minimum(&last))
     };
     let start = clamp(start, &Dim::zero())?;
@@ -138,7 +143,7 @@ pub(crate) fn slice(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         if steps[at] == 0 || steps[at] == i64::MIN {
             return Err("a step is 0".into());
         }
-        let range = range(&shape[axis], &starts[at], &ends[at], steps[at])?;
+        let range = range(cx, &shape[axis], &starts[at], &ends[at], steps[at])?;
         to[axis] = range.len.clone();
         ranges[axis] = Some(range);
     }

@@ -1,0 +1,150 @@
+//! Builds small models.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+use tec_onnx::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+};
+
+/// A graph under construction.
+#[derive(Default)]
+pub struct Model {
+    pub graph: GraphProto,
+    pub opset: i64,
+}
+
+/// The types of `TensorProto.DataType` that tests use.
+pub const FLOAT: i32 = 1;
+pub const INT64: i32 = 7;
+
+fn info(name: &str, dtype: i32, shape: &str) -> ValueInfoProto {
+    let dim = |text: &str| tensor_shape_proto::Dimension {
+        value: Some(match text.parse() {
+            Ok(value) => tensor_shape_proto::dimension::Value::DimValue(value),
+            Err(_) => tensor_shape_proto::dimension::Value::DimParam(text.to_string()),
+        }),
+        ..Default::default()
+    };
+    let dim = shape.split_whitespace().map(dim).collect();
+    let tensor =
+        type_proto::Tensor { elem_type: Some(dtype), shape: Some(TensorShapeProto { dim }) };
+    let value = Some(type_proto::Value::TensorType(tensor));
+    ValueInfoProto {
+        name: Some(name.to_string()),
+        r#type: Some(TypeProto { value, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// An attribute with one integer.
+pub fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { name: Some(name.to_string()), i: Some(value), ..Default::default() }
+}
+
+/// An attribute with a list of integers.
+pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto { name: Some(name.to_string()), ints: values.to_vec(), ..Default::default() }
+}
+
+impl Model {
+    pub fn new(opset: i64) -> Self {
+        Model { opset, ..Default::default() }
+    }
+
+    /// Adds an input; its shape has numbers and names: `"batch 3"`.
+    pub fn input(mut self, name: &str, dtype: i32, shape: &str) -> Self {
+        self.graph.input.push(info(name, dtype, shape));
+        self
+    }
+
+    pub fn output(mut self, name: &str) -> Self {
+        self.graph.output.push(info(name, FLOAT, ""));
+        self
+    }
+
+    /// Adds weights, all of them 0.5.
+    pub fn weights(mut self, name: &str, dims: &[i64]) -> Self {
+        let count: i64 = dims.iter().product();
+        self.graph.initializer.push(TensorProto {
+            name: Some(name.to_string()),
+            data_type: Some(FLOAT),
+            dims: dims.to_vec(),
+            raw_data: Some(0.5_f32.to_le_bytes().repeat(count as usize).into()),
+            ..Default::default()
+        });
+        self
+    }
+
+    pub fn floats(mut self, name: &str, values: &[f32]) -> Self {
+        self.graph.initializer.push(TensorProto {
+            name: Some(name.to_string()),
+            data_type: Some(FLOAT),
+            dims: vec![values.len() as i64],
+            float_data: values.to_vec(),
+            ..Default::default()
+        });
+        self
+    }
+
+    pub fn ints(mut self, name: &str, values: &[i64]) -> Self {
+        self.graph.initializer.push(TensorProto {
+            name: Some(name.to_string()),
+            data_type: Some(INT64),
+            dims: vec![values.len() as i64],
+            int64_data: values.to_vec(),
+            ..Default::default()
+        });
+        self
+    }
+
+    pub fn scalar(mut self, name: &str, value: i64) -> Self {
+        self.graph.initializer.push(TensorProto {
+            name: Some(name.to_string()),
+            data_type: Some(INT64),
+            int64_data: vec![value],
+            ..Default::default()
+        });
+        self
+    }
+
+    /// Adds a node; inputs and outputs are separated by spaces.
+    pub fn node(
+        mut self,
+        op: &str,
+        inputs: &str,
+        outputs: &str,
+        attribute: &[AttributeProto],
+    ) -> Self {
+        let names = |text: &str| text.split(' ').map(|n| n.replace('-', "")).collect();
+        self.graph.node.push(NodeProto {
+            op_type: Some(op.to_string()),
+            input: if inputs.is_empty() { Vec::new() } else { names(inputs) },
+            output: names(outputs),
+            attribute: attribute.to_vec(),
+            ..Default::default()
+        });
+        self
+    }
+
+    pub fn encode(self) -> Vec<u8> {
+        let opset = OperatorSetIdProto { domain: None, version: Some(self.opset) };
+        let model =
+            ModelProto { opset_import: vec![opset], graph: Some(self.graph), ..Default::default() };
+        model.encode_to_vec()
+    }
+
+    /// Writes the model to a file of this name in a folder for tests.
+    pub fn save(self, name: &str) -> PathBuf {
+        save(name, &self.encode())
+    }
+}
+
+pub fn save(name: &str, data: &[u8]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("{name}.onnx"));
+    std::fs::write(&path, data).expect("a folder for tests");
+    path
+}

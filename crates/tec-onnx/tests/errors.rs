@@ -1,0 +1,122 @@
+//! Models that are refused.
+
+mod common;
+
+use common::{FLOAT, INT64, Model, int, save};
+use tec_onnx::{DType, Error, Frozen, Options, import};
+
+fn error(name: &str, model: Model) -> Error {
+    import(&model.save(name), &Options::default()).expect_err("an error")
+}
+
+#[test]
+fn all_unsupported_nodes_are_listed_at_once() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "4")
+        .node("NonZero", "x", "a", &[])
+        .node("NonZero", "x", "b", &[])
+        .node("Sorcery", "x", "c", &[])
+        .node("Add", "a c", "d", &[])
+        .output("b")
+        .output("d");
+    let text = error("unsupported", model).to_string();
+    assert_eq!(
+        text,
+        "3 nodes are not supported:\n  \
+         2 × NonZero: the operator is not supported (`a`, `b`)\n  \
+         1 × Sorcery: the operator is not supported (`c`)"
+    );
+}
+
+#[test]
+fn nodes_that_no_output_needs_are_not_imported() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "4")
+        .node("Sorcery", "x", "unused", &[])
+        .node("Relu", "x", "y", &[])
+        .output("y");
+    assert!(import(&model.save("dead"), &Options::default()).is_ok());
+}
+
+fn sliced() -> Model {
+    Model::new(13)
+        .input("x", FLOAT, "8")
+        .input("starts", INT64, "1")
+        .input("ends", INT64, "1")
+        .node("Slice", "x starts ends", "y", &[])
+        .output("y")
+}
+
+#[test]
+fn inputs_that_must_be_constant_are_named_and_can_be_frozen() {
+    let Error::Unsupported(unsupported) = error("frozen", sliced()) else { panic!("a list") };
+    assert_eq!(unsupported.freeze, ["starts", "ends"]);
+    let one = |value: i64| Frozen {
+        dtype: DType::Int64,
+        shape: vec![1],
+        data: value.to_le_bytes().to_vec().into(),
+    };
+    let freeze = vec![("starts".to_string(), one(2)), ("ends".to_string(), one(-1))];
+    let options = Options { freeze, ..Options::default() };
+    let result = import(&sliced().save("frozen"), &options).expect("a text");
+    assert_eq!(result.outputs[0].shape, "[5]");
+    assert_eq!(result.inputs.len(), 1);
+}
+
+#[test]
+fn options_must_name_what_the_model_has() {
+    let dims = vec![("batch".to_string(), 1)];
+    let error = import(&sliced().save("options"), &Options { dims, ..Options::default() });
+    let text = error.expect_err("an error").to_string();
+    assert_eq!(text, "the model has no dimension `batch`; its dimensions: none");
+}
+
+#[test]
+fn shapes_that_overflow_are_errors() {
+    let large = i64::MAX.to_string();
+    let model = Model::new(13)
+        .input("x", FLOAT, &format!("{large} {large}"))
+        .node("Flatten", "x", "y", &[int("axis", 2)])
+        .output("y");
+    let text = error("overflow", model).to_string();
+    assert!(text.contains("overflows"), "{text}");
+}
+
+#[test]
+fn values_that_no_node_computes_are_errors() {
+    let model = Model::new(13).node("Relu", "nothing", "y", &[]).output("y");
+    assert_eq!(error("missing", model).to_string(), "invalid model: no node computes `nothing`");
+}
+
+/// Every prefix and many single changes of a valid file give a result or an error.
+#[test]
+fn damaged_files_are_errors() {
+    let model = || {
+        Model::new(13)
+            .input("x", FLOAT, "batch 2 8 8")
+            .weights("w", &[2, 2, 3, 3])
+            .ints("shape", &[0, -1])
+            .node("Conv", "x w", "c", &[common::ints("pads", &[1, 1, 1, 1])])
+            .node("Reshape", "c shape", "r", &[])
+            .node("Softmax", "r", "y", &[])
+            .output("y")
+    };
+    let data = model().encode();
+    for end in 0..data.len() {
+        let _ = import(&save("damaged", &data[..end]), &Options::default());
+    }
+    for at in 0..data.len() {
+        for flip in [1, 0x40, 0xff] {
+            let mut changed = data.clone();
+            changed[at] ^= flip;
+            let _ = import(&save("damaged", &changed), &Options::default());
+        }
+    }
+}
+
+#[test]
+fn names_in_messages_are_short() {
+    let name = "x".repeat(100_000);
+    let model = Model::new(13).node("Relu", &name, "y", &[]).output("y");
+    assert!(error("long", model).to_string().len() < 200);
+}

@@ -1,0 +1,158 @@
+//! Texts of small networks. `BLESS=1 cargo test -p tec-onnx --test golden` writes them.
+
+mod common;
+
+use std::path::Path;
+
+use common::{FLOAT, INT64, Model, int, ints};
+use tec_onnx::{Import, Options, import};
+
+#[track_caller]
+fn golden_with(name: &str, model: Model, options: &Options) -> Import {
+    let result = import(&model.save(name), options).unwrap_or_else(|error| panic!("{error}"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.te"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &result.text).expect("a writable folder");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(result.text, expected, "BLESS=1 writes the new text");
+    result
+}
+
+#[track_caller]
+fn golden(name: &str, model: Model) -> Import {
+    golden_with(name, model, &Options::default())
+}
+
+fn convolution() -> Model {
+    Model::new(13)
+        .input("x", FLOAT, "batch 3 height width")
+        .weights("conv.weight", &[8, 3, 7, 7])
+        .weights("gamma", &[8])
+        .weights("beta", &[8])
+        .weights("mean", &[8])
+        .weights("var", &[8])
+        .node(
+            "Conv",
+            "x conv.weight",
+            "/conv/Conv_output_0",
+            &[ints("pads", &[3, 3, 3, 3]), ints("strides", &[2, 2])],
+        )
+        .node("BatchNormalization", "/conv/Conv_output_0 gamma beta mean var", "bn", &[])
+        .node("Relu", "bn", "relu", &[])
+        .node("MaxPool", "relu", "pool", &[ints("kernel_shape", &[3, 3]), int("ceil_mode", 0)])
+        .node("GlobalAveragePool", "pool", "mean_pool", &[])
+        .node("Flatten", "mean_pool", "y", &[])
+        .output("y")
+}
+
+#[test]
+fn a_batch_normalisation_is_folded_into_its_convolution() {
+    let import = golden("convolution", convolution());
+    let names: Vec<&str> = import.params.iter().map(|param| &param.name[..]).collect();
+    assert_eq!(names, ["conv_weight", "gamma", "beta", "mean", "var"]);
+    assert_eq!(import.params[0].data.len(), 8 * 3 * 49 * 4);
+    assert_eq!(import.inputs[0].shape, "[batch, 3, height, width]");
+    assert_eq!(
+        (&import.outputs[0].shape[..], import.outputs[0].dtype.name()),
+        ("[batch, 8]", "float32")
+    );
+}
+
+#[test]
+fn a_batch_normalisation_keeps_its_place_without_reassociation() {
+    let options = Options {
+        dims: [("batch", 1), ("height", 9), ("width", 9)].map(|(n, v)| (n.to_string(), v)).to_vec(),
+        reassociate: false,
+        ..Options::default()
+    };
+    golden_with("convolution_exact", convolution(), &options);
+}
+
+/// Attention as exporters write it: shapes are computed by nodes.
+#[test]
+fn shape_arithmetic_becomes_expressions() {
+    let model = Model::new(14)
+        .input("x", FLOAT, "batch sequence 64")
+        .scalar("zero", 0)
+        .scalar("one", 1)
+        .ints("axis0", &[0])
+        .ints("heads", &[4, 16])
+        .ints("rest", &[-1])
+        .node("Shape", "x", "shape", &[])
+        .node("Gather", "shape zero", "batch_dim", &[])
+        .node("Gather", "shape one", "sequence_dim", &[])
+        .node("Unsqueeze", "batch_dim axis0", "batch_1d", &[])
+        .node("Unsqueeze", "sequence_dim axis0", "sequence_1d", &[])
+        .node("Concat", "batch_1d sequence_1d heads", "split_shape", &[int("axis", 0)])
+        .node("Reshape", "x split_shape", "split", &[])
+        .node("Transpose", "split", "by_head", &[ints("perm", &[0, 2, 1, 3])])
+        .node("Transpose", "split", "turned", &[ints("perm", &[0, 2, 3, 1])])
+        .node("MatMul", "by_head turned", "scores", &[])
+        .node("Softmax", "scores", "weights", &[int("axis", -1)])
+        .node("MatMul", "weights by_head", "mixed", &[])
+        .node("Transpose", "mixed", "back", &[ints("perm", &[0, 2, 1, 3])])
+        .node("Concat", "batch_1d sequence_1d rest", "joined_shape", &[int("axis", 0)])
+        .node("Reshape", "back joined_shape", "y", &[])
+        .output("y");
+    golden("shapes", model);
+}
+
+#[test]
+fn data_movement_becomes_index_arithmetic() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "n 6 8")
+        .ints("starts", &[-1, 1])
+        .ints("ends", &[-9999, 100])
+        .ints("axes", &[1, 2])
+        .ints("steps", &[-2, 3])
+        .ints("sizes", &[2, 4])
+        .ints("pads", &[0, 1, 0, 0, 0, 2])
+        .ints("flat", &[0, -1])
+        .node("Slice", "x starts ends axes steps", "sliced", &[])
+        .node("Split", "x sizes", "first second", &[int("axis", 1)])
+        .node("Concat", "second x first", "joined", &[int("axis", 1)])
+        .node("Pad", "joined pads", "padded", &[])
+        .node("Reshape", "padded flat", "y", &[])
+        .output("sliced")
+        .output("y");
+    golden("movement", model);
+}
+
+#[test]
+fn scalars_become_literals() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "4")
+        .floats("tenth", &[0.1])
+        .floats("infinity", &[f32::INFINITY])
+        .floats("many", &[1.0, 2.0, 3.0, 4.0])
+        .node("Mul", "x tenth", "scaled", &[])
+        .node("Min", "scaled infinity", "bounded", &[])
+        .node("Div", "bounded many", "y", &[])
+        .output("y");
+    golden("literals", model);
+}
+
+#[test]
+fn indices_may_count_from_the_end() {
+    let model = Model::new(13)
+        .input("ids", INT64, "batch sequence")
+        .weights("table", &[100, 8])
+        .scalar("last", -1)
+        .node("Gather", "table ids", "rows", &[])
+        .node("Gather", "rows last", "y", &[int("axis", 1)])
+        .output("y");
+    golden("gather", model);
+}
+
+#[test]
+fn outputs_keep_the_order_of_the_model() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "4")
+        .node("Relu", "x", "inner", &[])
+        .node("Exp", "inner", "outer", &[])
+        .output("outer")
+        .output("inner")
+        .output("x");
+    golden("outputs", model);
+}
