@@ -3,6 +3,7 @@
 //! Before: groups of stages of a network. After: one graph for each different workload among them,
 //! and for each group a call of its graph with the tensors of the network.
 
+use super::collapse::collapse;
 use super::partition::Group;
 use super::reads::for_each_read;
 use super::{Argument, Call, Plan};
@@ -40,6 +41,7 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
         let name = graph.stages[group.main].name.clone();
         let own = kernel_graph(graph, &group.stages, &name, &escapes, constant);
         let arguments = arguments_of(&own);
+        let own = collapse(own);
         let next = plan.kernels.len();
         let kernel = *known.entry(canonical_text(&own)).or_insert(next);
         if kernel == next {

@@ -6,11 +6,12 @@
 //!
 //! 1. [`fold`]: the stages that depend on params alone; they are computed at build time.
 //! 2. [`partition`]: which stages are computed in one kernel.
-//! 3. [`extract`]: the stage graph of each kernel, and the calls.
+//! 3. [`extract`]: the stage graph of each kernel, and the calls; [`collapse`]: fewer axes.
 //! 4. [`place`]: offsets in one arena for the tensors between kernels.
 //!
 //! `driver::network` runs these steps, schedules the kernels and compiles them.
 
+pub mod collapse;
 pub mod extract;
 pub mod fold;
 pub mod partition;

@@ -6,7 +6,7 @@ use crate::codegen::ConstantBytes;
 use crate::diag::Diag;
 use crate::driver::{Failure, Options, Trace, build, lower};
 use crate::ir::cost::Work;
-use crate::ir::{Buffer, Expr, Kernel};
+use crate::ir::{Buffer, Expr, Kernel, Param};
 use crate::module::load::{Arg, LoadedModule};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
 use crate::network::{Argument, Plan, fold};
@@ -52,9 +52,8 @@ impl Constants {
         let module = load_kernels(&lowered, options, trace)?;
         if let Some(fold) = fold {
             let inputs: Vec<&Buffer> = fold.inputs.iter().filter_map(tensor_of).collect();
-            let outputs: Vec<&Buffer> = fold.outputs.iter().collect();
-            let made = constants.call(&module, &lowered[0], &inputs, &outputs)?;
-            let made = outputs.into_iter().cloned().zip(made);
+            let made = constants.call(&module, &lowered[0], &inputs)?;
+            let made = fold.outputs.iter().cloned().zip(made);
             constants.of.extend(made);
         }
         for call in &plan.calls {
@@ -65,9 +64,7 @@ impl Constants {
                 let key = (call.kernel, *input, source.clone());
                 if !constants.packed.contains_key(&key) {
                     let kernel = &lowered[pack_kernels[&(call.kernel, *input)]];
-                    let outputs: Vec<&Buffer> =
-                        kernel.params.iter().filter_map(output_of).collect();
-                    let made = constants.call(&module, kernel, &[source], &outputs)?;
+                    let made = constants.call(&module, kernel, &[source])?;
                     constants.packed.extend(made.into_iter().map(|bytes| (key.clone(), bytes)));
                 }
             }
@@ -75,46 +72,54 @@ impl Constants {
         Ok(constants)
     }
 
-    /// Runs a kernel on constants; returns its outputs.
+    /// Runs a kernel on constants, which it may take in another shape; returns its outputs.
     fn call(
         &self,
         module: &LoadedModule,
         kernel: &Kernel,
         inputs: &[&Buffer],
-        outputs: &[&Buffer],
     ) -> Result<Vec<ConstantBytes>, Failure> {
-        let shape = |buffer: &Buffer| -> Vec<i64> {
+        let tensors: Vec<(&Buffer, bool)> = kernel.params.iter().filter_map(tensor_param).collect();
+        let shape = |(buffer, _): &(&Buffer, bool)| -> Vec<i64> {
             let constant = |extent: &Expr| extent.as_int().expect("a constant shape") as i64;
             buffer.shape.iter().map(constant).collect()
         };
-        let shapes: Vec<Vec<i64>> = inputs.iter().chain(outputs).map(|one| shape(one)).collect();
+        let shapes: Vec<Vec<i64>> = tensors.iter().map(shape).collect();
         let mut made: Vec<Vec<u8>> = Vec::new();
-        for output in outputs {
+        for (output, _) in tensors.iter().filter(|(_, output)| *output) {
             let bytes = fold::bytes_of(output).expect("a constant shape") as usize;
             made.push(vec![0; bytes]);
         }
-        let (input_shapes, output_shapes) = shapes.split_at(inputs.len());
-        let mut args = Vec::new();
         // The parts of a mapped file begin at any address.
-        let tensors =
-            inputs.iter().map(|input| (**self.of.get(*input).expect("a constant")).as_ref());
-        let tensors: Vec<&[u8]> = tensors.collect();
-        let aligned: Vec<Option<Vec<u8>>> = (tensors.iter().zip(inputs))
+        let elements = |input: &&Buffer| (**self.of.get(*input).expect("a constant")).as_ref();
+        let given: Vec<&[u8]> = inputs.iter().map(elements).collect();
+        let copies: Vec<Option<Vec<u8>>> = (given.iter().zip(inputs))
             .map(|(bytes, input)| {
                 let is_aligned = bytes.as_ptr().addr().is_multiple_of(input.dtype.bytes() as usize);
                 (!is_aligned).then(|| bytes.to_vec())
             })
             .collect();
-        for (((input, shape), bytes), copy) in
-            inputs.iter().zip(input_shapes).zip(tensors).zip(&aligned)
-        {
-            args.push(Arg::Input(input.dtype, shape, copy.as_deref().unwrap_or(bytes)));
-        }
-        for ((output, shape), bytes) in outputs.iter().zip(output_shapes).zip(&mut made) {
-            args.push(Arg::Output(output.dtype, shape, bytes));
-        }
+        let mut given = given.into_iter().zip(&copies);
+        let mut results = made.iter_mut();
+        let argument = |((buffer, output), shape): ((&Buffer, bool), _)| match output {
+            true => Arg::Output(buffer.dtype, shape, results.next().expect("one for each output")),
+            false => {
+                let (bytes, copy) = given.next().expect("one for each input");
+                Arg::Input(buffer.dtype, shape, copy.as_deref().unwrap_or(bytes))
+            }
+        };
+        let shapes: Vec<&[i64]> = shapes.iter().map(|shape| &shape[..]).collect();
+        let args = tensors.iter().copied().zip(shapes).map(argument).collect();
         module.kernel(&kernel.name)?.call(args)?;
         Ok(made.into_iter().map(|bytes| Arc::new(bytes) as ConstantBytes).collect())
+    }
+}
+
+/// Returns the tensor of a parameter, and whether it is an output.
+fn tensor_param(param: &Param) -> Option<(&Buffer, bool)> {
+    match param {
+        Param::Tensor { buffer, output, .. } => Some((buffer, *output)),
+        _ => None,
     }
 }
 
@@ -122,13 +127,6 @@ pub(super) fn tensor_of(input: &Input) -> Option<&Buffer> {
     match input {
         Input::Tensor { buffer, .. } => Some(buffer),
         Input::Scalar { .. } => None,
-    }
-}
-
-fn output_of(param: &crate::ir::Param) -> Option<&Buffer> {
-    match param {
-        crate::ir::Param::Tensor { buffer, output: true, .. } => Some(buffer),
-        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::Network;
 use crate::codegen::ConstantBytes;
 use crate::driver::{Failure, Options, Trace, lower_in_order, lower_unoptimized};
-use crate::ir::interp::{Tensor, Value};
+use crate::ir::interp::{Evaluator, Tensor, Value};
 use crate::ir::{Buffer, Kernel, Param, Var};
 use crate::network::Argument;
 use rustc_hash::FxHashMap;
@@ -73,7 +73,11 @@ impl Network {
         }
         let outputs = entry.iter().zip(values).map(|(param, value)| match param {
             Param::Tensor { buffer, output: true, .. } => {
-                Value::Tensor(state.tensors[buffer].clone())
+                let shape = match value {
+                    Value::Tensor(tensor) => tensor.shape.clone(),
+                    _ => Vec::new(),
+                };
+                Value::Tensor(Tensor { shape, ..state.tensors[buffer].clone() })
             }
             _ => value.clone(),
         });
@@ -89,52 +93,58 @@ struct State {
 }
 
 impl State {
+    /// Runs a kernel, which may take the tensors of the network in other shapes.
     fn call<E>(
         &mut self,
         kernel: &Kernel,
         arguments: &[Argument],
         run: &mut Interpreter<'_, E>,
     ) -> Result<(), E> {
-        let value = |(param, argument): (&Param, &Argument)| match argument {
-            Argument::Tensor(buffer) => match param {
-                Param::Tensor { output: true, .. } => Value::Tensor(self.empty(buffer)),
-                _ => Value::Tensor(self.tensors[buffer].clone()),
-            },
-            Argument::Scalar(var) | Argument::Integer(var) => self.numbers[var].clone(),
+        let numbers: Vec<(Var, i64)> = (kernel.params.iter().zip(arguments))
+            .filter_map(|(param, argument)| match (param, argument) {
+                (Param::Runtime { var, .. }, Argument::Integer(of)) => match self.numbers[of] {
+                    Value::Index(value) => Some((var.clone(), value)),
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect();
+        let value = |(param, argument): (&Param, &Argument)| match (param, argument) {
+            (Param::Tensor { buffer, output, .. }, Argument::Tensor(of)) => {
+                let shape = shape_of(buffer, &numbers);
+                let elements = shape.iter().product::<i64>() as u64;
+                let data = match output {
+                    true => vec![0; (elements * buffer.dtype.bytes()) as usize],
+                    false => self.tensors[of].data.clone(),
+                };
+                Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
+            }
+            (_, Argument::Scalar(var) | Argument::Integer(var)) => self.numbers[var].clone(),
+            (param, Argument::Tensor(of)) => {
+                crate::bug!("the tensor {} for {}", of.name, param.name())
+            }
         };
         let values = kernel.params.iter().zip(arguments).map(value).collect();
         let values = run(kernel, values)?;
         for ((param, argument), value) in kernel.params.iter().zip(arguments).zip(values) {
-            if let (
-                Param::Tensor { output: true, .. },
-                Argument::Tensor(buffer),
-                Value::Tensor(made),
-            ) = (param, argument, value)
+            if let (Param::Tensor { output: true, .. }, Argument::Tensor(of), Value::Tensor(made)) =
+                (param, argument, value)
             {
-                self.tensors.insert(buffer.clone(), made);
+                self.tensors.insert(of.clone(), made);
             }
         }
         Ok(())
     }
+}
 
-    /// A tensor of the network without elements yet.
-    fn empty(&self, buffer: &Buffer) -> Tensor {
-        let number = |var: &Var| match self.numbers.get(var) {
-            Some(Value::Index(value)) => *value as u64,
-            _ => crate::bug!("{} has no value", var.name()),
-        };
-        let (vars, values): (Vec<Var>, Vec<u64>) = (self.numbers.iter())
-            .filter(|(_, value)| matches!(value, Value::Index(_)))
-            .map(|(var, _)| (var.clone(), number(var)))
-            .unzip();
-        let shape = crate::ir::interp::Evaluator::new(&buffer.shape, &vars)
-            .and_then(|evaluator| evaluator.eval(&values))
-            .unwrap_or_else(|trap| crate::bug!("the shape of {}: {trap:?}", buffer.name));
-        let shape: Vec<i64> = shape.into_iter().map(|extent| extent as i64).collect();
-        let elements = shape.iter().product::<i64>() as u64;
-        let data = vec![0; (elements * buffer.dtype.bytes()) as usize];
-        Tensor { dtype: buffer.dtype, shape, data }
-    }
+/// The extents of a tensor for these values of run-time integers.
+fn shape_of(buffer: &Buffer, numbers: &[(Var, i64)]) -> Vec<i64> {
+    let (vars, values): (Vec<Var>, Vec<u64>) =
+        numbers.iter().map(|(var, value)| (var.clone(), *value as u64)).unzip();
+    let shape = Evaluator::new(&buffer.shape, &vars)
+        .and_then(|evaluator| evaluator.eval(&values))
+        .unwrap_or_else(|trap| crate::bug!("the shape of {}: {trap:?}", buffer.name));
+    shape.into_iter().map(|extent| extent as i64).collect()
 }
 
 /// Returns the elements of a constant as a tensor.
