@@ -1,6 +1,7 @@
 //! Walks over the graphs of a model and defines its tensors.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::context::Context;
@@ -17,6 +18,9 @@ use crate::proto::{
 use crate::reader::{Constant, Folder, constant, data_bytes, read};
 use crate::text::{Network, shape_text, write};
 use crate::{Argument, Import, Options, Param, ops};
+
+/// The versions of the default operator set that are supported.
+const OPSETS: RangeInclusive<i64> = 7..=27;
 
 /// The deepest nesting of function calls.
 const MAX_CALLS: usize = 16;
@@ -53,6 +57,7 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
         let domain = domain_name(opset.domain.as_deref());
         opsets.insert(domain.to_string(), opset.version.unwrap_or(1));
     }
+    check_opset(&opsets)?;
     let key = |f: &'_ FunctionProto| (f.domain.clone(), f.name.clone());
     let mut functions = HashMap::new();
     for function in &model.functions {
@@ -94,6 +99,18 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
         calls: 0,
     };
     importer.network(graph, &name, path)
+}
+
+/// Refuses versions whose operators may differ from those that are known.
+fn check_opset(opsets: &HashMap<String, i64>) -> Result<(), Error> {
+    match opsets.get("") {
+        Some(version) if !OPSETS.contains(version) => Err(Error::Invalid(format!(
+            "opset {version}; supported are {} to {}",
+            OPSETS.start(),
+            OPSETS.end()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn domain_name(domain: Option<&str>) -> &str {
@@ -500,6 +517,7 @@ impl<'a> Importer<'a> {
             let domain = domain_name(opset.domain.as_deref()).to_string();
             opsets.insert(domain, opset.version.unwrap_or(1));
         }
+        check_opset(&opsets)?;
         let opsets = std::mem::replace(&mut self.opsets, opsets);
         let outputs: Vec<&str> = function.output.iter().map(|name| &name[..]).collect();
         self.nodes(&function.node, &outputs)?;

@@ -2,6 +2,7 @@
 
 use crate::context::{Context, axes, axis_of};
 use crate::dim::{Dim, product};
+use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::{Def, T};
 use crate::node::{Node, Outcome};
@@ -174,25 +175,35 @@ pub(crate) fn concat_along(cx: &mut Context, part: &str, parts: &[T], axis: usiz
         return Ok(parts[used[0]]);
     }
     let own = axes(&shape);
-    let mut body: Option<E> = None;
-    for at in used.into_iter().rev() {
+    let mut values = Vec::new();
+    for at in &used {
         let mut index = own.clone();
-        index[axis] =
-            if shape[axis].is_one() { Dim::zero() } else { own[axis].clone() - &begins[at] };
-        if cx.graph[parts[at]].shape[axis].is_one() && at > 0 && body.is_none() {
-            index[axis] = Dim::zero();
-        }
-        let value = cx.load(parts[at], index);
-        body = Some(match body {
-            None => value,
-            Some(rest) => {
-                let here = E::Idx(own[axis].clone()).bin("<", E::Idx(begins[at + 1].clone()));
-                here.choose(value, rest)
-            }
-        });
+        index[axis] = match cx.graph[parts[*at]].shape[axis].is_one() {
+            true => Dim::zero(),
+            false => own[axis].clone() - &begins[*at],
+        };
+        values.push((cx.load(parts[*at], index), begins[at + 1].clone()));
     }
-    let body = body.unwrap_or(E::num(0.0, dtype));
+    if values.is_empty() {
+        let zero = if dtype == DType::Bool { E::flag(false) } else { E::num(0.0, dtype) };
+        return cx.compute(part, dtype, shape, zero);
+    }
+    let body = choose_part(&values, &own[axis]);
     cx.compute(part, dtype, shape, body)
+}
+
+/// Chooses the first value whose end is after an index: one after the other, or for many values by
+/// halves.
+fn choose_part(values: &[(E, Dim)], index: &Dim) -> E {
+    const CHAIN: usize = 8;
+    let (first, rest) = match values.len() {
+        1 => return values[0].0.clone(),
+        len if len <= CHAIN => values.split_at(1),
+        len => values.split_at(len / 2),
+    };
+    let end = &first[first.len() - 1].1;
+    let before = E::Idx(index.clone()).bin("<", E::Idx(end.clone()));
+    before.choose(choose_part(first, index), choose_part(rest, index))
 }
 
 /// Joins tensors of equal shapes along a new first axis.
