@@ -45,6 +45,8 @@ pub(crate) struct Importer<'a> {
     identifiers: Identifiers,
     refused: BTreeMap<(String, String), (usize, Vec<String>)>,
     not_constant: BTreeSet<T>,
+    /// The attributes of the call of the function under import.
+    attributes: HashMap<&'a str, &'a AttributeProto>,
     expanded: usize,
     calls: usize,
 }
@@ -95,6 +97,7 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
         identifiers: Identifiers::default(),
         refused: BTreeMap::new(),
         not_constant: BTreeSet::new(),
+        attributes: HashMap::new(),
         expanded: 0,
         calls: 0,
     };
@@ -396,7 +399,14 @@ impl<'a> Importer<'a> {
         let first = outputs.iter().find(|name| !name.is_empty()).copied().unwrap_or("");
         let mut attributes = HashMap::new();
         for attribute in &proto.attribute {
-            attributes.insert(name_of(&attribute.name), attribute);
+            // An attribute of a function's body may take the value of one of the call.
+            let value = match name_of(&attribute.ref_attr_name) {
+                "" => Some(attribute),
+                reference => self.attributes.get(reference).copied(),
+            };
+            if let Some(value) = value {
+                attributes.insert(name_of(&attribute.name), value);
+            }
         }
         let domain = domain_name(proto.domain.as_deref());
         let node = Node {
@@ -496,9 +506,6 @@ impl<'a> Importer<'a> {
         function: &'a FunctionProto,
         node: &Node<'a>,
     ) -> Result<Outcome<Vec<T>>, Error> {
-        if !function.attribute_proto.is_empty() || has_references(&function.node) {
-            return Ok(Err("functions with attributes are not supported".into()));
-        }
         if self.calls >= MAX_CALLS {
             return Err(Error::Limit(format!(
                 "functions call each other more than {MAX_CALLS} deep"
@@ -506,12 +513,18 @@ impl<'a> Importer<'a> {
         }
         self.calls += 1;
         let mut scope = Values::new();
-        for (name, value) in function.input.iter().zip(&node.inputs) {
-            if let Some(value) = value {
-                scope.insert(name.clone(), Some(*value));
+        for (at, name) in function.input.iter().enumerate() {
+            if let Some(value) = node.optional(at) {
+                scope.insert(name.clone(), Some(value));
             }
         }
         let outer = std::mem::replace(&mut self.scopes, vec![scope]);
+        let mut attributes: HashMap<&'a str, &'a AttributeProto> = HashMap::new();
+        for default in &function.attribute_proto {
+            attributes.insert(name_of(&default.name), default);
+        }
+        attributes.extend(&node.attributes);
+        let attributes = std::mem::replace(&mut self.attributes, attributes);
         let mut opsets = self.opsets.clone();
         for opset in &function.opset_import {
             let domain = domain_name(opset.domain.as_deref()).to_string();
@@ -526,15 +539,11 @@ impl<'a> Importer<'a> {
             values.push(self.lookup(output)?);
         }
         self.scopes = outer;
+        self.attributes = attributes;
         self.opsets = opsets;
         self.calls -= 1;
         Ok(values.into_iter().collect::<Option<Vec<T>>>().ok_or(Refusal::Operand))
     }
-}
-
-fn has_references(nodes: &[NodeProto]) -> bool {
-    let mut attributes = nodes.iter().flat_map(|node| &node.attribute);
-    attributes.any(|a: &AttributeProto| a.ref_attr_name.as_deref().is_some_and(|n| !n.is_empty()))
 }
 
 /// Counts the values that a node reads, those of its subgraphs included.
