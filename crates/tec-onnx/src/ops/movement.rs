@@ -241,3 +241,53 @@ pub(crate) fn first_axis_to(cx: &mut Context, x: T, axis: i64) -> Outcome<T> {
     order.insert(axis, 0);
     super::slicing::permute(cx, "moved", x, &order)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The index into a tensor for each index into its reshaped form, as text.
+    fn reshaped(from: &[&str], to: &[&str]) -> String {
+        let dims = |texts: &[&str]| -> Vec<Dim> {
+            let dim = |text: &&str| text.parse().map_or(Dim::symbol(text), i64::into);
+            texts.iter().map(dim).collect()
+        };
+        let (from, to) = (dims(from), dims(to));
+        let index = reshaped_index(&from, &to, &axes(&to));
+        let text = |dim: &Dim| dim.text(&|id| format!("i{id}"));
+        index.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn reshapes_compute_only_the_dimensions_that_change() {
+        assert_eq!(reshaped(&["b", "s", "128"], &["b", "s", "2", "64"]), "i0, i1, i2*64 + i3");
+        assert_eq!(
+            reshaped(&["b", "s", "2", "64"], &["b", "s", "128"]),
+            "i0, i1, i2 // 64, i2 % 64"
+        );
+        assert_eq!(reshaped(&["b", "s", "8"], &["b", "1", "s", "8", "1"]), "i0, i2, i3");
+        assert_eq!(
+            reshaped(&["1", "144", "80", "80"], &["1", "144", "6400"]),
+            "0, i1, i2 // 80, i2 % 80"
+        );
+        assert_eq!(reshaped(&["4", "6"], &["3", "8"]), "(i0*8 + i1) // 6, (i0*8 + i1) % 6");
+        assert_eq!(reshaped(&["1", "1"], &[]), "0, 0");
+        assert_eq!(reshaped(&[], &["1"]), "");
+    }
+
+    #[test]
+    fn reshapes_with_run_time_extents_group_by_their_products() {
+        assert_eq!(reshaped(&["b", "s", "64"], &["b", "s", "8", "8"]), "i0, i1, i2*8 + i3");
+        // A product of run-time extents is split by them.
+        let (b, s) = (Dim::symbol("b"), Dim::symbol("s"));
+        let to = [&b * &s, 64.into()];
+        let from = [b.clone(), s.clone(), 64.into()];
+        let index = reshaped_index(&from, &to, &axes(&to));
+        let text = |dim: &Dim| dim.text(&|id| format!("i{id}"));
+        let texts: Vec<String> = index.iter().map(text).collect();
+        assert_eq!(texts, ["i0 // s", "i0 % s", "i1"]);
+        let index = reshaped_index(&to, &from, &axes(&from));
+        let texts: Vec<String> = index.iter().map(text).collect();
+        assert_eq!(texts, ["s*i0 + i1", "i2"]);
+    }
+}
