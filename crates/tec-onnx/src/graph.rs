@@ -1,5 +1,6 @@
 //! The tensors of an imported network: how each one is defined.
 
+use std::cell::Cell;
 use std::ops::Index;
 
 use bytes::Bytes;
@@ -10,6 +11,10 @@ use crate::expr::E;
 
 /// The largest number of elements of a tensor whose values the importer follows.
 const MAX_KNOWN: usize = 4096;
+
+/// The largest number of elements and terms that are evaluated in all: a second of work. Shape
+/// arithmetic of a model needs some thousand.
+const MAX_EVALUATED: usize = 20_000_000;
 
 /// A tensor by its number in a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +70,8 @@ impl Tensor {
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) tensors: Vec<Tensor>,
+    /// The number of elements and terms that were evaluated.
+    evaluated: Cell<usize>,
 }
 
 impl Index<T> for Graph {
@@ -91,9 +98,13 @@ impl Graph {
             Def::Compute { body, reduce } => {
                 let mut known = true;
                 body.loads(&mut |operand| known &= self[operand].vals.is_some());
-                if !known {
+                let terms = reduce.as_ref().map_or(Some(1), |r| product(&r.extents).as_extent());
+                let work = len.saturating_mul(terms.unwrap_or(usize::MAX));
+                let total = self.evaluated.get().saturating_add(work);
+                if !known || total > MAX_EVALUATED {
                     return None;
                 }
+                self.evaluated.set(total);
                 let extents: Vec<usize> =
                     tensor.shape.iter().map(Dim::as_extent).collect::<Option<_>>()?;
                 let mut values = Vec::with_capacity(len);

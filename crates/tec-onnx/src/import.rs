@@ -1,6 +1,7 @@
 //! Walks over the graphs of a model and defines its tensors.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::context::Context;
@@ -17,6 +18,9 @@ use crate::proto::{
 use crate::reader::{Constant, Folder, constant, data_bytes, read};
 use crate::text::{Network, shape_text, write};
 use crate::{Argument, Import, Options, Param, ops};
+
+/// The versions of the default operator set that are supported.
+const OPSETS: RangeInclusive<i64> = 7..=27;
 
 /// The deepest nesting of function calls.
 const MAX_CALLS: usize = 16;
@@ -41,6 +45,8 @@ pub(crate) struct Importer<'a> {
     identifiers: Identifiers,
     refused: BTreeMap<(String, String), (usize, Vec<String>)>,
     not_constant: BTreeSet<T>,
+    /// The attributes of the call of the function under import.
+    attributes: HashMap<&'a str, &'a AttributeProto>,
     expanded: usize,
     calls: usize,
 }
@@ -53,6 +59,7 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
         let domain = domain_name(opset.domain.as_deref());
         opsets.insert(domain.to_string(), opset.version.unwrap_or(1));
     }
+    check_opset(&opsets)?;
     let key = |f: &'_ FunctionProto| (f.domain.clone(), f.name.clone());
     let mut functions = HashMap::new();
     for function in &model.functions {
@@ -90,10 +97,23 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
         identifiers: Identifiers::default(),
         refused: BTreeMap::new(),
         not_constant: BTreeSet::new(),
+        attributes: HashMap::new(),
         expanded: 0,
         calls: 0,
     };
     importer.network(graph, &name, path)
+}
+
+/// Refuses versions whose operators may differ from those that are known.
+fn check_opset(opsets: &HashMap<String, i64>) -> Result<(), Error> {
+    match opsets.get("") {
+        Some(version) if !OPSETS.contains(version) => Err(Error::Invalid(format!(
+            "opset {version}; supported are {} to {}",
+            OPSETS.start(),
+            OPSETS.end()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn domain_name(domain: Option<&str>) -> &str {
@@ -379,7 +399,14 @@ impl<'a> Importer<'a> {
         let first = outputs.iter().find(|name| !name.is_empty()).copied().unwrap_or("");
         let mut attributes = HashMap::new();
         for attribute in &proto.attribute {
-            attributes.insert(name_of(&attribute.name), attribute);
+            // An attribute of a function's body may take the value of one of the call.
+            let value = match name_of(&attribute.ref_attr_name) {
+                "" => Some(attribute),
+                reference => self.attributes.get(reference).copied(),
+            };
+            if let Some(value) = value {
+                attributes.insert(name_of(&attribute.name), value);
+            }
         }
         let domain = domain_name(proto.domain.as_deref());
         let node = Node {
@@ -479,9 +506,6 @@ impl<'a> Importer<'a> {
         function: &'a FunctionProto,
         node: &Node<'a>,
     ) -> Result<Outcome<Vec<T>>, Error> {
-        if !function.attribute_proto.is_empty() || has_references(&function.node) {
-            return Ok(Err("functions with attributes are not supported".into()));
-        }
         if self.calls >= MAX_CALLS {
             return Err(Error::Limit(format!(
                 "functions call each other more than {MAX_CALLS} deep"
@@ -489,17 +513,24 @@ impl<'a> Importer<'a> {
         }
         self.calls += 1;
         let mut scope = Values::new();
-        for (name, value) in function.input.iter().zip(&node.inputs) {
-            if let Some(value) = value {
-                scope.insert(name.clone(), Some(*value));
+        for (at, name) in function.input.iter().enumerate() {
+            if let Some(value) = node.optional(at) {
+                scope.insert(name.clone(), Some(value));
             }
         }
         let outer = std::mem::replace(&mut self.scopes, vec![scope]);
+        let mut attributes: HashMap<&'a str, &'a AttributeProto> = HashMap::new();
+        for default in &function.attribute_proto {
+            attributes.insert(name_of(&default.name), default);
+        }
+        attributes.extend(&node.attributes);
+        let attributes = std::mem::replace(&mut self.attributes, attributes);
         let mut opsets = self.opsets.clone();
         for opset in &function.opset_import {
             let domain = domain_name(opset.domain.as_deref()).to_string();
             opsets.insert(domain, opset.version.unwrap_or(1));
         }
+        check_opset(&opsets)?;
         let opsets = std::mem::replace(&mut self.opsets, opsets);
         let outputs: Vec<&str> = function.output.iter().map(|name| &name[..]).collect();
         self.nodes(&function.node, &outputs)?;
@@ -508,15 +539,11 @@ impl<'a> Importer<'a> {
             values.push(self.lookup(output)?);
         }
         self.scopes = outer;
+        self.attributes = attributes;
         self.opsets = opsets;
         self.calls -= 1;
         Ok(values.into_iter().collect::<Option<Vec<T>>>().ok_or(Refusal::Operand))
     }
-}
-
-fn has_references(nodes: &[NodeProto]) -> bool {
-    let mut attributes = nodes.iter().flat_map(|node| &node.attribute);
-    attributes.any(|a: &AttributeProto| a.ref_attr_name.as_deref().is_some_and(|n| !n.is_empty()))
 }
 
 /// Counts the values that a node reads, those of its subgraphs included.

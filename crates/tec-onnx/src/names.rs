@@ -1,6 +1,6 @@
 //! Names of the model as identifiers of the language.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The largest number of characters of an identifier.
 const MAX_CHARS: usize = 72;
@@ -28,6 +28,8 @@ const C_NAMES: &str = "\
 #[derive(Default)]
 pub(crate) struct Identifiers {
     taken: HashSet<String>,
+    /// The number that the next name of a base gets.
+    numbers: HashMap<String, usize>,
 }
 
 impl Identifiers {
@@ -38,10 +40,10 @@ impl Identifiers {
             base.push('_');
         }
         let mut own = base.clone();
-        let mut number = 2;
         while !self.taken.insert(own.clone()) {
+            let number = self.numbers.entry(base.clone()).or_insert(1);
+            *number += 1;
             own = format!("{base}_{number}");
-            number += 1;
         }
         own
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{FLOAT, INT64, Model, int, ints};
+use common::{FLOAT, INT64, Model, graph, int, ints, reference};
 use tec_onnx::{Import, Options, import};
 
 #[track_caller]
@@ -155,4 +155,49 @@ fn outputs_keep_the_order_of_the_model() {
         .output("inner")
         .output("x");
     golden("outputs", model);
+}
+
+#[test]
+fn functions_are_inlined_with_their_attributes() {
+    let model = Model::new(13)
+        .node("Softmax", "a", "b", &[reference("axis", "over")])
+        .node("Mul", "b b", "c", &[])
+        .function("Squared", "a", "c")
+        .input("x", FLOAT, "3 4")
+        .node("Squared", "x", "first", &[int("over", 0)])
+        .local()
+        .node("Squared", "first", "y", &[int("over", 1)])
+        .local()
+        .output("y");
+    golden("functions", model);
+}
+
+#[test]
+fn constant_branches_are_decided_and_short_loops_written_out() {
+    let branch = |op: &str| Model::new(13).node(op, "x", "result", &[]).output("result");
+    let body = Model::new(13)
+        .input("iteration", INT64, "")
+        .input("go", INT64, "")
+        .input("state", FLOAT, "4")
+        .node("Identity", "go", "go_on", &[])
+        .node("Tanh", "state", "next", &[])
+        .node("Neg", "next", "scanned", &[])
+        .output("go_on")
+        .output("next")
+        .output("scanned");
+    let model = Model::new(13)
+        .input("x", FLOAT, "4")
+        .scalar("two", 2)
+        .scalar("three", 3)
+        .node("Less", "two three", "condition", &[])
+        .node(
+            "If",
+            "condition",
+            "chosen",
+            &[graph("then_branch", branch("Relu")), graph("else_branch", branch("Sorcery"))],
+        )
+        .node("Loop", "two - chosen", "last all", &[graph("body", body)])
+        .output("last")
+        .output("all");
+    golden("branches", model);
 }

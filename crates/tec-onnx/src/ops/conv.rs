@@ -111,6 +111,9 @@ impl Windows {
             if out.as_const().is_some_and(|out| out < 1) {
                 return Err(format!("a window of {span} does not fit its extent").into());
             }
+            if begin.as_const().is_none() || end.as_const().is_none() {
+                return Err("`auto_pad` of a run-time extent is not supported".into());
+            }
             windows.expected.push(floor(&begin, &end));
             windows.begin.push(begin);
             windows.end.push(end);
@@ -146,6 +149,9 @@ impl Windows {
             if self.out[at] != self.expected[at] {
                 keys.push((key("o", l), text(&self.out[at])));
             }
+        }
+        if self.out != self.expected {
+            keys.push(("beyond", "true".to_string()));
         }
         keys
     }
@@ -258,6 +264,15 @@ pub(crate) fn conv_transpose(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     }
     if groups != 1 {
         keys.push(("groups", groups.to_string()));
+    }
+    let tiled = (0..rank).all(|at| {
+        // The element of the image that the last one of the result belongs to.
+        let last = (out[at].clone() + (begins[at] - 1)).div(&strides[at].into());
+        let inside = (image[at + 2].clone() - 1 - &last).is_nonnegative();
+        kernel[at] == strides[at] && dilations[at] == 1 && inside
+    });
+    if tiled {
+        keys.push(("tiled", "true".to_string()));
     }
     let mut shape = vec![image[0].clone(), weight[1].clone() * groups];
     shape.extend(out);

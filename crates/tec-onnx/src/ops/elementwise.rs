@@ -318,6 +318,9 @@ fn integer_power(cx: &mut Context, x: T, y: T) -> Outcome<T> {
     })
 }
 
+/// The largest number of operands of an operator that takes any number.
+const MAX_OPERANDS: usize = 256;
+
 /// Any number of inputs, combined from the left.
 fn variadic(
     cx: &mut Context,
@@ -329,6 +332,10 @@ fn variadic(
     let first = *inputs.first().ok_or("there is no operand")?;
     let dtype = cx.dtype(first);
     let count = inputs.len();
+    // The expression has a level for each operand.
+    if count > MAX_OPERANDS {
+        return Err(format!("more than {MAX_OPERANDS} operands are not supported").into());
+    }
     Ok(vec![cx.elementwise("", dtype, &inputs, |e| {
         let mut e = e.into_iter();
         let first = e.next().unwrap_or(E::num(0.0, dtype));

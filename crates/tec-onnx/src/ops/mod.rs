@@ -15,7 +15,9 @@ mod quant;
 mod recurrent;
 mod reduce;
 mod resize;
+mod sampling;
 mod shape;
+mod signal;
 mod slicing;
 
 use crate::context::Context;
@@ -33,6 +35,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Acos", activation::acos),
     ("Acosh", activation::acosh),
     ("Add", elementwise::add),
+    ("AffineGrid", sampling::affine_grid),
     ("And", elementwise::and),
     ("ArgMax", reduce::arg_max),
     ("ArgMin", reduce::arg_min),
@@ -48,6 +51,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("BitwiseNot", elementwise::bitwise_not),
     ("BitwiseOr", elementwise::bitwise_or),
     ("BitwiseXor", elementwise::bitwise_xor),
+    ("BlackmanWindow", signal::blackman),
     ("Cast", elementwise::cast),
     ("CastLike", elementwise::cast_like),
     ("CausalConvWithState", attention::causal_conv),
@@ -55,6 +59,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Celu", activation::celu),
     ("CenterCropPad", slicing::center_crop_pad),
     ("Clip", elementwise::clip),
+    ("Col2Im", signal::col2im),
     ("Concat", movement::concat),
     ("Constant", shape::constant),
     ("ConstantOfShape", shape::constant_of_shape),
@@ -65,6 +70,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Cosh", activation::cosh),
     ("CumProd", reduce::cum_prod),
     ("CumSum", reduce::cum_sum),
+    ("DFT", signal::dft),
     ("DepthToSpace", slicing::depth_to_space),
     ("DequantizeLinear", quant::dequantize),
     ("Div", elementwise::div),
@@ -90,7 +96,10 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("GlobalMaxPool", pool::global_max_pool),
     ("Greater", elementwise::greater),
     ("GreaterOrEqual", elementwise::greater_or_equal),
+    ("GridSample", sampling::grid_sample),
     ("GroupNormalization", norm::group_norm),
+    ("HammingWindow", signal::hamming),
+    ("HannWindow", signal::hann),
     ("HardSigmoid", activation::hard_sigmoid),
     ("HardSwish", activation::hard_swish),
     ("Hardmax", norm::hardmax),
@@ -148,6 +157,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Reshape", movement::reshape),
     ("Resize", resize::resize),
     ("ReverseSequence", slicing::reverse_sequence),
+    ("RoiAlign", sampling::roi_align),
     ("RotaryEmbedding", attention::rotary_embedding),
     ("Round", elementwise::round),
     ("Scatter", gather::scatter_elements),
@@ -175,6 +185,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Swish", activation::swish),
     ("Tan", elementwise::tan),
     ("Tanh", elementwise::tanh),
+    ("TensorScatter", signal::tensor_scatter),
     ("ThresholdedRelu", activation::thresholded_relu),
     ("Tile", slicing::tile),
     ("TopK", gather::top_k),

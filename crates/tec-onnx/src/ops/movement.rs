@@ -2,6 +2,7 @@
 
 use crate::context::{Context, axes, axis_of};
 use crate::dim::{Dim, product};
+use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::{Def, T};
 use crate::node::{Node, Outcome};
@@ -174,25 +175,35 @@ pub(crate) fn concat_along(cx: &mut Context, part: &str, parts: &[T], axis: usiz
         return Ok(parts[used[0]]);
     }
     let own = axes(&shape);
-    let mut body: Option<E> = None;
-    for at in used.into_iter().rev() {
+    let mut values = Vec::new();
+    for at in &used {
         let mut index = own.clone();
-        index[axis] =
-            if shape[axis].is_one() { Dim::zero() } else { own[axis].clone() - &begins[at] };
-        if cx.graph[parts[at]].shape[axis].is_one() && at > 0 && body.is_none() {
-            index[axis] = Dim::zero();
-        }
-        let value = cx.load(parts[at], index);
-        body = Some(match body {
-            None => value,
-            Some(rest) => {
-                let here = E::Idx(own[axis].clone()).bin("<", E::Idx(begins[at + 1].clone()));
-                here.choose(value, rest)
-            }
-        });
+        index[axis] = match cx.graph[parts[*at]].shape[axis].is_one() {
+            true => Dim::zero(),
+            false => own[axis].clone() - &begins[*at],
+        };
+        values.push((cx.load(parts[*at], index), begins[at + 1].clone()));
     }
-    let body = body.unwrap_or(E::num(0.0, dtype));
+    if values.is_empty() {
+        let zero = if dtype == DType::Bool { E::flag(false) } else { E::num(0.0, dtype) };
+        return cx.compute(part, dtype, shape, zero);
+    }
+    let body = choose_part(&values, &own[axis]);
     cx.compute(part, dtype, shape, body)
+}
+
+/// Chooses the first value whose end is after an index: one after the other, or for many values by
+/// halves.
+fn choose_part(values: &[(E, Dim)], index: &Dim) -> E {
+    const CHAIN: usize = 8;
+    let (first, rest) = match values.len() {
+        1 => return values[0].0.clone(),
+        len if len <= CHAIN => values.split_at(1),
+        len => values.split_at(len / 2),
+    };
+    let end = &first[first.len() - 1].1;
+    let before = E::Idx(index.clone()).bin("<", E::Idx(end.clone()));
+    before.choose(choose_part(first, index), choose_part(rest, index))
 }
 
 /// Joins tensors of equal shapes along a new first axis.
@@ -229,4 +240,54 @@ pub(crate) fn first_axis_to(cx: &mut Context, x: T, axis: i64) -> Outcome<T> {
     let mut order: Vec<usize> = (1..rank).collect();
     order.insert(axis, 0);
     super::slicing::permute(cx, "moved", x, &order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The index into a tensor for each index into its reshaped form, as text.
+    fn reshaped(from: &[&str], to: &[&str]) -> String {
+        let dims = |texts: &[&str]| -> Vec<Dim> {
+            let dim = |text: &&str| text.parse().map_or(Dim::symbol(text), i64::into);
+            texts.iter().map(dim).collect()
+        };
+        let (from, to) = (dims(from), dims(to));
+        let index = reshaped_index(&from, &to, &axes(&to));
+        let text = |dim: &Dim| dim.text(&|id| format!("i{id}"));
+        index.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn reshapes_compute_only_the_dimensions_that_change() {
+        assert_eq!(reshaped(&["b", "s", "128"], &["b", "s", "2", "64"]), "i0, i1, i2*64 + i3");
+        assert_eq!(
+            reshaped(&["b", "s", "2", "64"], &["b", "s", "128"]),
+            "i0, i1, i2 // 64, i2 % 64"
+        );
+        assert_eq!(reshaped(&["b", "s", "8"], &["b", "1", "s", "8", "1"]), "i0, i2, i3");
+        assert_eq!(
+            reshaped(&["1", "144", "80", "80"], &["1", "144", "6400"]),
+            "0, i1, i2 // 80, i2 % 80"
+        );
+        assert_eq!(reshaped(&["4", "6"], &["3", "8"]), "(i0*8 + i1) // 6, (i0*8 + i1) % 6");
+        assert_eq!(reshaped(&["1", "1"], &[]), "0, 0");
+        assert_eq!(reshaped(&[], &["1"]), "");
+    }
+
+    #[test]
+    fn reshapes_with_run_time_extents_group_by_their_products() {
+        assert_eq!(reshaped(&["b", "s", "64"], &["b", "s", "8", "8"]), "i0, i1, i2*8 + i3");
+        // A product of run-time extents is split by them.
+        let (b, s) = (Dim::symbol("b"), Dim::symbol("s"));
+        let to = [&b * &s, 64.into()];
+        let from = [b.clone(), s.clone(), 64.into()];
+        let index = reshaped_index(&from, &to, &axes(&to));
+        let text = |dim: &Dim| dim.text(&|id| format!("i{id}"));
+        let texts: Vec<String> = index.iter().map(text).collect();
+        assert_eq!(texts, ["i0 // s", "i0 % s", "i1"]);
+        let index = reshaped_index(&to, &from, &axes(&from));
+        let texts: Vec<String> = index.iter().map(text).collect();
+        assert_eq!(texts, ["s*i0 + i1", "i2"]);
+    }
 }

@@ -48,13 +48,12 @@ pub(crate) fn dequantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let shape = cx.shape(x);
     let own = axes(&shape);
     let wide = if dtype.is_half() { DType::Float32 } else { dtype };
-    let zero = match node.optional(2) {
+    let zero = match node.optional(2).filter(|zero| !is_zero(cx, *zero)) {
         Some(zero) => Some(parameter(cx, zero, &own, axis, block)?),
         None => None,
     };
     let load = cx.load(x, own.clone());
-    let is_zero = |e: &E| matches!(e, E::Lit(value, _) if value.as_int() == Some(0));
-    let difference = match zero.filter(|zero| !is_zero(zero)) {
+    let difference = match zero {
         // Integers of 32 bits do not overflow: their zero point is 0.
         Some(zero) => load.cast(DType::Int32).bin("-", widened(zero, DType::Int32)),
         None => load,
@@ -64,6 +63,12 @@ pub(crate) fn dequantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let body = difference.cast(wide).bin("*", factor);
     let body = if wide == dtype { body } else { body.cast(dtype) };
     Ok(vec![cx.compute("", dtype, shape, body)?])
+}
+
+/// Whether all elements of a tensor are known to be 0.
+fn is_zero(cx: &Context, x: T) -> bool {
+    let vals = cx.graph[x].vals.as_ref();
+    vals.is_some_and(|vals| vals.iter().all(|value| value.as_int() == Some(0)))
 }
 
 /// A cast that folds literals.
@@ -105,7 +110,7 @@ pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         DType::Float64 => DType::Float64,
         _ => DType::Float32,
     };
-    let zero = match node.optional(2) {
+    let zero = match node.optional(2).filter(|zero| !is_zero(cx, *zero)) {
         Some(zero) => Some(parameter(cx, zero, &own, axis, block)?),
         None => None,
     };
@@ -145,16 +150,15 @@ fn centered(cx: &mut Context, part: &str, x: T, zero: Option<T>, axis: usize) ->
     let shape = cx.shape(x);
     let own = axes(&shape);
     let load = cx.load(x, own.clone()).cast(DType::Int32);
-    let body = match zero {
+    let body = match zero.filter(|zero| !is_zero(cx, *zero)) {
         None => load,
-        Some(zero) => match parameter(cx, zero, &own, axis, 0) {
-            Ok(E::Lit(value, _)) if value.as_int() == Some(0) => load,
-            Ok(value) => load.bin("-", widened(value, DType::Int32)),
-            Err(_) => {
-                let value = cx.load_broadcast(zero, &own);
-                load.bin("-", widened(value, DType::Int32))
-            }
-        },
+        Some(zero) => {
+            let value = match parameter(cx, zero, &own, axis, 0) {
+                Ok(value) => value,
+                Err(_) => cx.load_broadcast(zero, &own),
+            };
+            load.bin("-", widened(value, DType::Int32))
+        }
     };
     cx.compute(part, DType::Int32, shape, body)
 }
@@ -190,7 +194,7 @@ fn requantize(
     let y = values.remove(2);
     let b = values.remove(1);
     let factor = values.remove(0).bin("*", b).bin("/", y);
-    let zero = match zero {
+    let zero = match zero.filter(|zero| !is_zero(cx, *zero)) {
         Some(zero) => Some(parameter(cx, zero, &own, axis, 0)?),
         None => None,
     };

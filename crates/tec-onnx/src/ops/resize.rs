@@ -36,7 +36,7 @@ impl Axis {
         Ok(match mode {
             "half_pixel" => (x + 0.5) / self.scale - 0.5,
             "pytorch_half_pixel" if to > 1.0 => (x + 0.5) / self.scale - 0.5,
-            "pytorch_half_pixel" => -0.5,
+            "pytorch_half_pixel" => 0.0,
             "align_corners" if length != 1.0 => x * (from - 1.0) / (length - 1.0),
             "align_corners" => 0.0,
             "asymmetric" => x / self.scale,

@@ -17,7 +17,7 @@ const MAX_DEPTH: u32 = 60;
 const FIXED_BYTES: u64 = 192 << 20;
 
 /// Memory of decoded structures for each byte of the file.
-const BYTES_PER_BYTE: u64 = 2;
+const BYTES_PER_BYTE: u64 = 3;
 
 /// The largest number of nodes, those of subgraphs and functions included. Models have thousands.
 pub(crate) const MAX_NODES: u64 = 200_000;
@@ -49,16 +49,18 @@ enum Kind {
     Borrowed,
     /// A string.
     Text,
-    /// Packed numbers.
+    /// Packed numbers of variable length.
     Numbers,
+    /// Packed numbers of fixed length.
+    Fixed,
 }
 
 /// Returns what a field of length-delimited wire type holds.
 fn field_kind(kind: Kind, field: u64) -> Kind {
     use Kind::{
-        Annotation, Attribute, Borrowed, Device, ElementType, Function, Graph, Leaf, MapType,
-        Model, Node, Numbers, Shape, ShardedDim, Sharding, SparseTensor, Tensor, TensorType, Text,
-        Training, Type, ValueInfo,
+        Annotation, Attribute, Borrowed, Device, ElementType, Fixed, Function, Graph, Leaf,
+        MapType, Model, Node, Numbers, Shape, ShardedDim, Sharding, SparseTensor, Tensor,
+        TensorType, Text, Training, Type, ValueInfo,
     };
     match (kind, field) {
         (Model, 7) => Graph,
@@ -87,7 +89,8 @@ fn field_kind(kind: Kind, field: u64) -> Kind {
         (Attribute, 4) => Borrowed,
         // Each of several byte strings is a structure of its own.
         (Attribute, 9) | (Tensor, 6) => Leaf,
-        (Attribute, 7 | 8) | (Tensor, 1 | 4 | 5 | 7 | 10 | 11) => Numbers,
+        (Attribute, 7) | (Tensor, 4 | 10) => Fixed,
+        (Attribute, 8) | (Tensor, 1 | 5 | 7 | 11) => Numbers,
         (Tensor, 3 | 13 | 16) => Leaf,
         (Tensor, 9) => Borrowed,
         (SparseTensor, 1 | 2) => Tensor,
@@ -118,7 +121,7 @@ fn structure_bytes(kind: Kind) -> usize {
         Kind::Function => size_of::<proto::FunctionProto>(),
         Kind::Training => size_of::<proto::TrainingInfoProto>(),
         Kind::Sharding => size_of::<proto::ShardingSpecProto>(),
-        Kind::Borrowed | Kind::Numbers => 0,
+        Kind::Borrowed | Kind::Numbers | Kind::Fixed => 0,
         // The remaining structures hold a few strings and vectors. A string has a header in its
         // vector.
         _ => 96,
@@ -173,8 +176,12 @@ fn message(mut data: &[u8], kind: Kind, depth: u32, counts: &mut Counts) -> Resu
         let inner = field_kind(kind, key >> 3);
         match inner {
             Kind::Borrowed => {}
-            // A varint of one byte becomes a number of eight, in a vector that grows.
-            Kind::Numbers => counts.bytes += 16 * content.len() as u64,
+            // A number of one byte becomes one of eight, in a vector of up to twice that capacity.
+            Kind::Numbers => {
+                let numbers = content.iter().filter(|byte| **byte < 0x80).count();
+                counts.bytes += 16 * numbers as u64;
+            }
+            Kind::Fixed => counts.bytes += 2 * content.len() as u64,
             Kind::Text => counts.bytes += 48 + content.len() as u64,
             Kind::Leaf => counts.bytes += 3 * 96 + 16 * content.len() as u64,
             _ => message(content, inner, depth + 1, counts)?,

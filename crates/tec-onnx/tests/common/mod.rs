@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 use tec_onnx::proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
 
 /// A graph under construction.
 #[derive(Default)]
 pub struct Model {
     pub graph: GraphProto,
+    pub functions: Vec<FunctionProto>,
     pub opset: i64,
 }
 
@@ -47,6 +48,21 @@ pub fn int(name: &str, value: i64) -> AttributeProto {
 /// An attribute with a list of integers.
 pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto { name: Some(name.to_string()), ints: values.to_vec(), ..Default::default() }
+}
+
+/// An attribute that takes the value of an attribute of the function's call.
+pub fn reference(name: &str, of: &str) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_string()),
+        ref_attr_name: Some(of.to_string()),
+        ..Default::default()
+    }
+}
+
+/// An attribute with a graph whose nodes are those of a model.
+pub fn graph(name: &str, model: Model) -> AttributeProto {
+    let g = Some(model.graph);
+    AttributeProto { name: Some(name.to_string()), g, ..Default::default() }
 }
 
 impl Model {
@@ -129,10 +145,38 @@ impl Model {
         self
     }
 
+    /// Moves the nodes to a function of this name; its inputs and outputs are separated by spaces.
+    pub fn function(mut self, name: &str, inputs: &str, outputs: &str) -> Self {
+        let names = |text: &str| text.split(' ').map(String::from).collect();
+        self.functions.push(FunctionProto {
+            name: Some(name.to_string()),
+            domain: Some("local".to_string()),
+            input: names(inputs),
+            output: names(outputs),
+            node: std::mem::take(&mut self.graph.node),
+            ..Default::default()
+        });
+        self
+    }
+
+    /// Makes the last node a call of a local function.
+    pub fn local(mut self) -> Self {
+        if let Some(node) = self.graph.node.last_mut() {
+            node.domain = Some("local".to_string());
+        }
+        self
+    }
+
     pub fn encode(self) -> Vec<u8> {
         let opset = OperatorSetIdProto { domain: None, version: Some(self.opset) };
-        let model =
-            ModelProto { opset_import: vec![opset], graph: Some(self.graph), ..Default::default() };
+        let domain = Some("local".to_string());
+        let local = OperatorSetIdProto { domain, version: Some(1) };
+        let model = ModelProto {
+            opset_import: vec![opset, local],
+            functions: self.functions,
+            graph: Some(self.graph),
+            ..Default::default()
+        };
         model.encode_to_vec()
     }
 
