@@ -77,10 +77,13 @@ pub fn compile_file(
         false => schedule_graphs(path, (program, graphs), options, records, trace)?,
     };
     let mut compiled = Compiled { program, bounded, networks: Vec::new() };
-    if networks.is_empty() {
-        return Ok(compiled);
-    }
+    let Some(first) = networks.first() else { return Ok(compiled) };
+    refuse_for_networks(first, args, options)?;
     let params = match (source.params, params_file(path, args.params.as_deref())) {
+        (Some(_), _) if args.params.is_some() => {
+            let text = "--params: an ONNX model has its parameters in itself";
+            return Err(Error::Usage(text.to_string()));
+        }
         (Some(params), _) => params,
         (None, Some(file)) => read_params(&file)?,
         (None, None) => Params::default(),
@@ -92,6 +95,23 @@ pub fn compile_file(
         compiled.networks.push(network);
     }
     Ok(compiled)
+}
+
+/// Refuses options that have no effect on networks.
+fn refuse_for_networks(
+    network: &Graph,
+    args: &CompileArgs,
+    options: &Options,
+) -> Result<(), Error> {
+    let schedule = options.schedule.as_ref().filter(|(_, name)| name != "auto");
+    let given = match (schedule, &args.records) {
+        (Some((_, name)), _) => format!("--schedule {name}"),
+        (None, Some(records)) => format!("--records {records}"),
+        (None, None) => return Ok(()),
+    };
+    let text = format!("`{given}` has no effect on the network `{}`", network.name);
+    let diag = Diag::global("E0703", text);
+    Err(diag.note("each kernel of a network gets an automatic schedule").into())
 }
 
 /// Returns the file with the elements of params: the one of `--params`, or the one beside the
@@ -127,7 +147,8 @@ pub fn schedule_file(
     if let Some(network) = graphs.iter().find(|graph| graph.network) {
         let text = format!("this command does not take the network `{}`", network.name);
         let diag = Diag::new("E0703", network.span, text);
-        let diag = diag.help("`tec build`, `run`, `bench` and `check` take networks");
+        let help = "`tec build`, `run`, `bench`, `check` and `lower --groups` take networks";
+        let diag = diag.help(help);
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
     schedule_graphs(path, (program, graphs), options, records, trace)

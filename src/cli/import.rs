@@ -20,7 +20,7 @@ Examples:
 /// Write an ONNX model as a `.te` file and its parameters as a `.safetensors` file beside it.
 ///
 /// The result is readable: every node is a stage or an operator of `onnx.te`, under its own name.
-/// Edit it, schedule parts of it, or build it. Dimensions with names become run-time integers,
+/// Edit it, or build it. Dimensions with names become run-time integers,
 /// unless `-D` gives their values.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,6 +47,9 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
     if !source::is_model(&args.file) {
         let text = format!("`{}` is not an ONNX model", args.file);
         return Err(Diag::global("E0705", text).help("its name ends in `.onnx`").into());
+    }
+    if let Some(name) = &args.name {
+        check_name(name)?;
     }
     let options = CompileArgs::defines(&args.define)?;
     let name = args.name.clone();
@@ -77,6 +80,16 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
         arguments.iter().map(one).collect()
     };
     print(&(signature("input", &imported.inputs) + &signature("output", &imported.outputs)))
+}
+
+/// Refuses a name that is no identifier.
+fn check_name(name: &str) -> Result<(), Error> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_word) {
+        return Ok(());
+    }
+    let text = format!("`--name {name}`: a network is named by letters, digits and `_`");
+    Err(Error::Usage(text + ", a letter first"))
 }
 
 /// Returns the contents of a `.safetensors` file.

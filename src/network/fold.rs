@@ -10,8 +10,9 @@ use crate::ir::Buffer;
 use crate::te::{Body, Graph, Input, Stage};
 use rustc_hash::FxHashSet;
 
-/// A constant may take this many times the bytes of the tensors that it is computed from.
-const MAX_GROWTH: u64 = 2;
+/// A constant may take this many times the bytes of the tensors that it is computed from: int8
+/// weights of a quantised model become float32.
+const MAX_GROWTH: u64 = 4;
 /// A constant of at most this many bytes is folded in any case.
 const SMALL: u64 = 1 << 16;
 

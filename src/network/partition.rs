@@ -15,7 +15,8 @@
 
 use super::fold::is_movement;
 use super::reads::{Access, is_contraction, reads};
-use crate::ir::Buffer;
+use crate::ir::equal::equal;
+use crate::ir::{Buffer, Expr};
 use crate::te::{Body, Graph, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -52,6 +53,19 @@ pub fn partition(graph: &Graph, folded: &[bool]) -> Vec<Group> {
     }
     state.absorb();
     state.groups()
+}
+
+/// Whether a tensor of shape `a` has at most as many elements as one of shape `b`, whatever the
+/// run-time integers are.
+fn is_covered(a: &[Expr], b: &[Expr]) -> bool {
+    let constant = |shape: &[Expr]| -> i128 { shape.iter().filter_map(Expr::as_int).product() };
+    let is_variable = |extent: &&Expr| extent.as_int().is_none();
+    let mut rest: Vec<&Expr> = b.iter().filter(is_variable).collect();
+    let variables_fit = a.iter().filter(is_variable).all(|extent| {
+        let at = rest.iter().position(|other| equal(extent, other));
+        at.map(|at| rest.swap_remove(at)).is_some()
+    });
+    variables_fit && constant(a) <= constant(b)
 }
 
 struct Partition<'a> {
@@ -139,11 +153,10 @@ impl<'a> Partition<'a> {
             .iter()
             .filter(|(producer, _)| self.group(*producer) == group)
             .peekable();
-        let size = |at: usize| self.stage(at).axes.iter().map(|axis| axis.extent.as_int());
-        let larger = |at: usize, than: usize| {
-            let product = |at: usize| size(at).try_fold(1i128, |n, extent| Some(n * extent?));
-            !matches!((product(at), product(than)), (Some(a), Some(b)) if a <= b)
+        let shape = |at: usize| -> Vec<Expr> {
+            self.stage(at).axes.iter().map(|axis| axis.extent.clone()).collect()
         };
+        let larger = |at: usize, than: usize| !is_covered(&shape(at), &shape(than));
         match self.kinds[group] {
             Kind::Rows => {
                 // The group's largest tensor, read or computed, bounds what joins.
@@ -151,16 +164,8 @@ impl<'a> Partition<'a> {
                     let read = reads(self.stage(*member)).into_iter().map(|(buffer, _)| buffer);
                     read.chain(self.stage(*member).buffers.iter().cloned())
                 });
-                let elements = |buffer: &Buffer| {
-                    buffer.shape.iter().try_fold(1i128, |n, extent| Some(n * extent.as_int()?))
-                };
-                let widest = widest.map(|buffer| elements(&buffer)).max().flatten();
-                let own = size(at).try_fold(1i128, |n, extent| Some(n * extent?));
-                let fits = match (own, widest) {
-                    (Some(own), Some(widest)) => own <= widest,
-                    (None, None) => true,
-                    _ => false,
-                };
+                let own = shape(at);
+                let fits = widest.into_iter().any(|buffer| is_covered(&own, &buffer.shape));
                 fits && inside.all(|(_, access)| *access < Access::General)
             }
             Kind::Heavy => {

@@ -20,7 +20,8 @@ use rustc_hash::FxHashMap;
 const MAX_STATEMENTS: u64 = 1 << 16;
 
 impl<'a> Elaborator<'a> {
-    /// Elaborates a kernel into the graph of the caller. Returns its output.
+    /// Elaborates a kernel into the graph of the caller. Returns its output, which becomes the
+    /// caller's own output if `is_output`.
     pub fn call_operator(
         &mut self,
         caller: &Frame<'a>,
@@ -28,12 +29,17 @@ impl<'a> Elaborator<'a> {
         kernel: &'a ast::Kernel,
         callee: &'a ast::Name,
         args: &'a [ast::Arg],
+        is_output: bool,
     ) -> Value {
         let (positional, keywords, mut fits) = self.operator_arguments(caller, kernel, args);
         if self.is_recursive(kernel, callee) {
             return Value::Poison;
         }
-        let result = format!("{}{}", caller.prefix, name.text);
+        // The result of an operator that ends in an operator is that of its call.
+        let result = match &caller.operator {
+            Some(operator) if is_output => operator.result.clone(),
+            _ => format!("{}{}", caller.prefix, name.text),
+        };
         let mut frame = Frame::new(kernel);
         frame.prefix = format!("{result}.");
         let nested = caller.operator.as_ref().is_some_and(|operator| operator.reassociate);

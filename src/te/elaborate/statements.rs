@@ -267,7 +267,7 @@ impl<'a> Elaborator<'a> {
         if let ast::ExprKind::Call(callee, args) = &*value.kind
             && let Some(kernel) = self.items.kernel(callee.span.file, &callee.text)
         {
-            let value = self.call_operator(frame, name, kernel, callee, args);
+            let value = self.call_operator(frame, name, kernel, callee, args, false);
             self.declare(frame, name, Entry { value, what: "tensor", span: name.span });
             return;
         }
@@ -298,7 +298,9 @@ impl<'a> Elaborator<'a> {
             _ => None,
         };
         let value = match operator {
-            Some((kernel, callee, args)) => self.call_operator(frame, name, kernel, callee, args),
+            Some((kernel, callee, args)) => {
+                self.call_operator(frame, name, kernel, callee, args, true)
+            }
             None => {
                 let message = format!("the output `{}` has no axes", name.text);
                 let help = format!(

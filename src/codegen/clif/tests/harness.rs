@@ -73,7 +73,7 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
     let mut module = new_module(baseline_isa(target.arch, opt), "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
-    let functions = compile_kernels(&mut module, kernels, target, &options, None);
+    let functions = compile_kernels(&mut module, kernels.into(), target, &options, None);
     for (kernel, functions) in kernels.iter().zip(functions.expect("supported")) {
         let signature = signature_of(kernel, false);
         export_caller(&mut module, &format!("{}_body", kernel.name), functions.body, &signature);
