@@ -82,6 +82,17 @@ impl Context {
         Ok(self.graph.push(Tensor { name, dtype, shape, def, vals: None }))
     }
 
+    /// Refuses expressions that are not well formed.
+    fn check(&self, body: &E) -> Outcome<()> {
+        if body.is_poison() {
+            return Err("an index overflows".into());
+        }
+        if !body.fits_ranks(&self.graph) {
+            return Err("the rank of an operand is not supported".into());
+        }
+        Ok(())
+    }
+
     /// Defines a stage; `part` is appended to the name of the node.
     pub(crate) fn compute(
         &mut self,
@@ -90,9 +101,7 @@ impl Context {
         shape: Vec<Dim>,
         body: E,
     ) -> Outcome<T> {
-        if body.is_poison() {
-            return Err("an index overflows".into());
-        }
+        self.check(&body)?;
         // What reads one tensor with the same axes is that tensor.
         if let E::Load(source, index) = &body {
             let same = self.graph[*source].shape == shape && self.graph[*source].dtype == dtype;
@@ -115,8 +124,9 @@ impl Context {
         body: E,
         reduce: Reduce,
     ) -> Outcome<T> {
-        if body.is_poison() {
-            return Err("an index overflows".into());
+        self.check(&body)?;
+        for e in reduce.condition.iter().chain(&reduce.init) {
+            self.check(e)?;
         }
         // The language has no empty constant ranges.
         if reduce.extents.contains(&Dim::zero()) {
@@ -164,6 +174,9 @@ impl Context {
     ) -> Outcome<T> {
         if extents.contains(&Dim::zero()) {
             return Err("the position in an empty axis does not exist".into());
+        }
+        for e in [&position, &value].into_iter().chain(&condition) {
+            self.check(e)?;
         }
         let def = Def::Position { kind, position, value, extents, condition };
         self.define(part, DType::Int64, shape, def)
@@ -240,7 +253,8 @@ impl Context {
     /// The element of a tensor that is broadcast to axes.
     pub(crate) fn load_broadcast(&self, tensor: T, axes: &[Dim]) -> E {
         let shape = &self.graph[tensor].shape;
-        let axes = &axes[axes.len() - shape.len()..];
+        // A tensor of more dimensions is refused with the expression.
+        let axes = &axes[axes.len().saturating_sub(shape.len())..];
         let index = shape.iter().zip(axes);
         self.load(
             tensor,

@@ -145,6 +145,21 @@ impl E {
         }
     }
 
+    /// Whether each tensor is read with as many indices as it has dimensions.
+    pub(crate) fn fits_ranks(&self, graph: &Graph) -> bool {
+        match self {
+            E::Idx(_) | E::Lit(..) => true,
+            E::Load(tensor, index) => {
+                graph[*tensor].shape.len() == index.len()
+                    && index.iter().all(|e| e.fits_ranks(graph))
+            }
+            E::Un(_, a) | E::Cast(a, _) => a.fits_ranks(graph),
+            E::Bin(_, a, b) => a.fits_ranks(graph) && b.fits_ranks(graph),
+            E::If(c, a, b) => [c, a, b].iter().all(|e| e.fits_ranks(graph)),
+            E::Call(_, args) => args.iter().all(|e| e.fits_ranks(graph)),
+        }
+    }
+
     /// Whether an expression of a symbol overflowed or grew beyond the limit.
     pub(crate) fn is_poison(&self) -> bool {
         match self {

@@ -38,6 +38,11 @@ pub(crate) fn attention(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let mut k = by_heads(cx, "key", k, kv_heads)?;
     let mut v = by_heads(cx, "value", v, kv_heads)?;
     let (mask, lens) = (node.optional(3), node.optional(6));
+    let ranks = [Some(q), Some(k), Some(v), node.optional(4), node.optional(5)];
+    if ranks.into_iter().flatten().any(|t| cx.rank(t) != 4) || mask.is_some_and(|m| cx.rank(m) > 4)
+    {
+        return Err("the rank of an operand is not supported".into());
+    }
     let mut offset = E::Idx(Dim::zero());
     if let (Some(past_key), Some(past_value)) = (node.optional(4), node.optional(5)) {
         offset = E::Idx(cx.shape(past_key)[2].clone());

@@ -159,7 +159,8 @@ impl Windows {
 
 /// Constant extents of a kernel.
 fn kernel_extents(shape: &[Dim]) -> Outcome<Vec<i64>> {
-    let extents: Option<Vec<i64>> = shape.iter().map(Dim::as_const).collect();
+    let extent = |dim: &Dim| dim.as_const().filter(|extent| (1..=1 << 31).contains(extent));
+    let extents: Option<Vec<i64>> = shape.iter().map(extent).collect();
     extents.ok_or_else(|| "weights with run-time extents are not supported".into())
 }
 

@@ -22,6 +22,9 @@ fn nll(
         return Err("the rank must be at least 2".into());
     }
     let out = cx.shape(target);
+    if out.len() + 1 != shape.len() {
+        return Err("the ranks of the operands do not fit".into());
+    }
     let classes = shape[1].clone();
     let ignored = node.attribute("ignore_index").and_then(|a| a.i);
     let own = axes(&out);

@@ -156,7 +156,7 @@ pub(crate) fn concat_along(cx: &mut Context, part: &str, parts: &[T], axis: usiz
     let mut begins = vec![Dim::zero()];
     for part in parts {
         let own = cx.shape(*part);
-        if own.len() != shape.len() {
+        if own.len() != shape.len() || axis >= own.len() {
             return Err("the operands have different ranks".into());
         }
         for (at, dim) in own.iter().enumerate() {

@@ -194,8 +194,10 @@ pub(crate) fn max_unpool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let rank = shape.len() - 2;
     let strides = node.ints("strides").map_or(vec![1; rank], <[i64]>::to_vec);
     let pads = node.ints("pads").map_or(vec![0; 2 * rank], <[i64]>::to_vec);
-    if kernel.len() != rank || strides.len() != rank || pads.len() != 2 * rank {
-        return Err("attributes do not fit the rank".into());
+    let in_range = |list: &[i64]| list.iter().all(|value| (0..=1 << 31).contains(value));
+    let fits = kernel.len() == rank && strides.len() == rank && pads.len() == 2 * rank;
+    if !fits || !in_range(kernel) || !in_range(&strides) || !in_range(&pads) {
+        return Err("the attributes do not fit the rank".into());
     }
     let mut small = shape[..2].to_vec();
     for at in 0..rank {

@@ -233,7 +233,7 @@ pub(crate) fn roi_align(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     }
     let sizes = [node.int("output_height", 1), node.int("output_width", 1)];
     let samples = node.int("sampling_ratio", 0);
-    if samples < 1 {
+    if !(1..=1 << 20).contains(&samples) {
         return Err("a sampling ratio that depends on the region is not supported".into());
     }
     // The default was `output_half_pixel` without a shift before opset 16.

@@ -184,7 +184,9 @@ pub(crate) fn split(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         None => match node.ints("split") {
             Some(sizes) => sizes.iter().map(|size| (*size).into()).collect(),
             None => {
-                let count = node.int("num_outputs", count).max(1);
+                if node.int("num_outputs", count) != count || count < 1 {
+                    return Err("`num_outputs` is not the number of outputs".into());
+                }
                 let size = (shape[axis].clone() + (count - 1)).div(&count.into());
                 let rest = shape[axis].clone() - &(size.clone() * (count - 1));
                 let mut sizes = vec![size; count as usize - 1];
@@ -362,8 +364,8 @@ pub(crate) fn center_crop_pad(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> 
     let mut around = vec![(Dim::zero(), Dim::zero()); shape.len()];
     for (axis, extent) in chosen.into_iter().zip(target) {
         let grow = extent.clone() - &shape[axis];
-        let Some(grow) = grow.as_const() else {
-            return Err("run-time extents are not supported".into());
+        let Some(grow) = grow.as_const().filter(|_| extent.is_nonnegative()) else {
+            return Err("run-time and negative extents are not supported".into());
         };
         // The begin of what is cut is rounded down, and so is the pad before.
         let begin = if grow < 0 { -(-grow / 2) } else { grow / 2 };
