@@ -128,6 +128,12 @@ impl Context {
         for e in reduce.condition.iter().chain(&reduce.init) {
             self.check(e)?;
         }
+        if reduce.extents.is_empty() {
+            return match reduce.condition {
+                None => self.compute(part, dtype, shape, body),
+                Some(_) => Err("a reduction over no axis is not supported".into()),
+            };
+        }
         // The language has no empty constant ranges.
         if reduce.extents.contains(&Dim::zero()) {
             let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
@@ -172,7 +178,7 @@ impl Context {
         (position, value): (E, E),
         condition: Option<E>,
     ) -> Outcome<T> {
-        if extents.contains(&Dim::zero()) {
+        if extents.is_empty() || extents.contains(&Dim::zero()) {
             return Err("the position in an empty axis does not exist".into());
         }
         for e in [&position, &value].into_iter().chain(&condition) {
