@@ -20,6 +20,7 @@ mod math;
 mod measure;
 mod memory;
 mod module;
+mod networks;
 mod notes;
 mod passes;
 mod prepack;

@@ -1,0 +1,220 @@
+//! Networks from the command line: params in files, ONNX models, what is written and refused.
+//! `tests/golden/network` and `tests/golden/run/network` show how networks are cut into kernels;
+//! the fuzzer's `networks_agree` compares random ones with the interpreter.
+
+#[path = "../crates/tec-onnx/tests/common/mod.rs"]
+mod onnx;
+
+use onnx::{FLOAT, INT64, Model};
+use safetensors::tensor::{Dtype, TensorView};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A dense layer with scaled weights, then softmax.
+const LAYER: &str = "import \"nn.te\" as nn\n
+network layer(n = 16, m = 8) {
+    input X: float32[4, n]
+    param W: float32[m, n]
+    param g: float32[m]
+    param b: float32[m]
+    compute S[i: m, j: n] = W[i, j] * g[i]
+    let D = nn.dense(X, S, b)
+    let R = nn.relu2(D)
+    output P = nn.softmax(R)
+}
+";
+
+fn tec(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
+    command.env("TEC_NO_CACHE", "1").args(args).output().expect("tec starts")
+}
+
+#[track_caller]
+fn succeeds(args: &[&str]) -> String {
+    let output = tec(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "tec {args:?}\n{errors}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[track_caller]
+fn fails(args: &[&str], text: &str) {
+    let output = tec(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "tec {args:?}\n{errors}");
+    assert!(errors.contains(text), "tec {args:?}: no `{text}` in\n{errors}");
+}
+
+fn write(folder: &Path, name: &str, contents: impl AsRef<[u8]>) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, contents).expect("a scratch file");
+    path.to_str().expect("UTF-8").to_string()
+}
+
+/// Elements that differ from each other.
+fn elements(count: usize) -> Vec<u8> {
+    (0..count).flat_map(|at| ((at * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes()).collect()
+}
+
+fn parameter_file(tensors: &[(&str, Dtype, &[usize])]) -> Vec<u8> {
+    let bytes: Vec<Vec<u8>> = tensors
+        .iter()
+        .map(|(_, dtype, shape)| {
+            let mut bytes = elements(shape.iter().product());
+            bytes.resize(shape.iter().product::<usize>() * dtype.bitsize() / 8, 0);
+            bytes
+        })
+        .collect();
+    let views: Vec<_> = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|((name, dtype, shape), bytes)| {
+            (*name, TensorView::new(*dtype, shape.to_vec(), bytes).expect("a tensor"))
+        })
+        .collect();
+    safetensors::serialize(views, None).expect("a file")
+}
+
+/// The params of [`LAYER`].
+const PARAMS: [(&str, Dtype, &[usize]); 3] =
+    [("W", Dtype::F32, &[8, 16]), ("g", Dtype::F32, &[8]), ("b", Dtype::F32, &[8])];
+
+#[test]
+fn params_are_in_the_module_or_inputs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "layer.te", LAYER);
+    let signature = |args: &[&str]| {
+        let module = folder.path().join("m.so");
+        let module = module.to_str().expect("UTF-8");
+        succeeds(&[&["build", &file, "-o", module][..], args].concat());
+        succeeds(&["inspect", module])
+    };
+    let inputs = signature(&[]);
+    assert!(
+        inputs.contains("layer(X: float32[4, 16], W: float32[8, 16], g: float32[8]"),
+        "{inputs}"
+    );
+    let same = succeeds(&["run", &file, "--verify"]);
+    assert!(same.contains("P: bit-identical to the interpreter"), "{same}");
+
+    let params = write(folder.path(), "other.safetensors", parameter_file(&PARAMS));
+    let constants = signature(&["--params", &params]);
+    assert!(constants.contains("layer(X: float32[4, 16], P: float32[4, 8])"), "{constants}");
+    // The file beside the source is found by its name.
+    std::fs::rename(&params, folder.path().join("layer.safetensors")).expect("renamed");
+    assert_eq!(signature(&[]), constants);
+    let same = succeeds(&["run", &file, "--verify"]);
+    assert!(same.contains("P: bit-identical to the interpreter"), "{same}");
+    let first = std::fs::read(folder.path().join("m.so")).expect("a module");
+    signature(&[]);
+    assert_eq!(std::fs::read(folder.path().join("m.so")).expect("a module"), first);
+}
+
+#[test]
+fn wrong_params_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "layer.te", LAYER);
+    let build = |bytes: &[u8], text: &str| {
+        let params = write(folder.path(), "p.safetensors", bytes);
+        fails(&["build", &file, "--params", &params], text);
+    };
+    let mut lacking = PARAMS;
+    lacking[1].0 = "G";
+    build(&parameter_file(&lacking), "E0701");
+    build(&parameter_file(&lacking), "the parameter file has no tensor `g`");
+    let mut narrow = PARAMS;
+    narrow[0].2 = &[16, 8];
+    build(
+        &parameter_file(&narrow),
+        "the param `W` is `float32[8, 16]`, but `float32[16, 8]` in the parameter file",
+    );
+    let mut wide = PARAMS;
+    wide[2].1 = Dtype::F64;
+    build(&parameter_file(&wide), "but `float64[8]` in the parameter file");
+    let whole = parameter_file(&PARAMS);
+    build(&whole[..whole.len() - 1], "it is not a safetensors file");
+    build(b"", "it is not a safetensors file");
+    fails(&["build", &file, "--params", "missing.safetensors"], "E0701");
+}
+
+#[test]
+fn what_networks_lack_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "layer.te", LAYER);
+    fails(&["explain", &file], "E0703");
+    fails(&["lower", &file], "E0703");
+    fails(&["build", &file, "--schedule", "default"], "`--schedule default` has no effect");
+    fails(&["build", &file, "--target", "nvptx-sm_80"], "E0702");
+    write(folder.path(), "layer.safetensors", parameter_file(&PARAMS));
+    fails(&["build", &file, "--target", "aarch64", "-o", "layer.o"], "E0702");
+    let indices = "network rows(n = 8) {
+    input X: float32[n]
+    param first: int32[4]
+    output Y[i: 4] = X[first[i]]
+}
+";
+    let file = write(folder.path(), "rows.te", indices);
+    // 9 is outside of `X`.
+    let wrong = [3i32, 0, 9, 1].map(i32::to_le_bytes).concat();
+    let views = [("first", TensorView::new(Dtype::I32, vec![4], &wrong).expect("a tensor"))];
+    let bytes = safetensors::serialize(views, None).expect("a file");
+    write(folder.path(), "rows.safetensors", bytes);
+    fails(&["build", &file], "E0704");
+}
+
+/// A model with run-time rows: two layers.
+fn layers() -> PathBuf {
+    let model = Model::new(13)
+        .input("x", FLOAT, "rows 16")
+        .weights("w", &[16, 8])
+        .floats("bias", &[0.5, -3.0, 1.0, 2.0, -9.0, 0.0, 7.0, 0.25])
+        .node("MatMul", "x w", "product", &[])
+        .node("Add", "product bias", "sum", &[])
+        .node("Relu", "sum", "hidden/out", &[])
+        .node("Softmax", "hidden/out", "y", &[])
+        .output("y");
+    model.save("networks_layers")
+}
+
+#[test]
+fn models_are_imported_as_text_and_built() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = layers();
+    let model = model.to_str().expect("UTF-8");
+    let text = folder.path().join("layers.te");
+    let text = text.to_str().expect("UTF-8");
+    let signature = succeeds(&["import", model, "-o", text, "--name", "layers"]);
+    assert!(signature.starts_with("input x: float32[rows, 16]\n"), "{signature}");
+    let written = std::fs::read_to_string(text).expect("a text");
+    assert!(written.contains("network layers(rows: var) reassociate {"), "{written}");
+    let groups = succeeds(&["lower", "--groups", text]);
+    // Bias and activation belong to the product, also with run-time rows.
+    assert_eq!(groups.lines().filter(|line| line.contains("->")).count(), 2, "{groups}");
+    let same = succeeds(&["run", text, "--verify", "--var", "rows=5"]);
+    assert!(same.contains("y: bit-identical to the interpreter"), "{same}");
+    let same = succeeds(&["run", model, "--verify", "-D", "rows=3"]);
+    assert!(same.contains("y: float32[3, 8]"), "{same}");
+    fails(&["import", model, "-o", text, "--name", "3x"], "named by letters");
+    fails(&["build", model, "-D", "columns=3"], "the model has no dimension `columns`");
+    fails(&["build", model, "--params", "p.safetensors"], "an ONNX model has its parameters");
+    let table = succeeds(&["bench", model, "-D", "rows=64", "--per-kernel", "--min-time", "0.01"]);
+    assert!(table.contains("calls") && table.contains("sum"), "{table}");
+}
+
+#[test]
+fn models_that_cannot_be_imported_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let damaged = write(folder.path(), "damaged.onnx", [7; 100]);
+    fails(&["build", &damaged], "E0705");
+    fails(&["import", "samples/exp.te"], "E0705");
+    let model = Model::new(13)
+        .input("x", FLOAT, "8")
+        .input("starts", INT64, "1")
+        .input("ends", INT64, "1")
+        .node("Slice", "x starts ends", "y", &[])
+        .output("y");
+    let model = model.save("networks_sliced");
+    let model = model.to_str().expect("UTF-8");
+    fails(&["build", model], "--freeze starts=FILE.npy");
+    fails(&["run", "samples/exp.te", "--freeze", "x=y.npy"], "is for ONNX models");
+}
