@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "build",
     "check",
+    "import",
     "run",
     "lower",
     "explain",

@@ -58,8 +58,8 @@ pub struct Compiled {
     pub networks: Vec<Network>,
 }
 
-/// Reads a file, schedules its kernels as [`schedule_file`] does, and compiles its networks with the
-/// elements of `params`, or of the file with the extension `safetensors` beside `path`.
+/// Reads a file, schedules its kernels as [`schedule_file`] does, and compiles its networks with
+/// the elements of `params`, or of the file with the extension `safetensors` beside `path`.
 pub fn compile_file(
     path: &str,
     args: &CompileArgs,

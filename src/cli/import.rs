@@ -31,7 +31,7 @@ pub struct ImportArgs {
     /// Write the network here [default: FILE.te]
     #[arg(short, long, value_name = "FILE.te")]
     output: Option<PathBuf>,
-    /// Name of the network [default: that of the model's graph]
+    /// Name of the network [default: the stem of FILE.onnx; of `model.onnx`, the graph's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Set a dimension of the model, such as `-D batch=1` (repeatable).

@@ -83,8 +83,8 @@ pub struct BuiltModule {
     pub header: String,
 }
 
-/// Compiles lowered kernels and networks (after `expand_math`) to a module; `info.kernels` is in the
-/// order of [`Code::entries`].
+/// Compiles lowered kernels and networks (after `expand_math`) to a module; `info.kernels` is in
+/// the order of [`Code::entries`].
 pub fn build_module<'a>(
     code: impl Into<Code<'a>>,
     info: &BuildInfo,

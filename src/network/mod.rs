@@ -1,8 +1,8 @@
 //! Networks: a stage graph that is compiled as many kernels.
 //!
 //! Before: the stage graph of a `network`, whose `param`s have known elements or are inputs.
-//! After: the graphs of its kernels, equal ones once, and the [`Plan`]: the calls in order, with the
-//! place of every tensor. In between, in this order:
+//! After: the graphs of its kernels, equal ones once, and the [`Plan`]: the calls in order, with
+//! the place of every tensor. In between, in this order:
 //!
 //! 1. [`fold`]: the stages that depend on params alone; they are computed at build time.
 //! 2. [`partition`]: which stages are computed in one kernel.

@@ -46,10 +46,8 @@ enum Kind {
 /// Returns the groups of the stages that are not `folded`.
 pub fn partition(graph: &Graph, folded: &[bool]) -> Vec<Group> {
     let mut state = Partition::new(graph, folded);
-    for stage in 0..graph.stages.len() {
-        if !folded[stage] {
-            state.add(stage);
-        }
+    for (stage, _) in folded.iter().enumerate().filter(|(_, folded)| !**folded) {
+        state.add(stage);
     }
     state.absorb();
     state.groups()
@@ -244,7 +242,7 @@ impl<'a> Partition<'a> {
                 stages.sort_unstable();
                 stages.dedup();
                 let is_main = |at: &&usize| matches!(self.stage(**at).body, Body::Reduce(_));
-                let main = stages.iter().filter(is_main).next_back().or(stages.last());
+                let main = stages.iter().rfind(is_main).or(stages.last());
                 let main = *main.expect("a group has stages");
                 Group { stages, main }
             })

@@ -72,12 +72,11 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
         }
     }
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("network");
-    let name = match &options.name {
-        Some(name) => name.clone(),
-        None => match name_of(&graph.name) {
-            "" => kernel_name(stem),
-            name => kernel_name(name),
-        },
+    let name = match (&options.name, name_of(&graph.name)) {
+        (Some(name), _) => name.clone(),
+        // Hubs call every file so.
+        (None, own) if stem == "model" && !own.is_empty() => kernel_name(own),
+        (None, _) => kernel_name(stem),
     };
     let mut importer = Importer {
         context: Context {

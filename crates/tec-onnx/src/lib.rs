@@ -31,7 +31,8 @@ pub struct Options {
     pub dims: Vec<(String, u64)>,
     /// Inputs that become parameters with the given values.
     pub freeze: Vec<(String, Frozen)>,
-    /// The name of the network; the default is the stem of the file.
+    /// The name of the network; the default is the stem of the file, or the name of the graph if
+    /// that is `model`.
     pub name: Option<String>,
     /// Whether sums may be computed in any order, and factors be folded into weights.
     pub reassociate: bool,

@@ -1,7 +1,7 @@
 //! The body of a network: acquires the arena and calls the bodies of its kernels in order.
 //!
-//! Before: compiled bodies of kernels, and the list of calls. After: `NAME.body` with the parameters
-//! of the network, which returns the first failure of a kernel, or 0.
+//! Before: compiled bodies of kernels, and the list of calls. After: `NAME.body` with the
+//! parameters of the network, which returns the first failure of a kernel, or 0.
 
 use super::emit::Emitter;
 use super::{Unit, signature_of};

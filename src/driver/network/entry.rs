@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 /// The elements of the known params.
 type Known = FxHashMap<Buffer, ConstantBytes>;
 
-/// Returns the entry of a network. Refuses a network whose known params fail a check, or whose entry
-/// would have to check them (E0704).
+/// Returns the entry of a network. Refuses a network whose known params fail a check, or whose
+/// entry would have to check them (E0704).
 pub(super) fn entry_kernel(
     graph: &Graph,
     known: &Known,
