@@ -287,7 +287,7 @@ fn run_batch(
     let mut report = Report::default();
     let mut options = options(batch, source);
     if source == Source::Network {
-        options.fallback = if batch % 2 == 0 { Fallback::Default } else { Fallback::Auto };
+        options.fallback = if batch.is_multiple_of(2) { Fallback::Default } else { Fallback::Auto };
         options.candidates = 24;
     }
     if source == Source::Auto || (source == Source::Threads && has_auto(batch)) {
