@@ -64,6 +64,8 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
     }
     let mut lines = kernel.schedule.lines();
     match (kernel.schedule.starts_with("schedule "), lines.next()) {
+        // The schedules of a network's kernels begin with their names.
+        (false, Some(head)) if head.starts_with("# ") => text.push_str(&format!("  {head}\n")),
         (true, Some(head)) => text.push_str(&format!("  {head}\n")),
         _ => text.push_str(&format!("  schedule {}\n", kernel.schedule)),
     }

@@ -43,7 +43,10 @@ pub fn print_plan(graph: &Graph, planned: &Planned) -> String {
             None => crate::codegen::entry::extent_text(bytes),
         };
         let (bound, sum) = (arena.lower_bound, arena.sum);
-        text += &format!("arena {total} bytes; {bound} are alive at once, {sum} in sum\n");
+        text += &match sum {
+            0 => format!("arena {total} bytes\n"),
+            _ => format!("arena {total} bytes; {bound} are alive at once, {sum} in sum\n"),
+        };
     }
     text
 }

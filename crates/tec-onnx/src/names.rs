@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 /// The largest number of characters of an identifier.
 const MAX_CHARS: usize = 72;
+/// Most characters of the name of a network.
+const MAX_SYMBOL: usize = 200;
 
 /// Words that are no names of tensors: those of the language, and its functions.
 const RESERVED: &str = "\
@@ -79,7 +81,12 @@ fn identifier(name: &str) -> String {
 
 /// Makes the name of a kernel, which is a symbol of C.
 pub(crate) fn kernel_name(name: &str) -> String {
-    let mut text = identifier(name);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    // A long name that needs no change stays whole.
+    let is_symbol = name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.len() <= MAX_SYMBOL
+        && name.chars().all(is_word);
+    let mut text = if is_symbol { name.to_string() } else { identifier(name) };
     let all = C_NAMES.split_whitespace().chain(RESERVED.split_whitespace());
     if all.into_iter().any(|word| word == text) || text.starts_with("tec_") || text.ends_with("_dl")
     {

@@ -1,0 +1,103 @@
+"""ONNX models against ONNX's own conformance tests of one node, through the module.
+
+The tests of the onnx package have inputs and expected outputs. Inputs that shapes depend on become
+constants (`--freeze`), because many tests have them as inputs.
+"""
+
+import re
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx.backend.test.case.node import collect_testcases
+
+from conftest import run_tec
+
+# The newest opset that the importer knows; the oldest is 7.
+MAX_OPSET = 27
+
+# Operators that `tec` refuses, with the reason of docs/NETWORKS.md: the test makes sure that it
+# does refuse them.
+REFUSED = {
+    "Adagrad", "Adam", "Bernoulli", "BitCast", "DeformConv", "Det", "FlexAttention", "ImageDecoder",
+    "LinearAttention", "MelWeightMatrix", "Momentum", "NonMaxSuppression", "NonZero",
+    "RandomUniformLike", "STFT", "TfIdfVectorizer",
+}
+
+# Other tests that `tec` refuses, with the reason.
+KNOWN = {
+    "test_dft_irfft": "a one-sided inverse",
+    "test_dft_irfft_opset19": "a one-sided inverse",
+    "test_loop11": "the number of iterations is an input",
+    "test_scan_sum": "a scan over a batch",
+}
+
+NAMES = "float64 float32 float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
+TYPES = {np.dtype(name) for name in NAMES.split()}
+
+
+def is_plain(test):
+    """Whether all values are tensors of the language's types."""
+    values = [value for ins, outs in test.data_sets for value in [*ins, *outs]]
+    opsets = [one.version for one in test.model.opset_import if one.domain in ("", "ai.onnx")]
+    nodes = test.model.graph.node
+    return (
+        all(isinstance(value, np.ndarray) and value.dtype in TYPES for value in values)
+        and 7 <= max(opsets, default=0) <= MAX_OPSET
+        and len(nodes) == 1
+        and nodes[0].domain != "ai.onnx.ml"
+    )
+
+
+# Some of the generators overflow on purpose.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    TESTS = {test.name: test for test in collect_testcases(None) if is_plain(test)}
+
+
+def build(test, folder):
+    """Builds a model; freezes the inputs that the importer needs. Returns them and the process."""
+    path = folder / "model.onnx"
+    onnx.save(test.model, path)
+    names = [value.name for value in test.model.graph.input]
+    values = dict(zip(names, test.data_sets[0][0]))
+    frozen = []
+    while True:
+        options = [word for name in frozen for word in ("--freeze", f"{name}={folder / name}.npy")]
+        done = run_tec("build", path, "-o", folder / "node.so", *options)
+        needed = re.search("constant values are needed for the inputs (.*)", done.stderr)
+        listed = re.findall("`([^`]*)`", needed[1]) if needed else []
+        more = [name for name in listed if name in values and name not in frozen]
+        if not more:
+            return frozen, done
+        for name in more:
+            np.save(folder / f"{name}.npy", np.ascontiguousarray(values[name]))
+        frozen += more
+
+
+@pytest.mark.parametrize("name", sorted(TESTS))
+def test_node(name, tmp_path):
+    import tvm_ffi
+
+    test = TESTS[name]
+    graph = test.model.graph
+    frozen, done = build(test, tmp_path)
+    if graph.node[0].op_type in REFUSED or name in KNOWN:
+        assert done.returncode == 1 and "E0705" in done.stderr, done.stderr
+        pytest.skip(f"{graph.node[0].op_type} is refused: {KNOWN.get(name, 'by operator')}")
+    assert done.returncode == 0, done.stderr
+    function = getattr(tvm_ffi.load_module(str(tmp_path / "node.so")), graph.name)
+    inputs, expected = test.data_sets[0]
+    given = [
+        np.array(value, order="C")
+        for value, info in zip(inputs, graph.input)
+        if info.name not in frozen
+    ]
+    outputs = [np.zeros(value.shape, value.dtype) for value in expected]
+    function(*given, *outputs)
+    for value, wanted in zip(outputs, expected):
+        value, wanted = value.astype(np.float64), wanted.astype(np.float64)
+        # The expected values have errors of their own: zeros of a Fourier transform are 1e-7.
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
+        np.testing.assert_allclose(value, wanted, test.rtol, max(test.atol, 1e-7 * largest))
