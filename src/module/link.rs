@@ -11,6 +11,7 @@ use libwild::{
     FileSystem, FileType, InputFileData, Linker, OutputFileData, OutputOptions, error as wild,
 };
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,8 +21,9 @@ mod runtimes {
     include!(concat!(env!("OUT_DIR"), "/runtimes.rs"));
 }
 
-/// Links an object with the runtime to a module.
-pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
+/// Links an object with the runtime to a module. The object of a network holds its weights, so
+/// nothing here copies it.
+pub fn link_module(object: Vec<u8>, arch: Arch) -> Result<Vec<u8>> {
     let Some(runtime) = runtime_object(arch) else {
         let name = arch.name();
         return Err(Box::new(
@@ -32,7 +34,7 @@ pub fn link_module(object: &[u8], arch: Arch) -> Result<Vec<u8>> {
                 )),
         ));
     };
-    match link(arch, &[("module.o", object), ("tec_runtime.o", runtime)]) {
+    match link(arch, object, runtime) {
         Ok(bytes) => Ok(bytes),
         Err(error) => bug!("linking failed: {error:?}"),
     }
@@ -44,9 +46,9 @@ pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
 }
 
 /// Links the entries of a module for GPUs, which are compiled for this machine, with their runtime.
-pub fn link_launchers(object: &[u8]) -> Vec<u8> {
+pub fn link_launchers(object: Vec<u8>) -> Vec<u8> {
     let arch = Target::host_baseline().arch;
-    match link(arch, &[("module.o", object), ("tec_runtime.o", launcher_runtime())]) {
+    match link(arch, object, launcher_runtime()) {
         Ok(bytes) => bytes,
         Err(error) => bug!("linking failed: {error:?}"),
     }
@@ -58,7 +60,7 @@ pub fn launcher_runtime() -> &'static [u8] {
     runtimes::cuda_object()
 }
 
-fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
+fn link(arch: Arch, object: Vec<u8>, runtime: &'static [u8]) -> wild::Result<Vec<u8>> {
     let emulation = match arch {
         Arch::X86_64 => "elf_x86_64",
         Arch::Aarch64 => "aarch64linux",
@@ -70,11 +72,12 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
     arguments.extend(["--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "now"]);
     // A module is too small for several threads, and must not take tokens of a `make` jobserver.
     arguments.push("--no-threads");
-    arguments.extend(objects.iter().map(|(name, _)| *name));
+    let inputs = [("module.o", Cow::Owned(object)), ("tec_runtime.o", Cow::Borrowed(runtime))];
+    arguments.extend(inputs.iter().map(|(name, _)| *name));
 
     let files = MemoryFiles::default();
-    for (name, bytes) in objects {
-        files.table().insert(PathBuf::from(name), Arc::from(*bytes));
+    for (name, bytes) in inputs {
+        files.table().insert(PathBuf::from(name), Arc::new(bytes));
     }
     let arguments = || arguments.iter().copied();
     let mut args = libwild::Args::new(arguments)?;
@@ -82,26 +85,30 @@ fn link(arch: Arch, objects: &[(&str, &[u8])]) -> wild::Result<Vec<u8>> {
     let linker = Linker::with_file_system(files.clone());
     linker.run(&args)?;
     let linked = files.table().remove(Path::new(output));
-    linked.map(|bytes| bytes.to_vec()).ok_or_else(|| libwild::error!("the linker wrote nothing"))
+    let linked = linked.ok_or_else(|| libwild::error!("the linker wrote nothing"))?;
+    Ok(Arc::unwrap_or_clone(linked).into_owned())
 }
+
+/// The contents of a file.
+type Contents = Arc<Cow<'static, [u8]>>;
 
 /// Paths and contents; clones share one table.
 #[derive(Clone, Default)]
-struct MemoryFiles(Arc<Mutex<FxHashMap<PathBuf, Arc<[u8]>>>>);
+struct MemoryFiles(Arc<Mutex<FxHashMap<PathBuf, Contents>>>);
 
 impl MemoryFiles {
-    fn table(&self) -> MutexGuard<'_, FxHashMap<PathBuf, Arc<[u8]>>> {
+    fn table(&self) -> MutexGuard<'_, FxHashMap<PathBuf, Contents>> {
         self.0.lock().expect("no holder of the lock panics")
     }
 
-    fn get(&self, path: &Path) -> wild::Result<Arc<[u8]>> {
+    fn get(&self, path: &Path) -> wild::Result<Contents> {
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound).into();
         self.table().get(path).cloned().ok_or_else(missing)
     }
 }
 
 #[derive(Debug)]
-struct Input(Arc<[u8]>);
+struct Input(Contents);
 
 impl InputFileData for Input {
     fn bytes(&self) -> &[u8] {
@@ -125,7 +132,7 @@ impl OutputFileData for Output {
     }
 
     fn finish(self) -> wild::Result {
-        self.files.table().insert(self.path, self.bytes.into());
+        self.files.table().insert(self.path, Arc::new(Cow::Owned(self.bytes)));
         Ok(())
     }
 }
@@ -167,7 +174,7 @@ impl FileSystem for MemoryFiles {
     }
 
     fn write_auxiliary(&self, path: &Path, bytes: &[u8]) -> wild::Result {
-        self.table().insert(path.to_path_buf(), bytes.into());
+        self.table().insert(path.to_path_buf(), Arc::new(Cow::Owned(bytes.to_vec())));
         Ok(())
     }
 }

@@ -107,7 +107,7 @@ pub fn build_module<'a>(
     let object = compile_object(code, &info.target, &options)?;
     let arch = info.target.arch;
     let bytes = match kind {
-        ModuleKind::SharedObject => link::link_module(&object.bytes, arch)?,
+        ModuleKind::SharedObject => link::link_module(object.bytes, arch)?,
         ModuleKind::Archive => {
             archive::make_archive(&info.module, &object.bytes, &header, &manifest, arch)
         }
@@ -148,7 +148,7 @@ pub fn build_gpu_module(
             let object = object()?.bytes;
             archive::make_ptx_archive(&info.module, &ptx.text, &object, &header, &manifest)
         }
-        ModuleKind::SharedObject => link::link_launchers(&object()?.bytes),
+        ModuleKind::SharedObject => link::link_launchers(object()?.bytes),
         ModuleKind::Object => {
             return Err(wrong_form("o", &info.target, "end it in `.ptx`, `.tar` or `.so`"));
         }
