@@ -143,7 +143,7 @@ fn what_networks_lack_is_refused() {
     let file = write(folder.path(), "layer.te", LAYER);
     fails(&["explain", &file], "E0703");
     fails(&["lower", &file], "E0703");
-    fails(&["build", &file, "--schedule", "default"], "`--schedule default` has no effect");
+    fails(&["build", &file, "--schedule", "fast"], "`--schedule fast` has no effect");
     fails(&["build", &file, "--target", "nvptx-sm_80"], "E0702");
     write(folder.path(), "layer.safetensors", parameter_file(&PARAMS));
     fails(&["build", &file, "--target", "aarch64", "-o", "layer.o"], "E0702");

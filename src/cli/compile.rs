@@ -11,7 +11,7 @@ use crate::lang::Program;
 use crate::lang::ast::Item;
 use crate::module::params::{Params, read_params};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
-use crate::schedule::{BoundedSchedule, Origin};
+use crate::schedule::{BoundedSchedule, Fallback, Origin};
 use crate::te::Graph;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +88,12 @@ pub fn compile_file(
         (None, Some(file)) => read_params(&file)?,
         (None, None) => Params::default(),
     };
+    let fallback = match &options.schedule {
+        Some((_, name)) if name == "default" => Fallback::Default,
+        Some(_) => Fallback::Auto,
+        None => options.fallback,
+    };
+    let options = &Options { fallback, ..options.clone() };
     for graph in &networks {
         let network = driver::compile_network(graph, &params, options, trace);
         let sources = &compiled.program.sources;
@@ -103,7 +109,8 @@ fn refuse_for_networks(
     args: &CompileArgs,
     options: &Options,
 ) -> Result<(), Error> {
-    let schedule = options.schedule.as_ref().filter(|(_, name)| name != "auto");
+    let is_known = |name: &str| matches!(name, "auto" | "default");
+    let schedule = options.schedule.as_ref().filter(|(_, name)| !is_known(name));
     let given = match (schedule, &args.records) {
         (Some((_, name)), _) => format!("--schedule {name}"),
         (None, Some(records)) => format!("--records {records}"),
@@ -111,7 +118,8 @@ fn refuse_for_networks(
     };
     let text = format!("`{given}` has no effect on the network `{}`", network.name);
     let diag = Diag::global("E0703", text);
-    Err(diag.note("each kernel of a network gets an automatic schedule").into())
+    let note = "the kernels of a network get automatic schedules, or `--schedule default`";
+    Err(diag.note(note).into())
 }
 
 /// Returns the file with the elements of params: the one of `--params`, or the one beside the

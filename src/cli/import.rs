@@ -17,9 +17,9 @@ Examples:
   tec build resnet50.te                       # a module, with the parameters in it
   tec build resnet50.onnx                     # both steps at once";
 
-/// Write an ONNX model as a `.te` file and its parameters as a `.safetensors` file beside it.
+/// Write an ONNX model as a network, with its parameters in a file.
 ///
-/// The result is readable: every node is a stage or an operator of `onnx.te`, under its own name.
+/// The parameters become a `.safetensors` file beside the `.te` file. The text is readable: every node is a stage or an operator of `onnx.te`, under its own name.
 /// Edit it, or build it. Dimensions with names become run-time integers,
 /// unless `-D` gives their values.
 #[derive(Debug, clap::Args)]

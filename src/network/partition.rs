@@ -10,11 +10,12 @@
 //!
 //! Stages that are read by one group only and continue no other group (padding, transposition,
 //! concatenation) belong to their reader, which can compute them in place. A stage that only moves
-//! elements is repeated in each reader.
+//! elements is repeated in each reader. An exception: elements at a stride that a contraction reads
+//! are stored first, because it reads each of them many times.
 //! Ensures: no group depends on its own results by way of another group.
 
 use super::fold::is_movement;
-use super::reads::{Access, is_contraction, reads};
+use super::reads::{Access, is_contraction, is_strided, reads};
 use crate::ir::equal::equal;
 use crate::ir::{Buffer, Expr};
 use crate::te::{Body, Graph, Stage};
@@ -215,6 +216,9 @@ impl<'a> Partition<'a> {
             readers.sort_unstable();
             readers.dedup();
             let [reader] = readers[..] else { continue };
+            if self.gathers_for_contraction(group, &[reader]) {
+                continue;
+            }
             if self.members[group].len() + self.members[reader].len() > MAX_STAGES {
                 continue;
             }
@@ -222,6 +226,14 @@ impl<'a> Partition<'a> {
             moved.iter().for_each(|at| self.group_of[*at] = Some(reader));
             self.members[reader].extend(moved);
         }
+    }
+
+    /// Whether a group moves elements at a stride, and one of its readers has a contraction.
+    fn gathers_for_contraction(&self, group: usize, readers: &[usize]) -> bool {
+        let strided = |at: &usize| is_strided(self.stage(*at));
+        let contracts =
+            |reader: &usize| self.members[*reader].iter().any(|at| is_contraction(self.stage(*at)));
+        self.members[group].iter().any(strided) && readers.iter().any(contracts)
     }
 
     /// Returns the groups in an order in which they can run, with the moves that they repeat.
@@ -261,7 +273,9 @@ impl<'a> Partition<'a> {
                 self.members[*group].iter().any(|member| self.consumers[at].contains(member))
             };
             let readers: Vec<usize> = (0..self.members.len()).filter(is_reader).collect();
-            if readers.iter().any(|reader| self.members[*reader].len() >= MAX_STAGES) {
+            if readers.iter().any(|reader| self.members[*reader].len() >= MAX_STAGES)
+                || self.gathers_for_contraction(group, &readers)
+            {
                 continue;
             }
             self.members[group].clear();

@@ -1,7 +1,7 @@
 //! The accesses of a stage to other tensors, as far as fusion depends on them.
 
 use crate::ir::visit::{NodeSet, for_each_load};
-use crate::ir::{Buffer, Expr, Var};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, Var};
 use crate::te::{Axis, Stage};
 
 /// How a stage reads a tensor.
@@ -79,4 +79,23 @@ pub fn is_contraction(stage: &Stage) -> bool {
 
 fn mentions(expr: &Expr, var: &Var) -> bool {
     crate::ir::visit::any_expr(expr, &mut |node| node.as_var() == Some(var))
+}
+
+/// Whether a stage reads a tensor at a stride along its last axis, such as `A[i, 2*j]`.
+pub fn is_strided(stage: &Stage) -> bool {
+    let Some(last) = stage.axes.last() else { return false };
+    let mut found = false;
+    for_each_read(stage, &mut |_, indices| {
+        let Some(index) = indices.last() else { return };
+        found |= crate::ir::visit::any_expr(index, &mut |node| match &node.kind {
+            ExprKind::Binary(BinOp::Mul, a, b) => {
+                let scales = |x: &Expr, y: &Expr| {
+                    x.as_var() == Some(&last.var) && y.as_int().is_some_and(|factor| factor > 1)
+                };
+                scales(a, b) || scales(b, a)
+            }
+            _ => false,
+        });
+    });
+    found
 }

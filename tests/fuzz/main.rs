@@ -2,8 +2,9 @@
 //! random schedules (`schedule`), the automatic schedule and candidates of the tuner's space, and
 //! as networks of several kernels (`network`). Each program runs in several ways that must agree
 //! bit for bit (`differential`): the default schedule, the schedule forwards and backwards, the
-//! loops after all passes, machine code. No two threads may write one element (`rewrite`). Schedules that a legality check refuses run without the check
-//! and must give wrong results (`unchecked`). Sums of products are rewritten by `merge` and
+//! loops after all passes, machine code. No two threads may write one element (`rewrite`).
+//! Schedules that a legality check refuses run without the check and must give wrong results
+//! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic

@@ -183,7 +183,7 @@ pub const TABLE: &[Hint] = &[
     hint(
         Kernel,
         "E0101",
-        "output|compute $C @ = <m> compute (",
+        "compute $C @ = <m> compute (",
         "write axes and extents together: `{C}[i: n, j: m] = …`",
     ),
     hint(
@@ -207,7 +207,7 @@ pub const TABLE: &[Hint] = &[
     hint(
         Kernel,
         "E0101",
-        "output|compute $C @ =",
+        "compute $C @ =",
         "a stage has axes: `{C}[i: n] = …`, or `{C}[] = …` for one element",
     ),
     hint(

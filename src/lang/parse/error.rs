@@ -58,7 +58,7 @@ impl<'a> Place<'a> {
                 ")" | "]" | "}" => {
                     open.pop();
                 }
-                "schedule" | "kernel" => in_schedule = token.text == "schedule",
+                "schedule" | "kernel" | "network" => in_schedule = token.text == "schedule",
                 _ => {}
             }
             before_that = before.replace(token);

@@ -290,7 +290,7 @@ fn words_of_their_place_are_names_elsewhere() {
 /// A body of a kernel, the token at fault, the message, and a word of the help.
 const MISTAKES: [(&str, &str, &str, &str); 52] = [
     ("output C[i: n = A[i]", "=", "E0101: expected `,` or `]`, found `=`", ""),
-    ("output C = 1", "=", "E0101: expected `[`, found `=`", ""),
+    ("compute C = 1", "=", "E0101: expected `[`, found `=`", ""),
     ("let x = f(a, b", "}", "E0101: expected `)` or `,`, found `}`", ""),
     ("let x = f(a,, b)", ",", "E0101: expected `)` or an expression, found `,`", ""),
     ("let x = (a]", "]", "E0101: expected `)` or `,`, found `]`", ""),
@@ -370,7 +370,7 @@ fn mistakes_in_kernels() {
 
 #[test]
 fn mistakes_outside_kernels() {
-    let items = "expected `import`, `def`, `reducer`, `kernel` or `schedule`";
+    let items = "expected `import`, `def`, `reducer`, `kernel`, `network` or `schedule`";
     for (text, message) in [
         ("kernal f() {}", format!("E0101: {items}, found `kernal`")),
         ("def f() = 1 }", format!("E0101: {items}, found `}}`")),
