@@ -19,9 +19,9 @@ Examples:
 
 /// Write an ONNX model as a network, with its parameters in a file.
 ///
-/// The parameters become a `.safetensors` file beside the `.te` file. The text is readable: every node is a stage or an operator of `onnx.te`, under its own name.
-/// Edit it, or build it. Dimensions with names become run-time integers,
-/// unless `-D` gives their values.
+/// The parameters become a `.safetensors` file beside the `.te` file. The text is readable: every
+/// node is a stage or an operator of `onnx.te`, under its own name. Edit it, or build it.
+/// Dimensions with names become run-time integers, unless `-D` gives their values.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ImportArgs {

@@ -177,7 +177,7 @@ pub const TABLE: &[Hint] = &[
     hint(
         Kernel,
         "E0101",
-        "output|compute $C @ = <m> compute ( ( $n , ) , lambda $i : *e )",
+        "compute $C @ = <m> compute ( ( $n , ) , lambda $i : *e )",
         "write `{C}[{i}: {n}] = {e}`",
     ),
     hint(

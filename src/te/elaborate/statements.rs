@@ -304,8 +304,8 @@ impl<'a> Elaborator<'a> {
             None => {
                 let message = format!("the output `{}` has no axes", name.text);
                 let help = format!(
-                    "write `output {}[i: n] = …` for an expression; only the result of an operator \
-                     needs no axes",
+                    "write `output {0}[i: n] = …`, or `output {0}[] = …` for one element; only the \
+                     result of an operator needs no axes",
                     name.text
                 );
                 self.error(Diag::new("E0238", value.span, message).help(help));
