@@ -207,6 +207,8 @@ fn models_that_cannot_be_imported_are_refused() {
     let damaged = write(folder.path(), "damaged.onnx", [7; 100]);
     fails(&["build", &damaged], "E0705");
     fails(&["import", "samples/exp.te"], "E0705");
+    fails(&["build", "missing.onnx"], "cannot read `missing.onnx`: no such file or directory");
+    fails(&["build", "samples/exp.te", "--params", "p.safetensors"], "has no network");
     let model = Model::new(13)
         .input("x", FLOAT, "8")
         .input("starts", INT64, "1")
@@ -216,5 +218,9 @@ fn models_that_cannot_be_imported_are_refused() {
     let model = model.save("networks_sliced");
     let model = model.to_str().expect("UTF-8");
     fails(&["build", model], "--freeze starts=FILE.npy");
+    // The option reaches every command.
+    let frozen = ["--freeze", "starts=missing.npy"];
+    fails(&[&["lower", "--groups", model][..], &frozen].concat(), "missing.npy");
+    fails(&[&["check", model][..], &frozen].concat(), "missing.npy");
     fails(&["run", "samples/exp.te", "--freeze", "x=y.npy"], "is for ONNX models");
 }

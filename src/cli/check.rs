@@ -20,7 +20,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Source files.
-    #[arg(required = true, value_name = "FILE.te")]
+    #[arg(required = true, value_name = "FILE.te|MODEL.onnx")]
     files: Vec<String>,
     #[command(flatten)]
     compile: CompileArgs,
@@ -32,7 +32,7 @@ pub fn run(args: &CheckArgs, reporter: &Reporter) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let mut failed = false;
     for file in &args.files {
-        match check_file(file, &options, &mut trace) {
+        match check_file(file, &options, &args.compile.freeze, &mut trace) {
             Ok(()) => {}
             Err(error @ Error::Compile(_, crate::driver::Failure::Bug { .. })) => {
                 return Err(error);

@@ -21,7 +21,17 @@ pub fn elaborate_file(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Graph>), Error> {
-    let source = source::open(path, options, &[])?;
+    elaborate_frozen(path, options, &[], trace)
+}
+
+/// Like [`elaborate_file`]; `freeze` are the options `--freeze` for ONNX models.
+pub fn elaborate_frozen(
+    path: &str,
+    options: &Options,
+    freeze: &[String],
+    trace: &mut Trace,
+) -> Result<(Program, Vec<Graph>), Error> {
+    let source = source::open(path, options, freeze)?;
     elaborate_source(path, &source, trace)
 }
 
@@ -39,8 +49,13 @@ fn elaborate_source(
 }
 
 /// Reads a file and applies every schedule of its kernels, or the one of `options`.
-pub fn check_file(path: &str, options: &Options, trace: &mut Trace) -> Result<(), Error> {
-    let (program, graphs) = elaborate_file(path, options, trace)?;
+pub fn check_file(
+    path: &str,
+    options: &Options,
+    freeze: &[String],
+    trace: &mut Trace,
+) -> Result<(), Error> {
+    let (program, graphs) = elaborate_frozen(path, options, freeze, trace)?;
     let checked = match &options.schedule {
         Some(_) => driver::schedule(&program, graphs, options, trace).map(|_| ()),
         None => driver::check_schedules(&program, &graphs, options, trace),
@@ -77,7 +92,15 @@ pub fn compile_file(
         false => schedule_graphs(path, (program, graphs), options, records, trace)?,
     };
     let mut compiled = Compiled { program, bounded, networks: Vec::new() };
-    let Some(first) = networks.first() else { return Ok(compiled) };
+    let Some(first) = networks.first() else {
+        return match &args.params {
+            None => Ok(compiled),
+            Some(file) => {
+                let text = format!("`--params {file}`: `{path}` has no network");
+                Err(Error::Usage(text + ", so it has no params"))
+            }
+        };
+    };
     refuse_for_networks(first, args, options)?;
     let params = match (source.params, params_file(path, args.params.as_deref())) {
         (Some(_), _) if args.params.is_some() => {

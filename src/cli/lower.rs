@@ -1,6 +1,6 @@
 //! `tec lower`: prints the loop IR, the schedule tree, or which nests the SIMD back end compiles.
 
-use super::compile::{elaborate_file, schedule_file};
+use super::compile::{elaborate_frozen, schedule_file};
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print, show_trace};
 use crate::diag::Diag;
@@ -86,7 +86,7 @@ pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
 
 /// Prints the plans of all networks, as if the elements of all params were known.
 fn print_groups(args: &LowerArgs, options: &Options, trace: &mut Trace) -> Result<(), Error> {
-    let (_, graphs) = elaborate_file(&args.file, options, trace)?;
+    let (_, graphs) = elaborate_frozen(&args.file, options, &args.compile.freeze, trace)?;
     show_trace(trace, args.compile.time);
     let networks: Vec<_> = graphs.iter().filter(|graph| graph.network).collect();
     if networks.is_empty() {

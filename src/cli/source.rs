@@ -68,6 +68,11 @@ pub fn import(
     let freeze = freeze.iter().map(|text| frozen(text)).collect::<Result<_, _>>()?;
     let settings = tec_onnx::Options { dims, freeze, name, reassociate: true };
     let imported = tec_onnx::import(Path::new(path), &settings).map_err(|error| {
+        if let tec_onnx::Error::Io { path, source } = &error {
+            let why = input::io_text(source);
+            let text = format!("cannot read `{}`: {why}", path.display());
+            return Error::from(Diag::global("E0120", text));
+        }
         let text = error.to_string();
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
