@@ -146,6 +146,13 @@ pub enum StmtKind {
     Reduce(Vec<ReduceAxis>),
     /// `compute P[i: n] = expr` and `output C[i: n]: float16 = expr`.
     Stage(Stage),
+    /// `scan t: n { compute h[t, i: m]: float32 = … }`.
+    Scan {
+        /// The axes of the steps, outermost first, with their extents.
+        axes: Vec<(Name, Expr)>,
+        /// The stages. Their axes without an extent in the text have the extent of the scan's.
+        stages: Vec<Stage>,
+    },
     /// `output C = operator(…)`.
     OutputCall {
         /// The new name.

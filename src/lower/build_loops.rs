@@ -91,6 +91,12 @@ impl<'a> Nests<'a> {
                 let region_buffer = place_buffer(buffer, stage, bounded.of(id));
                 boxes.insert(buffer.clone(), (region_buffer, id));
             }
+            // Earlier steps are in the same memory.
+            let previous = stage.te.recurrence.iter().flat_map(|recurrence| &recurrence.previous);
+            for (previous, buffer) in previous.zip(&stage.te.buffers) {
+                let current = boxes[buffer].clone();
+                boxes.insert(previous.clone(), current);
+            }
         }
         Nests { bounded, boxes, attached }
     }
@@ -140,6 +146,9 @@ impl<'a> Nests<'a> {
         for group in fused_groups(schedule, stages, at) {
             if let [id] = group[..] {
                 let mut part = self.nest(id, at)?;
+                for attached in self.attached_inside_step(id, at).into_iter().rev() {
+                    part = Stmt::Block(vec![self.produce(&[attached])?, part]);
+                }
                 if at == schedule.stage(id).leaves.len() {
                     part = wrap_terms(self.bounded.of(id), part);
                 }
@@ -166,6 +175,19 @@ impl<'a> Nests<'a> {
             nests.push(body);
         }
         Ok(Stmt::Block(nests))
+    }
+
+    /// Returns the innermost loop over the steps of a stage of a recurrence.
+    fn last_step(&self, id: StageId) -> Option<usize> {
+        self.bounded.schedule.stage(id).te.recurrence.as_ref()?.steps.checked_sub(1)
+    }
+
+    /// Returns the stages that a step computes in front of a stage of a recurrence, if `at` is its
+    /// first loop inside the step, in order of computation.
+    fn attached_inside_step(&self, id: StageId, at: usize) -> Vec<StageId> {
+        let last = self.last_step(id).filter(|last| last + 1 == at);
+        let attached = self.attached.get(&id).into_iter().flatten();
+        attached.filter(|(depth, _)| last.is_some() && *depth == last).map(|(_, id)| *id).collect()
     }
 
     /// Returns the loops of a stage from `outer` inwards.
@@ -269,13 +291,17 @@ impl<'a> Nests<'a> {
         let attached = group.iter().filter_map(|id| self.attached.get(id)).flatten();
         let attached = attached.filter(|(at, _)| *at == depth).map(|(_, id)| *id);
         let mut attached: Vec<StageId> = attached.collect();
+        // In a step, `shared_nest` places the stages in front of their readers.
+        let steps = group.len() > 1 && self.last_step(group[0]) == depth;
         if group.len() > 1 {
             // A stage may read one that is attached to another stage of the group.
             attached.sort_by_key(|id| schedule.order.iter().position(|other| other == id));
         }
         for id in attached.into_iter().rev() {
             if let Some(produced) = self.group_ending_with(id) {
-                body = Stmt::Block(vec![self.produce(&produced)?, body]);
+                if !steps {
+                    body = Stmt::Block(vec![self.produce(&produced)?, body]);
+                }
                 for id in produced.iter().rev() {
                     body = self.allocate(*id, body);
                 }

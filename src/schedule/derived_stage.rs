@@ -1,6 +1,7 @@
 //! Stages that directives add: their names, buffers and axes, and the reads that change with them.
 
 use super::layout::Layout;
+use super::recurrence::place_of_added;
 use super::state::{Schedule, StageId};
 use crate::diag::Span;
 use crate::ir::visit::{Memo, map_children};
@@ -84,7 +85,9 @@ pub(super) fn insert_stage(
     reader: StageId,
     span: Span,
 ) -> StageId {
+    let attach = place_of_added(schedule, &te, reader);
     let id = schedule.add_stage(te, span);
+    schedule.stage_mut(id).attach = attach;
     schedule.stage_mut(id).touched = true;
     let at = schedule.order.iter().position(|other| *other == reader);
     schedule.order.insert(at.expect("every stage is in the order"), id);

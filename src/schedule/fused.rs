@@ -1,15 +1,17 @@
-//! Stages that share loops: the groups that `compute_with` makes.
+//! Stages that share loops: the groups that `compute_with` and recurrences make.
 //!
 //! Before: `T.compute_with(S, i)`, two nests: `for i { S }  for i' { T }`.
 //! After: `S` and `T` are one group and have one variable for `i`; `lower::build_loops` makes one
 //! nest: `for i { S T }`. In each iteration, the stages run in their order of computation.
 //!
-//! No stage of a group depends on another one, so every interleaving gives the same values, and the
-//! statements of each stage keep their order. [`check_groups`] proves this for the stages, the
-//! check of the directive (`directives::compute_with`) for the loops.
+//! No stage of a group that `compute_with` makes depends on another one, so every interleaving gives
+//! the same values, and the statements of each stage keep their order. [`check_groups`] proves this
+//! for the stages, the check of the directive (`directives::compute_with`) for the loops. `recurrence`
+//! says what holds for the stages of a recurrence.
 
 use super::directives::compute_with::ComputeWith;
 use super::reads::Reads;
+use super::recurrence::{in_same_recurrence, step_loops};
 use super::state::{Attach, Schedule, StageId};
 use crate::diag::{Diag, Result, Span};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,11 +26,14 @@ pub(super) struct SharedLoops {
     pub(super) host: StageId,
     /// The innermost shared loop, as an index into the leaves of both.
     pub(super) depth: usize,
-    /// The directive.
+    /// The directive, or the declaration of a stage of a recurrence.
     pub(super) span: Span,
+    /// Whether the loops are the steps of a recurrence, and no `compute_with` stands there.
+    pub(super) steps: bool,
 }
 
-/// Returns every `compute_with` between stages that are in the order, by their place in the text.
+/// Returns every `compute_with` between stages that are in the order, by their place in the text, and
+/// the shared steps of recurrences.
 /// `check_annotations` refuses those of inlined stages (E0379).
 pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
     let mut ordered = vec![false; schedule.stages.len()];
@@ -40,9 +45,11 @@ pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
         };
         if ordered[with.host.0] {
             let depth = schedule.stage(with.host).place_of(with.axis);
-            all.push(SharedLoops { guest, host: with.host, depth, span: annotation.span });
+            let (host, span) = (with.host, annotation.span);
+            all.push(SharedLoops { guest, host, depth, span, steps: false });
         }
     }
+    all.extend(step_loops(schedule));
     all.sort_by_key(|shared| shared.span.start);
     all
 }
@@ -113,7 +120,7 @@ pub(super) fn check_groups(schedule: &mut Schedule, reads: &Reads) -> Result<()>
     if all.is_empty() {
         return Ok(());
     }
-    for shared in &all {
+    for shared in all.iter().filter(|shared| !shared.steps) {
         schedule.checked(check_place(schedule, shared))?;
         schedule.checked(check_dependence(schedule, reads, shared))?;
     }
@@ -230,7 +237,7 @@ fn path_between(
 /// Returns the order of computation with the stages of each group next to each other. Refuses
 /// groups that depend on each other (E0346).
 fn order_groups(schedule: &Schedule, reads: &Reads, all: &[SharedLoops]) -> Result<Vec<StageId>> {
-    let units = fused_groups(schedule, &schedule.order, 0);
+    let units = units_of(schedule);
     let numbered =
         units.iter().enumerate().flat_map(|(at, unit)| unit.iter().map(move |id| (*id, at)));
     let numbers: FxHashMap<StageId, usize> = numbered.collect();
@@ -270,6 +277,33 @@ fn order_groups(schedule: &Schedule, reads: &Reads, all: &[SharedLoops]) -> Resu
             .note("each of the two nests reads what the other one computes")
             .help("leave out one of the two"),
     ))
+}
+
+/// Returns the groups, each with the stages of its recurrence that are attached to its steps: these
+/// may read what an earlier stage of the group computes in the same step.
+fn units_of(schedule: &Schedule) -> Vec<Vec<StageId>> {
+    let mut units = fused_groups(schedule, &schedule.order, 0);
+    let is_attached = |id: StageId| matches!(schedule.stage(id).attach, Attach::At { .. });
+    let place = |id: &StageId| schedule.order.iter().position(|other| other == id);
+    let mut inside = Vec::new();
+    units.retain(|unit| {
+        let te = &schedule.stage(unit[0]).te;
+        let moves = is_attached(unit[0]) && te.recurrence.is_some();
+        inside.extend(unit.iter().copied().filter(|_| moves));
+        !moves
+    });
+    for id in inside {
+        let te = &schedule.stage(id).te;
+        let is_home =
+            |unit: &&mut Vec<StageId>| in_same_recurrence(te, &schedule.stage(unit[0]).te);
+        match units.iter_mut().find(is_home) {
+            Some(unit) => unit.push(id),
+            None => units.push(vec![id]),
+        }
+    }
+    units.iter_mut().for_each(|unit| unit.sort_by_key(place));
+    units.sort_by_key(|unit| place(&unit[0]));
+    units
 }
 
 /// Gives the shared loops of each guest the variables of its host.

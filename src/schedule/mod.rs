@@ -21,6 +21,7 @@ mod linear_work;
 mod phases;
 mod prepack;
 mod reads;
+mod recurrence;
 mod recomputed;
 mod region;
 mod required;

@@ -9,7 +9,7 @@ use super::directives::prefetch::{PrefetchRegion, prefetch_regions};
 use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
-use super::{fused, inline, legality, threads, whole_tiles};
+use super::{fused, inline, legality, recurrence, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -52,6 +52,7 @@ const PHASES: &[Phase] = &[
     inline_stages,
     share_thread_variables,
     find_reads,
+    check_steps,
     fuse_nests,
     check_attachments,
     check_launch_stages,
@@ -103,6 +104,15 @@ fn share_thread_variables(inference: &mut Inference) -> Result<()> {
 fn find_reads(inference: &mut Inference) -> Result<()> {
     inference.reads = Reads::of(&inference.bounded.schedule);
     Ok(())
+}
+
+/// Checks that the steps of recurrences run in order.
+///
+/// Before: any loops and attachments. After: the loops over the steps are the outermost ones of each
+/// stage of a recurrence at the root, and enclose the others (E0399).
+fn check_steps(inference: &mut Inference) -> Result<()> {
+    let checked = recurrence::check_recurrences(inference);
+    inference.bounded.schedule.checked(checked)
 }
 
 /// Checks the stages that `compute_with` puts into one nest.

@@ -1,6 +1,7 @@
 //! The state of a schedule, which directives change: the stages with their loops.
 
 use super::annotations::StageAnnotation;
+use super::recurrence::attach_to_steps;
 use crate::diag::{Result, Span};
 use crate::ir::{Buffering, Scope, ThreadIndex, Var};
 use crate::target::Target;
@@ -219,7 +220,8 @@ pub enum Attach {
 }
 
 impl Schedule {
-    /// Returns the default schedule: every stage at the root, loops in declaration order.
+    /// Returns the default schedule: every stage at the root, loops in declaration order. Stages of a
+    /// recurrence that only the same step reads are attached to the loop over the steps.
     pub fn new(graph: Graph, target: &Target) -> Schedule {
         let mut schedule = Schedule {
             stages: Vec::new(),
@@ -236,6 +238,7 @@ impl Schedule {
             let id = schedule.add_stage(stage, span);
             schedule.order.push(id);
         }
+        attach_to_steps(&mut schedule);
         schedule
     }
 

@@ -128,10 +128,37 @@ pub struct Stage {
     pub body: Body,
     /// Whether the tensors are outputs of the kernel.
     pub output: bool,
+    /// The recurrence that it belongs to.
+    pub recurrence: Option<Recurrence>,
     /// Declaration.
     pub span: Span,
     /// The place in the source of each load of the body, by [`Expr::id`] of the load.
     pub load_spans: Vec<(usize, Span)>,
+}
+
+/// What makes a stage part of a recurrence: the stages with the same `id` are computed step by step
+/// in the order of the graph, each step after all steps before it in lexicographic order.
+///
+/// A member reads the current step of the members in front of it from their `buffers`, and all other
+/// steps of members from `previous`, so that the graph has no cycles. Nothing but members of the
+/// recurrence loads from `previous`.
+#[derive(Clone, Debug)]
+pub struct Recurrence {
+    /// Identifies the recurrence in its graph.
+    pub id: usize,
+    /// The number of axes of the steps, which are the first axes of the stage.
+    pub steps: usize,
+    /// For each tensor of the stage, the buffer that stands for its elements of earlier steps, with
+    /// the same shape.
+    pub previous: Vec<Buffer>,
+}
+
+impl Recurrence {
+    /// Returns the recurrence of a stage that a directive adds inside a step: it has no axes of the
+    /// steps, and no other step reads it.
+    pub fn of_added_stage(&self) -> Recurrence {
+        Recurrence { id: self.id, steps: 0, previous: Vec::new() }
+    }
 }
 
 impl Stage {

@@ -41,6 +41,9 @@ fn write_graph(graph: &Graph, mut writer: Writer) -> String {
         writer.input(input);
     }
     for stage in &graph.stages {
+        writer.earlier_steps(stage);
+    }
+    for stage in &graph.stages {
         writer.stage(stage);
     }
     let outputs = graph.outputs.iter().map(|buffer| writer.buffer(buffer)).collect::<Vec<_>>();
@@ -122,11 +125,24 @@ impl Writer {
         self.line(&format!("{what} {}", exprs.join(" ")));
     }
 
+    /// Declares the buffers of earlier steps, which stages in front of their own may read.
+    fn earlier_steps(&mut self, stage: &Stage) {
+        let Some(recurrence) = &stage.recurrence else { return };
+        let buffers: Vec<String> =
+            recurrence.previous.iter().map(|one| self.declare(one)).collect();
+        let line = format!("earlier {} {} {}", recurrence.id, recurrence.steps, buffers.join(", "));
+        self.line(&line);
+    }
+
     fn stage(&mut self, stage: &Stage) {
         let buffers: Vec<String> = stage.buffers.iter().map(|one| self.declare(one)).collect();
         let kind = if stage.output { "output" } else { "compute" };
         let source = if self.named { &stage.name[..] } else { "" };
         self.line(&format!("{kind}{source} {}", buffers.join(", ")));
+        if let Some(recurrence) = &stage.recurrence {
+            let buffers = recurrence.previous.iter().map(|one| self.buffer(one));
+            self.line(&format!("recurrence {}", buffers.collect::<Vec<_>>().join(" ")));
+        }
         self.known.clear();
         self.axes("d", &stage.axes);
         match &stage.body {

@@ -114,6 +114,7 @@ fn is_sign(rule: Rule) -> bool {
             | as_kw
             | identity_kw
             | auto_inline_kw
+            | scan_word
     )
 }
 
@@ -248,7 +249,8 @@ impl Builder {
         Parts::of(pair).all(Rule::stmt).map(|stmt| self.stmt(stmt)).collect()
     }
 
-    /// `stmt = input | reduce | stage | output_call | let_stmt | if_stmt | assume | assert`
+    /// `stmt = input | reduce | stage | recurrence | output_call | let_stmt | if_stmt | assume |
+    /// assert`
     fn stmt(&self, pair: Pair) -> Result<Stmt> {
         let pair = Parts::of(pair).next();
         let span = self.span(&pair);
@@ -256,6 +258,7 @@ impl Builder {
             Rule::input => self.input(pair)?,
             Rule::reduce => self.reduce(pair)?,
             Rule::stage => StmtKind::Stage(self.stage(pair)?),
+            Rule::recurrence => self.recurrence(pair)?,
             Rule::output_call => self.output_call(pair)?,
             Rule::let_stmt => {
                 let (names, value) = self.let_stmt(pair, false)?;
@@ -302,11 +305,48 @@ impl Builder {
         let mut parts = Parts::of(pair);
         let output = parts.take(Rule::output_kw).is_some();
         let names = self.results(parts.next());
-        let axes = Parts::of(parts.next()).all(Rule::axis).map(|axis| {
-            let mut parts = Parts::of(axis);
-            Ok((self.name(parts.next()), self.expr(parts.next(), false)?))
-        });
+        let axes = Parts::of(parts.next()).all(Rule::axis).map(|axis| self.axis(axis));
         let axes = axes.collect::<Result<_>>()?;
+        let dtype = parts.take(Rule::name).map(|name| self.name(name));
+        Ok(Stage { output, names, axes, dtype, body: self.expr(parts.next(), false)? })
+    }
+
+    /// `axis = name ":" expr`
+    fn axis(&self, pair: Pair) -> Result<(Name, super::ast::Expr)> {
+        let mut parts = Parts::of(pair);
+        Ok((self.name(parts.next()), self.expr(parts.next(), false)?))
+    }
+
+    /// `recurrence = "scan" axis ("," axis)* "{" member* "}"`
+    fn recurrence(&self, pair: Pair) -> Result<StmtKind> {
+        let mut parts = Parts::of(pair);
+        let mut axes = Vec::new();
+        while let Some(axis) = parts.take(Rule::axis) {
+            axes.push(self.axis(axis)?);
+        }
+        let stages = parts.all(Rule::member).map(|member| self.member(member, &axes));
+        let stages = stages.collect::<Result<_>>()?;
+        Ok(StmtKind::Scan { axes, stages })
+    }
+
+    /// `member = ("compute" | "output") results member_axes (":" name)? "=" expr`,
+    /// `member_axis = name (":" expr)?`
+    fn member(&self, pair: Pair, steps: &[(Name, super::ast::Expr)]) -> Result<Stage> {
+        let mut parts = Parts::of(pair);
+        let output = parts.take(Rule::output_kw).is_some();
+        let names = self.results(parts.next());
+        let mut axes = Vec::new();
+        for axis in Parts::of(parts.next()).all(Rule::member_axis) {
+            let mut parts = Parts::of(axis);
+            let name = self.name(parts.next());
+            let step = steps.iter().find(|(step, _)| step.text == name.text);
+            let extent = match (parts.take(Rule::expr), step) {
+                (Some(extent), _) => self.expr(extent, false)?,
+                (None, Some((_, extent))) => extent.clone(),
+                (None, None) => return Err(no_extent(&name, steps)),
+            };
+            axes.push((name, extent));
+        }
         let dtype = parts.take(Rule::name).map(|name| self.name(name));
         Ok(Stage { output, names, axes, dtype, body: self.expr(parts.next(), false)? })
     }
@@ -378,6 +418,16 @@ impl Builder {
     fn name(&self, pair: Pair) -> Name {
         Name { span: self.span(&pair), text: pair.as_str().to_string() }
     }
+}
+
+/// Returns the error for an axis of a stage in a `scan` that has no extent and is no axis of it.
+fn no_extent(name: &Name, steps: &[(Name, super::ast::Expr)]) -> Box<Diag> {
+    let steps: Vec<String> = steps.iter().map(|(step, _)| format!("`{}`", step.text)).collect();
+    let text = &name.text;
+    let message = format!("the axis `{text}` has no extent");
+    let help = format!("write `{text}: n`; only the axes of the scan have none here");
+    let note = format!("axes of the scan: {}", steps.join(", "));
+    Box::new(Diag::new("E0101", name.span, message).help(help).note(note))
 }
 
 /// `string`: the text between the quotes.

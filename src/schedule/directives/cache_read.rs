@@ -16,8 +16,9 @@ use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::schedule::converted_copy::{Conversion, redirect_converted};
 use crate::schedule::derived_stage::{data_axes, insert_stage, load, redirect, rename};
 use crate::schedule::layout::{Layout, parse_layout};
+use crate::schedule::recurrence::in_same_recurrence;
 use crate::schedule::state::{Schedule, Stage, StageId, Tensor};
-use crate::te::{self, Axis, Body, Input};
+use crate::te::{self, Axis, Body, Input, Recurrence};
 use rustc_hash::FxHashMap;
 
 /// `A.cache_read(SCOPE, [C, …], layout=[…], dtype=T, offset=c)`: the named readers read a copy of
@@ -56,12 +57,14 @@ fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         Some(layout) => copy_through(&source.buffers, layout, &element),
         None => copy_whole(&source.buffers, &shape, &element),
     };
+    let recurrence = source.recurrence(schedule, &readers);
     let mut te = te::Stage {
         name: source.name,
         buffers: source.buffers.clone(),
         axes,
         body: Body::Map(values),
         output: false,
+        recurrence,
         span: source.span,
         load_spans: Vec::new(),
     };
@@ -83,6 +86,16 @@ fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let new = insert_stage(schedule, te, first, call.span);
     schedule.stage_mut(new).scope = Some(scope);
     Ok(vec![Value::Stage(new)])
+}
+
+impl Source {
+    /// Returns the recurrence of a copy that stages of the same recurrence read.
+    fn recurrence(&self, schedule: &Schedule, readers: &[StageId]) -> Option<Recurrence> {
+        let of = schedule.stages.iter().find(|stage| stage.te.buffers == self.buffers)?;
+        let mut readers = readers.iter().map(|reader| &schedule.stage(*reader).te);
+        let inside = readers.any(|reader| in_same_recurrence(&of.te, reader));
+        of.te.recurrence.as_ref().filter(|_| inside).map(Recurrence::of_added_stage)
+    }
 }
 
 /// The tensor that is copied.

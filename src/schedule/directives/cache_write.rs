@@ -14,7 +14,7 @@ use crate::schedule::annotations::StageAnnotation;
 use crate::schedule::derived_stage::{data_axes, insert_stage, load, rename};
 use crate::schedule::layout::{Layout, parse_layout};
 use crate::schedule::state::Schedule;
-use crate::te::{self, Body};
+use crate::te::{self, Body, Recurrence};
 
 /// `C.cache_write(SCOPE)`: a new stage computes the elements of `C`, and `C` copies them.
 pub(super) static CACHE_WRITE: Directive = Directive {
@@ -34,6 +34,7 @@ fn cache_write(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let mut te = schedule.stage(id).te.clone();
     let layout = write_layout(schedule, call, &te)?;
     te.output = false;
+    te.recurrence = te.recurrence.as_ref().map(Recurrence::of_added_stage);
     if let Some(layout) = &layout {
         te = lay_out(te, layout);
     }

@@ -4,7 +4,8 @@
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
-use crate::schedule::state::{Attach, Schedule};
+use crate::schedule::recurrence::outlives_its_step;
+use crate::schedule::state::{Attach, Schedule, StageId};
 use crate::te::Body;
 
 /// `S.compute_at(P, i)`: each iteration of loop `i` of `P` computes the region of `S` that it
@@ -85,7 +86,11 @@ fn compute_inline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 
 /// Inlines every stage that has no reduction, is not an output and has no directive yet.
 pub(in crate::schedule) fn auto_inline_injective(schedule: &mut Schedule, span: Span) {
-    for stage in &mut schedule.stages {
+    for at in 0..schedule.stages.len() {
+        if outlives_its_step(schedule, StageId(at)) {
+            continue;
+        }
+        let stage = &mut schedule.stages[at];
         if !stage.touched && !stage.te.output && matches!(stage.te.body, Body::Map(_)) {
             stage.attach = Attach::Inline { span };
             stage.touched = true;

@@ -19,7 +19,7 @@ use crate::ir::{Expr, Scope, Var};
 use crate::schedule::derived_stage::{insert_stage, load, rename};
 use crate::schedule::legality::order_is_free;
 use crate::schedule::state::{AxisId, AxisKind, Schedule, Stage};
-use crate::te::{self, Body, Reduction};
+use crate::te::{self, Body, Recurrence, Reduction};
 
 /// `S.contract(k, …)`: sums the factors that depend on the axes first, in a new stage.
 pub(super) static CONTRACT: Directive = Directive {
@@ -164,6 +164,7 @@ impl Parts {
             axes: data,
             body: Body::Reduce(reduction),
             output: false,
+            recurrence: stage.te.recurrence.as_ref().map(Recurrence::of_added_stage),
             span: stage.te.span,
             load_spans: Vec::new(),
         };

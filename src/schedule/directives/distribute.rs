@@ -15,7 +15,7 @@ use crate::ir::visit::{mentions, substitute};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, UnOp, Var};
 use crate::schedule::derived_stage::{insert_stage, load, rename};
 use crate::schedule::state::{Schedule, Stage};
-use crate::te::{self, Body, Reduction};
+use crate::te::{self, Body, Recurrence, Reduction};
 
 /// The most factors of a product that are distributed: each doubles the number of sums.
 const MAX_FACTORS: usize = 2;
@@ -209,6 +209,7 @@ impl Parts {
             axes: data,
             body: Body::Reduce(reduction),
             output: false,
+            recurrence: stage.te.recurrence.as_ref().map(Recurrence::of_added_stage),
             span: stage.te.span,
             load_spans: Vec::new(),
         };

@@ -19,7 +19,7 @@ use crate::schedule::bounds::{axis_extents, axis_values, needed_iterations, runs
 use crate::schedule::derived_stage::{insert_stage, load, rename};
 use crate::schedule::legality::order_is_free;
 use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
-use crate::te::{self, Body, Reduction};
+use crate::te::{self, Body, Recurrence, Reduction};
 
 /// `S.rfactor(k)`: a new stage reduces over all loops but `k`, and `S` reduces its results over
 /// `k`.
@@ -309,6 +309,7 @@ impl Domain {
             axes: data,
             body,
             output: false,
+            recurrence: stage.te.recurrence.as_ref().map(Recurrence::of_added_stage),
             span: stage.te.span,
             load_spans: Vec::new(),
         }

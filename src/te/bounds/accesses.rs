@@ -4,7 +4,7 @@
 //! with `where=` are evaluated under a condition; both branches of a `select` always are.
 
 use super::walker::Walker;
-use super::{Checker, decide, overflow};
+use super::{Checker, decide, overflow, steps};
 use crate::ir::arith::flatten_logic;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, DType, Expr, ExprKind};
@@ -18,7 +18,8 @@ const MAX_VISITS: usize = 400_000;
 const MAX_LEARNT: usize = 32;
 
 /// Checks the loads and the `index` arithmetic of a stage.
-pub(super) fn check_stage(stage: &Stage, checker: &mut Checker) {
+/// `place` is its place in the graph.
+pub(super) fn check_stage(stage: &Stage, place: usize, checker: &mut Checker) {
     if stage.axes.iter().any(is_empty) {
         return;
     }
@@ -27,6 +28,8 @@ pub(super) fn check_stage(stage: &Stage, checker: &mut Checker) {
     let mut walker = Walker {
         spans: stage.load_spans.iter().copied().collect(),
         stage_span: stage.span,
+        place,
+        steps: stage.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps),
         axes: Vec::new(),
         guards: Vec::new(),
         state: 0,
@@ -121,6 +124,7 @@ impl Walker<'_> {
             for (dim, index) in indices.iter().enumerate() {
                 decide::check_index(self, buffer, dim, index, span);
             }
+            steps::check_step(self, buffer, indices, span);
         }
     }
 

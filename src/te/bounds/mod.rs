@@ -5,6 +5,7 @@
 //! tensor, no tensor is larger than memory, no `index` operation overflows 64 bits.
 //! Parts: [`shapes`] extents, sizes, `assume`s; [`accesses`] the walk over the stages with the
 //! conditions known at each load; [`walker`] its state; [`decide`] the decision for one index;
+//! [`steps`] reads of earlier steps;
 //! [`witness`] the search for values that violate it; [`scan`] the loops of entry checks; [`tape`]
 //! evaluation; [`text`] the notation of the source.
 
@@ -13,6 +14,7 @@ mod decide;
 mod overflow;
 mod scan;
 mod shapes;
+mod steps;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,7 @@ use crate::diag::Diag;
 use crate::ir::arith::{Facts, Key};
 use crate::ir::{Buffer, Stmt, Var};
 use crate::te::Input;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Checks every load of the graph. Fills `graph.checks` and `graph.dims` with the conditions that
 /// only the caller's values decide: shape equations, assumptions, extents that are not negative,
@@ -36,8 +38,8 @@ use rustc_hash::FxHashSet;
 pub fn check_bounds(graph: &mut Graph, diags: &mut Vec<Diag>) {
     let mut checker = Checker::new(graph);
     shapes::check_shapes(graph, &mut checker);
-    for stage in &graph.stages {
-        accesses::check_stage(stage, &mut checker);
+    for (place, stage) in graph.stages.iter().enumerate() {
+        accesses::check_stage(stage, place, &mut checker);
     }
     graph.checks = checker.checks;
     diags.extend(checker.diags);
@@ -53,6 +55,8 @@ struct Checker {
     diags: Vec<Diag>,
     /// The tensors that exist on entry.
     inputs: FxHashSet<Buffer>,
+    /// For each buffer of earlier steps, the place of its stage in the graph.
+    previous: FxHashMap<Buffer, usize>,
     /// The run-time integers, which are arguments or extents.
     runtime: FxHashSet<Var>,
     /// The scalar arguments.
@@ -71,6 +75,11 @@ impl Checker {
         let runtime = graph.vars.iter().cloned().collect();
         let (checks, diags) = (Vec::new(), Vec::new());
         let made = FxHashSet::default();
-        Checker { facts: Facts::new(), checks, made, diags, inputs, runtime, scalars }
+        let previous = graph.stages.iter().enumerate().flat_map(|(place, stage)| {
+            let buffers = stage.recurrence.iter().flat_map(|recurrence| &recurrence.previous);
+            buffers.map(move |buffer| (buffer.clone(), place))
+        });
+        let previous = previous.collect();
+        Checker { previous, facts: Facts::new(), checks, made, diags, inputs, runtime, scalars }
     }
 }

@@ -13,6 +13,10 @@ pub(super) struct Walker<'a> {
     pub(super) checker: &'a mut Checker,
     pub(super) spans: FxHashMap<usize, Span>,
     pub(super) stage_span: Span,
+    /// The place of the stage in the graph.
+    pub(super) place: usize,
+    /// The number of axes of the steps of its recurrence, which are the first of `axes`.
+    pub(super) steps: usize,
     /// The enclosing axes, outermost first.
     pub(super) axes: Vec<Axis>,
     /// The enclosing conditions, outermost first, each with its truth.

@@ -257,10 +257,14 @@ impl<'a> Elaborator<'a> {
             size = size.saturating_add(index.size);
             exprs.push(index.expr);
         }
+        if tensor.member.as_ref().is_some_and(|member| member.is_untyped) {
+            self.refuse_untyped_member(name, span);
+        }
         let Some(buffer) = tensor.buffer.as_ref().filter(|_| exprs.len() == indices.len()) else {
             return Value::Poison;
         };
-        let load = Expr::load(buffer, exprs);
+        let source = self.member.as_ref().and_then(|member| member.source(&tensor, &exprs));
+        let load = Expr::load(source.as_ref().unwrap_or(buffer), exprs);
         self.load_spans.insert(load.id(), span);
         if let Some(declared) = tensor.untyped {
             self.untyped_reads.insert(span, (tensor.name.clone(), declared));

@@ -99,12 +99,32 @@ pub fn empty_graph() -> Graph {
 
 /// Drops the stages that no output needs.
 fn drop_unneeded(graph: &mut Graph) {
+    // A recurrence is needed as a whole: each of its stages depends on all of them.
+    let mut recurrences = FxHashSet::default();
+    let mut keep = needed_stages(graph, &recurrences);
+    loop {
+        let kept = graph.stages.iter().zip(&keep).filter(|(_, is_needed)| **is_needed);
+        let found: FxHashSet<usize> =
+            kept.filter_map(|(stage, _)| Some(stage.recurrence.as_ref()?.id)).collect();
+        if found == recurrences {
+            break;
+        }
+        recurrences = found;
+        keep = needed_stages(graph, &recurrences);
+    }
+    let mut keep = keep.into_iter();
+    graph.stages.retain(|_| keep.next().expect("one for each stage"));
+}
+
+/// Returns for each stage whether an output or one of these recurrences needs it.
+fn needed_stages(graph: &Graph, recurrences: &FxHashSet<usize>) -> Vec<bool> {
     let mut needed: FxHashSet<Buffer> = FxHashSet::default();
     let mut keep: Vec<bool> = Vec::with_capacity(graph.stages.len());
     for stage in graph.stages.iter().rev() {
-        let is_needed = stage.output || stage.buffers.iter().any(|b| needed.contains(b));
-        keep.push(is_needed);
-        if is_needed {
+        let belongs = stage.recurrence.as_ref().is_some_and(|of| recurrences.contains(&of.id));
+        let is_read = stage.buffers.iter().any(|buffer| needed.contains(buffer));
+        keep.push(stage.output || belongs || is_read);
+        if keep.last() == Some(&true) {
             for_each_load(&stage.body, &mut |load| {
                 if let ExprKind::Load { buffer, .. } = &load.kind {
                     needed.insert(buffer.clone());
@@ -112,5 +132,6 @@ fn drop_unneeded(graph: &mut Graph) {
             });
         }
     }
-    graph.stages.retain(|_| keep.pop().expect("one for each stage"));
+    keep.reverse();
+    keep
 }

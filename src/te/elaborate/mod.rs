@@ -18,6 +18,7 @@ mod kernels;
 mod operators;
 mod parameters;
 mod reals;
+mod recurrences;
 mod reducers;
 mod reductions;
 mod reserved;
@@ -101,6 +102,8 @@ struct Elaborator<'a> {
     building: Option<&'a ast::Kernel>,
     /// The operators being expanded, to refuse recursion.
     operators: Vec<&'a ast::Kernel>,
+    /// The stage of a `scan` that is being elaborated, if it belongs to a recurrence.
+    member: Option<recurrences::CurrentMember>,
     /// The place of each load of the current stage.
     load_spans: FxHashMap<usize, Span>,
     /// The reads of stages without a type, by place: the stage and its declaration.
@@ -137,6 +140,7 @@ impl<'a> Elaborator<'a> {
             graph: kernels::empty_graph(),
             building: None,
             operators: Vec::new(),
+            member: None,
             load_spans: FxHashMap::default(),
             untyped_reads: FxHashMap::default(),
             reported_untyped: FxHashSet::default(),

@@ -4,7 +4,7 @@ use super::Elaborator;
 use super::casts::cast;
 use super::expressions::{Env, Locals};
 use super::frame::Frame;
-use super::values::{Entry, SourceType, Tensor, Typed, Value};
+use super::values::{Entry, Member, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
@@ -28,6 +28,9 @@ impl<'a> Elaborator<'a> {
         self.untyped_reads.clear();
         frame.has_output |= stage.output;
         let shape = self.axes(frame, stage);
+        if let (Some(member), Some((axes, _))) = (&mut self.member, &shape) {
+            member.vars = axes.iter().take(member.steps).map(|axis| axis.var.clone()).collect();
+        }
         let types = self.element_types(frame, stage);
         let made = shape.and_then(|(axes, locals)| self.body(frame, stage, &locals, types?, axes));
         let made = made.filter(|made| self.check_stage_shapes(stage, &made.dtypes, &made.axes));
@@ -39,6 +42,7 @@ impl<'a> Elaborator<'a> {
                     rank: stage.axes.len(),
                     buffer: None,
                     untyped: None,
+                    member: None,
                 };
                 stage.names.iter().map(|name| Rc::new(wrong(name))).collect()
             }
@@ -46,6 +50,10 @@ impl<'a> Elaborator<'a> {
         let what = if stage.output { "output" } else { "stage" };
         for ((name, _), tensor) in stage.names.iter().zip(tensors) {
             let value = Value::Tensor(tensor.clone());
+            if frame.scope.get(name.text.as_str()).is_some_and(|entry| entry.span == name.span) {
+                // A stage of a recurrence that is declared already.
+                frame.scope.remove(name.text.as_str());
+            }
             self.declare(frame, name, Entry { value, what, span: name.span });
             if let Some(operator) = frame.operator.as_mut().filter(|_| stage.output) {
                 operator.outputs.push(tensor);
@@ -54,7 +62,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Evaluates the data axes. Returns them and their names.
-    fn axes(
+    pub fn axes(
         &mut self,
         frame: &mut Frame<'a>,
         stage: &'a ast::Stage,
@@ -103,7 +111,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Returns the explicit element type of each name, if any; `None` if one is wrong.
-    fn element_types(
+    pub fn element_types(
         &mut self,
         frame: &Frame<'a>,
         stage: &'a ast::Stage,
@@ -215,29 +223,51 @@ impl<'a> Elaborator<'a> {
     ) -> Vec<Rc<Tensor>> {
         let StageParts { dtypes, body, axes, is_untyped } = made;
         let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
-        let full_name = |name: &ast::Name| match &frame.operator {
-            Some(operator) if stage.output => operator.result.clone(),
-            _ => format!("{}{}", frame.prefix, name.text),
-        };
-        let mut buffers = Vec::new();
-        for ((name, _), dtype) in stage.names.iter().zip(dtypes) {
-            buffers.push(Buffer::new(full_name(name), dtype, shape.clone(), MemoryScope::Global));
+        let (mut buffers, mut previous) = (Vec::new(), Vec::new());
+        for (at, ((name, _), dtype)) in stage.names.iter().zip(dtypes).enumerate() {
+            let text = self.tensor_name(frame, stage, name);
+            let make = || Buffer::new(&text, dtype, shape.clone(), MemoryScope::Global);
+            let Some(member) = &self.member else {
+                buffers.push(make());
+                continue;
+            };
+            let declared = member.declared.get(at);
+            let known = declared.and_then(|tensor| tensor.buffer.clone());
+            let known_previous = declared.and_then(|tensor| tensor.member.as_ref()?.previous.clone());
+            buffers.push(known.unwrap_or_else(make));
+            previous.push(known_previous.unwrap_or_else(make));
         }
         let output = stage.output && frame.operator.is_none();
         if output {
             self.graph.outputs.extend(buffers.iter().cloned());
         }
         let first = &stage.names[0].0;
-        let tensors = stage.names.iter().zip(&buffers).map(|((name, _), buffer)| {
+        let tensors = stage.names.iter().zip(&buffers).enumerate().map(|(at, ((name, _), buffer))| {
             let untyped = is_untyped.then_some(name.span);
             let (name, rank, buffer) = (name.text.clone(), axes.len(), Some(buffer.clone()));
-            Rc::new(Tensor { name, rank, buffer, untyped })
+            let member = self.member.as_ref().map(|member| Member {
+                recurrence: member.recurrence,
+                place: member.place,
+                previous: previous.get(at).cloned(),
+                is_untyped: false,
+            });
+            Rc::new(Tensor { name, rank, buffer, untyped, member })
         });
         let tensors = tensors.collect();
         let load_spans = self.loads_of(&body);
-        let (name, span) = (full_name(first), first.span);
-        self.graph.stages.push(Stage { name, buffers, axes, body, output, span, load_spans });
+        let (name, span) = (self.tensor_name(frame, stage, first), first.span);
+        let recurrence = self.member.as_ref().map(|member| member.of_stage(previous));
+        let made = Stage { name, buffers, axes, body, output, recurrence, span, load_spans };
+        self.graph.stages.push(made);
         tensors
+    }
+
+    /// Returns the name of a tensor in the graph.
+    pub fn tensor_name(&self, frame: &Frame<'a>, stage: &ast::Stage, name: &ast::Name) -> String {
+        match &frame.operator {
+            Some(operator) if stage.output => operator.result.clone(),
+            _ => format!("{}{}", frame.prefix, name.text),
+        }
     }
 
     /// Returns the place in the source of each load of a body.

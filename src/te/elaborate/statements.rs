@@ -36,6 +36,7 @@ impl<'a> Elaborator<'a> {
                 }
                 StmtKind::Reduce(axes) => axes.iter().for_each(|axis| self.reduce(frame, axis)),
                 StmtKind::Stage(stage) => self.stage(frame, stage),
+                StmtKind::Scan { axes, stages } => self.scan(frame, axes, stages, stmt.span),
                 StmtKind::OutputCall { name, value } => self.output_call(frame, name, value),
                 StmtKind::Let { names, value } => {
                     self.let_statement(frame, names, value, stmt.span)
@@ -131,7 +132,7 @@ impl<'a> Elaborator<'a> {
                 self.graph.inputs.push(Input::Tensor { buffer, layout_free, param, span });
             }
             let (name, rank, untyped) = (name.text.clone(), shape.len(), None);
-            Value::Tensor(Rc::new(Tensor { name, rank, buffer, untyped }))
+            Value::Tensor(Rc::new(Tensor { name, rank, buffer, untyped, member: None }))
         };
         self.declare(frame, name, Entry { value, what: "input", span: name.span });
     }

@@ -119,6 +119,21 @@ pub struct Tensor {
     pub buffer: Option<Buffer>,
     /// The declaration, if neither it nor the value determined the element type.
     pub untyped: Option<Span>,
+    /// Its part in a recurrence.
+    pub member: Option<Member>,
+}
+
+/// What makes a tensor part of a recurrence.
+#[derive(Debug)]
+pub struct Member {
+    /// The recurrence.
+    pub recurrence: usize,
+    /// The place of the stage among those of the scan.
+    pub place: usize,
+    /// The buffer that stands for the results of earlier steps.
+    pub previous: Option<Buffer>,
+    /// Whether the declaration does not determine the element type, and the value is not known yet.
+    pub is_untyped: bool,
 }
 
 /// A declared reduction axis. Each stage that reduces over it has its own variable.

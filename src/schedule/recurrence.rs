@@ -1,0 +1,274 @@
+//! Recurrences: stages that read the results of earlier steps.
+//!
+//! Before: `scan t: n { compute r[t, j: m] = sum(h[t - 1, k] …)  compute h[t, j: m] = r[t, j] + … }`,
+//! one nest for each stage.
+//! After: the stages have one loop over `t`, in which each computes its elements of one step:
+//! `for t { r  h }`. They run in the order of the graph. A stage that only the same step reads is
+//! attached to the loop, so that it has storage for one step.
+//!
+//! A read of an earlier step is a load of [`Recurrence::previous`](crate::te::Recurrence), which is
+//! no stage: no directive and no phase moves it. `te::check_bounds` proves that the step is an
+//! earlier one, and [`check_recurrences`] that the loops over the steps enclose everything and run
+//! in order.
+
+use super::directives::compute_with::ComputeWith;
+use super::fused::SharedLoops;
+use super::phases::Inference;
+use super::state::{Attach, AxisId, Schedule, StageId};
+use crate::diag::{Diag, Result, Span};
+use crate::ir::visit::{NodeSet, walk_nodes};
+use crate::ir::{Buffer, ExprKind};
+use crate::te::{self, Body};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Calls `f` on the buffer of each load of a body.
+fn for_each_loaded(body: &Body, f: &mut dyn FnMut(&Buffer)) {
+    let mut seen = NodeSet::default();
+    body.for_each_expr(&mut |expr| {
+        walk_nodes(expr, &mut seen, &mut |e| {
+            if let ExprKind::Load { buffer, .. } = &e.kind {
+                f(buffer);
+            }
+        });
+    });
+}
+
+/// Returns the recurrence of a stage and the number of its step axes.
+fn id_of(stage: &te::Stage) -> Option<usize> {
+    stage.recurrence.as_ref().map(|recurrence| recurrence.id)
+}
+
+/// Whether two stages belong to the same recurrence.
+pub(super) fn in_same_recurrence(a: &te::Stage, b: &te::Stage) -> bool {
+    id_of(a).is_some() && id_of(a) == id_of(b)
+}
+
+/// Whether stages outside of the current step read a stage: other steps, stages that do not belong
+/// to the recurrence, or the caller. Such a stage keeps all its steps.
+pub(super) fn outlives_its_step(schedule: &Schedule, id: StageId) -> bool {
+    let te = &schedule.stage(id).te;
+    let Some(recurrence) = &te.recurrence else { return false };
+    let mut read = te.output;
+    for other in schedule.order.iter().map(|id| &schedule.stage(*id).te) {
+        let inside = in_same_recurrence(te, other);
+        for_each_loaded(&other.body, &mut |buffer| {
+            read |= recurrence.previous.contains(buffer);
+            read |= !inside && te.buffers.contains(buffer);
+        });
+    }
+    read
+}
+
+/// Attaches the stages that only the same step reads to the loop over the steps, in front of the
+/// first of their readers that keeps its steps.
+pub(super) fn attach_to_steps(schedule: &mut Schedule) {
+    let mut hosts: FxHashMap<Buffer, StageId> = FxHashMap::default();
+    let order = schedule.order.clone();
+    let place = |host: &StageId| order.iter().position(|other| other == host);
+    for id in order.iter().copied().rev() {
+        let te = &schedule.stage(id).te;
+        let Some(steps) = te.recurrence.as_ref().map(|recurrence| recurrence.steps) else {
+            continue;
+        };
+        let read_by = te.buffers.iter().filter_map(|buffer| hosts.get(buffer)).copied();
+        let host = match outlives_its_step(schedule, id) {
+            true => id,
+            false => read_by.min_by_key(place).unwrap_or(id),
+        };
+        if host != id {
+            let (axis, span) = (AxisId(steps - 1), te.span);
+            schedule.stage_mut(id).attach = Attach::At { stage: host, axis, span };
+        }
+        let te = &schedule.stage(id).te;
+        let mut found = Vec::new();
+        for_each_loaded(&te.body, &mut |buffer| found.push(buffer.clone()));
+        for buffer in found {
+            // The order is reversed: the last entry is the first reader.
+            let earliest = hosts.get(&buffer).copied().into_iter().chain([host]);
+            let earliest = earliest.min_by_key(place).expect("there is one");
+            hosts.insert(buffer, earliest);
+        }
+    }
+}
+
+/// Returns where a stage that a directive adds in front of `reader` is computed: in the step of its
+/// reader if it belongs to the recurrence.
+pub(super) fn place_of_added(schedule: &Schedule, te: &te::Stage, reader: StageId) -> Attach {
+    let stage = schedule.stage(reader);
+    match (&te.recurrence, &stage.te.recurrence, stage.attach) {
+        (Some(_), Some(of), Attach::Root) if of.steps > 0 => {
+            Attach::At { stage: reader, axis: AxisId(of.steps - 1), span: stage.span }
+        }
+        (Some(_), Some(_), attach @ Attach::At { .. }) => attach,
+        _ => Attach::Root,
+    }
+}
+
+/// Returns the loops over steps that root stages of recurrences share.
+pub(super) fn step_loops(schedule: &Schedule) -> Vec<SharedLoops> {
+    let mut first: FxHashMap<usize, StageId> = FxHashMap::default();
+    let mut shared = Vec::new();
+    for id in schedule.order.iter().copied() {
+        let stage = schedule.stage(id);
+        let Some(recurrence) = &stage.te.recurrence else { continue };
+        if stage.attach != Attach::Root || recurrence.steps == 0 {
+            continue;
+        }
+        let host = *first.entry(recurrence.id).or_insert(id);
+        if host != id {
+            let depth = recurrence.steps - 1;
+            shared.push(SharedLoops { guest: id, host, depth, span: stage.span, steps: true });
+        }
+    }
+    shared
+}
+
+/// Returns the stage at the root that a stage is attached to, directly or through others.
+fn root_of(schedule: &Schedule, mut id: StageId) -> StageId {
+    for _ in 0..schedule.order.len() {
+        let Attach::At { stage, .. } = schedule.stage(id).attach else { break };
+        id = stage;
+    }
+    id
+}
+
+/// Checks that the steps of each recurrence run in order, and that all that a step computes stands
+/// inside the loops over the steps (E0399).
+pub(super) fn check_recurrences(inference: &Inference) -> Result<()> {
+    let schedule = &inference.bounded.schedule;
+    let members = schedule.stages.iter().filter(|stage| stage.te.recurrence.is_some());
+    if members.count() == 0 {
+        return Ok(());
+    }
+    for id in schedule.order.iter().copied() {
+        let Some(recurrence) = &schedule.stage(id).te.recurrence else { continue };
+        check_target(schedule, id)?;
+        match schedule.stage(id).attach {
+            Attach::Root => check_steps(schedule, id, recurrence.steps)?,
+            _ => check_inside(schedule, inference, id)?,
+        }
+    }
+    check_kept(schedule)
+}
+
+fn refuse(span: Span, text: String) -> Diag {
+    Diag::new("E0399", span, text)
+}
+
+fn check_target(schedule: &Schedule, id: StageId) -> Result<()> {
+    if !schedule.target.is_gpu() {
+        return Ok(());
+    }
+    let name = &schedule.stage(id).te.name;
+    let text = format!("`{name}` is part of a recurrence, which runs on CPUs only");
+    let diag = refuse(schedule.stage(id).te.span, text);
+    Err(Box::new(diag.help("build the kernel for a CPU, or write it without `scan`")))
+}
+
+/// Checks that the outermost loops of a stage at the root are its steps, one after the other.
+fn check_steps(schedule: &Schedule, id: StageId, steps: usize) -> Result<()> {
+    let stage = schedule.stage(id);
+    let name = &stage.te.name;
+    if let Some((annotation, _)) = stage.annotation::<ComputeWith>() {
+        let text = format!("`{name}` shares the loop over its steps already");
+        return Err(Box::new(refuse(annotation.span, text).help("leave out the `compute_with`")));
+    }
+    if steps == 0 {
+        let text = format!("`{name}` is computed in each step and cannot be at the root");
+        return Err(Box::new(refuse(stage.span, text)));
+    }
+    for at in 0..steps {
+        let axis = stage.axis(AxisId(at));
+        let step = &axis.name;
+        let rule = format!("a step of `{step}` reads the results of earlier ones");
+        if let Some((annotation, span)) = axis.annotation {
+            let text = format!("the steps of `{name}` run one after the other");
+            let help = format!("apply `{}` to an axis inside a step", annotation.name());
+            return Err(Box::new(refuse(span, text).note(rule).help(help)));
+        }
+        if let Some((directive, span)) = axis.replaced {
+            let text = format!("`{directive}` changes the loop over the steps of `{name}`");
+            let help = "change the loops inside a step only".to_string();
+            return Err(Box::new(refuse(span, text).note(rule).help(help)));
+        }
+        if stage.leaves.get(at) != Some(&AxisId(at)) {
+            let text = format!("the loop over `{step}` is not the outermost loop of `{name}`");
+            let help = "keep the axes of the scan first".to_string();
+            let span = stage.moved.unwrap_or(stage.span);
+            return Err(Box::new(refuse(span, text).note(rule).help(help)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a stage that is attached to a loop is computed inside a step, before its readers.
+fn check_inside(schedule: &Schedule, inference: &Inference, id: StageId) -> Result<()> {
+    let stage = schedule.stage(id);
+    let Attach::At { stage: consumer, axis, span } = stage.attach else { return Ok(()) };
+    let (te, name) = (&stage.te, &stage.te.name);
+    let root = root_of(schedule, id);
+    let host = schedule.stage(root);
+    if !in_same_recurrence(te, &host.te) {
+        let text = format!("`{name}` is part of a recurrence, but `{}` is not", host.te.name);
+        let help = "compute it inside a stage of the recurrence";
+        return Err(Box::new(refuse(span, text).help(help)));
+    }
+    let steps = host.te.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+    if consumer != root {
+        return Ok(());
+    }
+    let depth = host.leaves.iter().position(|leaf| *leaf == axis);
+    if depth.is_some_and(|depth| depth + 1 < steps) {
+        let text = format!("`{name}` is computed outside of the steps of `{}`", host.te.name);
+        let inner = &host.axis(AxisId(steps - 1)).name;
+        let help = format!("attach it to `{inner}` or to a loop inside it");
+        return Err(Box::new(refuse(span, text).help(help)));
+    }
+    let place = |id: StageId| schedule.order.iter().position(|other| *other == id);
+    for read in inference.reads.of_stage(id) {
+        let reader = root_of(schedule, read.by);
+        if place(reader) < place(root) {
+            let reader = &schedule.stage(reader).te.name;
+            let text = format!("`{reader}` reads `{name}` before `{}` is computed", host.te.name);
+            let help = format!("attach it there: `{name}.compute_at({reader}, AXIS)`");
+            return Err(Box::new(refuse(span, text).help(help)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the stages whose earlier steps are read keep them, and that no stage outside of a
+/// recurrence reads them.
+fn check_kept(schedule: &Schedule) -> Result<()> {
+    let mut owners: FxHashMap<&Buffer, StageId> = FxHashMap::default();
+    for (at, stage) in schedule.stages.iter().enumerate() {
+        let previous = stage.te.recurrence.iter().flat_map(|recurrence| &recurrence.previous);
+        owners.extend(previous.map(|buffer| (buffer, StageId(at))));
+    }
+    let ordered: FxHashSet<StageId> = schedule.order.iter().copied().collect();
+    for reader in schedule.order.iter().copied() {
+        let mut loaded = Vec::new();
+        let te = &schedule.stage(reader).te;
+        for_each_loaded(&te.body, &mut |buffer| loaded.extend(owners.get(buffer).copied()));
+        for owner in loaded {
+            let stage = schedule.stage(owner);
+            let name = &stage.te.name;
+            let at_root = ordered.contains(&owner) && stage.attach == Attach::Root;
+            if !at_root {
+                let span = match stage.attach {
+                    Attach::At { span, .. } | Attach::Inline { span } => span,
+                    Attach::Root => stage.span,
+                };
+                let text = format!("`{name}` must be computed at the root");
+                let note = format!("later steps of `{}` read it", te.name);
+                return Err(Box::new(refuse(span, text).note(note).help("leave this out")));
+            }
+            if !in_same_recurrence(te, &stage.te) {
+                let text = format!("`{}` would read single steps of `{name}`", te.name);
+                let help = "do not inline stages of a recurrence into other stages";
+                return Err(Box::new(refuse(te.span, text).help(help)));
+            }
+        }
+    }
+    Ok(())
+}

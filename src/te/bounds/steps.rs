@@ -1,0 +1,100 @@
+//! Reads of earlier steps of a recurrence: the check proves that the step is computed already, or
+//! refuses the program (E0262).
+//!
+//! Steps run in lexicographic order. A stage may also read the current step of the stages in front
+//! of it.
+
+use super::text::show;
+use super::walker::Walker;
+use super::witness::{Domain, SearchResult, find_violation};
+use crate::diag::{Diag, Span};
+use crate::ir::{Buffer, Expr, Var};
+
+/// Proves or refuses a load from the buffer of earlier steps.
+pub(super) fn check_step(walker: &mut Walker, buffer: &Buffer, indices: &[Expr], span: Span) {
+    let Some(producer) = walker.checker.previous.get(buffer).copied() else { return };
+    let in_step = producer < walker.place;
+    let axes: Vec<Var> = walker.axes[..walker.steps].iter().map(|axis| axis.var.clone()).collect();
+    if is_earlier(walker, &axes, indices, in_step) {
+        return;
+    }
+    let found = search(walker, &axes, indices, in_step);
+    if found == Some(None) {
+        return;
+    }
+    let name = &buffer.name;
+    let steps = |exprs: &[Expr]| exprs.iter().map(show).collect::<Vec<_>>().join(", ");
+    let read = steps(&indices[..axes.len()]);
+    let own: Vec<&str> = axes.iter().map(Var::name).collect();
+    let own = own.join(", ");
+    let text = match &found {
+        Some(Some(at)) => format!("`{name}[{read}, …]` is not computed yet at {at}"),
+        _ => format!("`{name}[{read}, …]` may not be computed yet"),
+    };
+    let text = if indices.len() == axes.len() { text.replace(", …]", "]") } else { text };
+    let note = match in_step {
+        true => format!("step `{own}` may read `{name}` up to step `{own}`"),
+        false => format!("step `{own}` may read earlier steps of `{name}` only"),
+    };
+    let last = own.rsplit(", ").next().unwrap_or_default();
+    let help = format!("read `{last} - 1` where `{last} > 0`, or state a condition with `if` or `where`");
+    walker.refuse(Diag::new("E0262", span, text).note(note).help(help));
+}
+
+/// Whether the step `indices` is provably before the step `axes`, or the same if `in_step`.
+fn is_earlier(walker: &Walker, axes: &[Var], indices: &[Expr], in_step: bool) -> bool {
+    let facts = &walker.checker.facts;
+    for (axis, index) in axes.iter().zip(indices) {
+        if index.as_var() == Some(axis) {
+            continue;
+        }
+        let axis = Expr::var(axis);
+        if facts.prove(&Expr::lt(index.clone(), axis.clone())) {
+            return true;
+        }
+        if !facts.prove(&Expr::le(index.clone(), axis)) {
+            return false;
+        }
+    }
+    in_step
+}
+
+/// Looks for a step that reads a later one, if there is one axis of steps with a constant range.
+/// `Some(None)` if there is none, `None` if that is unknown.
+fn search(
+    walker: &Walker,
+    axes: &[Var],
+    indices: &[Expr],
+    in_step: bool,
+) -> Option<Option<String>> {
+    let ([axis], index) = (axes, indices.first()?) else { return None };
+    let ahead = Expr::sub(index.clone(), Expr::var(axis));
+    let guards: Vec<(Expr, bool)> = walker
+        .guards
+        .iter()
+        .filter(|(cond, _)| walker.profile([cond]).at_entry())
+        .cloned()
+        .collect();
+    let profile = walker.profile(guards.iter().map(|(cond, _)| cond).chain([&ahead]));
+    if !profile.constant() {
+        return None;
+    }
+    let range = |&at: &usize| {
+        let axis = &walker.axes[at];
+        let min = i64::try_from(axis.min.as_int()?).ok()?;
+        Some((axis.var.clone(), min, i64::try_from(axis.extent.as_int()?).ok()?))
+    };
+    let ranges: Vec<(Var, i64, i64)> = profile.axes.iter().map(range).collect::<Option<_>>()?;
+    let last = if in_step { 0 } else { -1 };
+    let domain = Domain { axes: &ranges, guards: &guards };
+    match find_violation(&domain, &ahead, i128::from(i64::MIN), last)? {
+        SearchResult::Holds => Some(None),
+        SearchResult::Unknown => None,
+        SearchResult::Violated(point, _) => {
+            let values = ranges.iter().zip(&point);
+            let values: Vec<String> =
+                values.map(|((var, ..), value)| format!("{} = {value}", var.name())).collect();
+            Some(Some(values.join(", ")))
+        }
+    }
+}
