@@ -458,9 +458,17 @@ impl<'a> Nests<'a> {
                     _ => Expr::sub(index.clone(), min.clone()),
                 }
             });
-            Expr::load(buffer, relative.collect())
+            Expr::load(buffer, in_ring(self.bounded.of(*id), relative.collect()))
         })
     }
+}
+
+/// Returns the indices of an element in the buffer of a stage, of which the last steps are stored.
+fn in_ring(bounds: &StageBounds, mut indices: Vec<Expr>) -> Vec<Expr> {
+    if let (Some(ring), Some(step)) = (bounds.ring, indices.first_mut()) {
+        *step = Expr::binary(BinOp::FloorMod, step.clone(), Expr::index(ring));
+    }
+    indices
 }
 
 /// Returns the stores of the start values of a scan: each element starts with the value of its
@@ -574,10 +582,14 @@ fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer 
     let scope = stage.scope.unwrap_or(buffer.scope);
     let attached = matches!(stage.attach, Attach::At { .. });
     let strides = strides(stage, &bounds.shape);
-    if stage.te.output || (!attached && scope == buffer.scope && strides.is_none()) {
+    let whole = !attached && bounds.ring.is_none();
+    if stage.te.output || (whole && scope == buffer.scope && strides.is_none()) {
         return buffer.clone();
     }
-    let (shape, how) = (bounds.shape.clone(), stage.buffering());
+    let (mut shape, how) = (bounds.shape.clone(), stage.buffering());
+    if let Some(ring) = bounds.ring {
+        shape[0] = Expr::index(ring);
+    }
     Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, how)
 }
 

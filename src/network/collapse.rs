@@ -21,13 +21,19 @@ pub fn collapse(graph: Graph) -> Graph {
     merge_axes(drop_unit_axes(graph))
 }
 
+/// The buffers of earlier steps of a stage.
+fn earlier(stage: &Stage) -> &[Buffer] {
+    stage.recurrence.as_ref().map_or(&[], |recurrence| &recurrence.previous)
+}
+
 /// The tensors of a kernel: inputs, then those of stages.
 fn tensors(graph: &Graph) -> Vec<Buffer> {
     let inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Tensor { buffer, .. } => Some(buffer.clone()),
         Input::Scalar { .. } => None,
     });
-    inputs.chain(graph.stages.iter().flat_map(|stage| stage.buffers.clone())).collect()
+    let of = |stage: &Stage| stage.buffers.iter().chain(earlier(stage)).cloned().collect::<Vec<_>>();
+    inputs.chain(graph.stages.iter().flat_map(of)).collect()
 }
 
 /// Replaces tensors by those of `new`, and their indices by what `indices` makes of them.
@@ -49,6 +55,8 @@ fn replace_tensors(
     graph.outputs.iter_mut().for_each(renamed);
     for stage in &mut graph.stages {
         stage.buffers.iter_mut().for_each(renamed);
+        let recurrence = stage.recurrence.iter_mut();
+        recurrence.for_each(|recurrence| recurrence.previous.iter_mut().for_each(renamed));
         stage.load_spans.clear();
         stage.body.map_exprs(&mut |expr| {
             rewrite_expr(expr, &mut |node| match &node.kind {
@@ -119,13 +127,14 @@ fn drop_unit_axes(mut graph: Graph) -> Graph {
             }
         });
     }
-    // The tensors of a tuple have the same axes.
+    // The tensors of a tuple have the same axes. Those of the steps of a recurrence stay.
     for stage in &graph.stages {
-        let mut all = vec![false; stage.axes.len()];
-        for buffer in &stage.buffers {
+        let steps = stage.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+        let mut all: Vec<bool> = (0..stage.axes.len()).map(|at| at < steps).collect();
+        for buffer in stage.buffers.iter().chain(earlier(stage)) {
             all.iter_mut().zip(&kept[buffer]).for_each(|(all, kept)| *all |= kept);
         }
-        for buffer in &stage.buffers {
+        for buffer in stage.buffers.iter().chain(earlier(stage)) {
             kept.insert(buffer.clone(), all.clone());
         }
     }
@@ -247,8 +256,13 @@ impl StageAxes<'_> {
 fn merge_axes(mut graph: Graph) -> Graph {
     let mut pairs = Pairs::default();
     for (number, stage) in graph.stages.iter().enumerate() {
+        // The axes of the steps of a recurrence stay apart.
+        let steps = stage.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+        for at in 0..steps.min(stage.axes.len().saturating_sub(1)) {
+            pairs.separate(Pair::Dims(stage.buffers[0].clone(), at));
+        }
         // The tensors of a tuple have the same axes.
-        for buffer in &stage.buffers[1..] {
+        for buffer in stage.buffers[1..].iter().chain(earlier(stage)) {
             for at in 0..stage.axes.len().saturating_sub(1) {
                 let first = Pair::Dims(stage.buffers[0].clone(), at);
                 pairs.together(first, Pair::Dims(buffer.clone(), at));

@@ -73,8 +73,14 @@ fn kernel_graph(
     constant: &FxHashSet<Buffer>,
 ) -> Graph {
     let mut stages: Vec<Stage> = numbers.iter().map(|at| graph.stages[*at].clone()).collect();
-    let own: FxHashSet<&Buffer> =
-        numbers.iter().flat_map(|at| &graph.stages[*at].buffers).collect();
+    let own: FxHashSet<&Buffer> = numbers
+        .iter()
+        .flat_map(|at| {
+            let stage = &graph.stages[*at];
+            let earlier = stage.recurrence.iter().flat_map(|recurrence| &recurrence.previous);
+            stage.buffers.iter().chain(earlier)
+        })
+        .collect();
     let mut read: Vec<Buffer> = Vec::new();
     for stage in &stages {
         for_each_read(stage, &mut |buffer, _| {

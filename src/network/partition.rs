@@ -6,7 +6,8 @@
 //!   activation, the addition of a residual; or
 //! - a chain over rows, such as softmax or a layer normalisation: reductions of rows and the
 //!   elementwise stages between and after them; or
-//! - another reduction or map, with the elementwise stages after it.
+//! - another reduction or map, with the elementwise stages after it; or
+//! - a recurrence, with the elementwise stages after it.
 //!
 //! Stages that are read by one group only and continue no other group (padding, transposition,
 //! concatenation) belong to their reader, which can compute them in place. A stage that only moves
@@ -36,7 +37,7 @@ pub struct Group {
 /// What a group is, and so what can join it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// It has a contraction or a reduction over windows.
+    /// It has a contraction, a reduction over windows, or a recurrence.
     Heavy,
     /// It reduces rows; further stages over the same rows may join.
     Rows,
@@ -47,7 +48,7 @@ enum Kind {
 /// Returns the groups of the stages that are not `folded`.
 pub fn partition(graph: &Graph, folded: &[bool]) -> Vec<Group> {
     let mut state = Partition::new(graph, folded);
-    for (stage, _) in folded.iter().enumerate().filter(|(_, folded)| !**folded) {
+    for stage in state.order(folded) {
         state.add(stage);
     }
     state.absorb();
@@ -105,8 +106,61 @@ impl<'a> Partition<'a> {
         self.group_of[stage].expect("the stage is in a group")
     }
 
-    /// Puts a stage into the group of one of its producers, or into a new one.
+    /// Returns the stages that are not `folded` in an order of computation in which the stages of each
+    /// recurrence stand next to each other, so that all that they read has a group before them.
+    fn order(&self, folded: &[bool]) -> Vec<usize> {
+        let mut order = Vec::new();
+        let mut done = folded.to_vec();
+        (0..folded.len()).for_each(|at| self.visit_stage(at, &mut done, &mut order));
+        order
+    }
+
+    fn visit_stage(&self, at: usize, done: &mut [bool], order: &mut Vec<usize>) {
+        if done[at] {
+            return;
+        }
+        let Some(id) = self.recurrence(at) else {
+            done[at] = true;
+            return order.push(at);
+        };
+        let members: Vec<usize> =
+            (0..done.len()).filter(|other| self.recurrence(*other) == Some(id)).collect();
+        members.iter().for_each(|member| done[*member] = true);
+        // What the recurrence depends on may be declared behind its first stage.
+        let mut open = members.clone();
+        let mut needed = Vec::new();
+        while let Some(next) = open.pop() {
+            for (producer, _) in &self.producers[next] {
+                if !done[*producer] && !needed.contains(producer) {
+                    needed.push(*producer);
+                    open.push(*producer);
+                }
+            }
+        }
+        needed.sort_unstable();
+        needed.into_iter().for_each(|producer| self.visit_stage(producer, done, order));
+        order.extend(members);
+    }
+
+    fn recurrence(&self, at: usize) -> Option<usize> {
+        self.stage(at).recurrence.as_ref().map(|recurrence| recurrence.id)
+    }
+
+    /// Puts a stage into the group of one of its producers, or into a new one; the stages of a
+    /// recurrence into a group of their own.
     fn add(&mut self, at: usize) {
+        if let Some(id) = self.recurrence(at) {
+            let of = |members: &Vec<usize>| self.recurrence(members[0]) == Some(id);
+            let known = self.members.iter().position(of);
+            let group = known.unwrap_or(self.members.len());
+            if known.is_none() {
+                self.kinds.push(Kind::Heavy);
+                self.members.push(Vec::new());
+            }
+            self.members[group].push(at);
+            self.group_of[at] = Some(group);
+            return;
+        }
         let contraction = is_contraction(self.stage(at));
         let mut candidates: Vec<usize> =
             self.producers[at].iter().map(|(producer, _)| self.group(*producer)).collect();

@@ -49,6 +49,7 @@ pub use linear_work::{apply_linear_work, copy_linear_work};
 pub use phases::{BoundedSchedule, infer_bounds};
 pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};
 pub use recomputed::note_recomputed;
+pub use recurrence::{in_same_recurrence, outlives_its_step};
 pub use select::{
     AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, is_narrower,
     note_ignored_selector, schedule_all, schedule_kernels,

@@ -60,6 +60,7 @@ const PHASES: &[Phase] = &[
     bound_stages,
     pad_launch_stages,
     pad_tiles,
+    keep_last_steps,
     place_thread_guards,
     check_annotations,
     bound_prefetches,
@@ -183,6 +184,15 @@ fn pad_launch_stages(inference: &mut Inference) -> Result<()> {
 /// After: `CL` has no guard. The guard of the stage that reads `CL` stays.
 fn pad_tiles(inference: &mut Inference) -> Result<()> {
     whole_tiles::pad_tiles(inference);
+    Ok(())
+}
+
+/// Lets stages of recurrences store their last steps only, if nothing reads others.
+///
+/// Before: `u[t, i]` has `n` steps, and step `t` reads `u[t - 1, …]`.
+/// After: the first extent of its buffer is 2, and step `t` is stored at `t % 2`.
+fn keep_last_steps(inference: &mut Inference) -> Result<()> {
+    recurrence::keep_last_steps(inference);
     Ok(())
 }
 

@@ -17,9 +17,14 @@ use super::phases::Inference;
 use super::state::{Attach, AxisId, Schedule, StageId};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};
-use crate::ir::{Buffer, ExprKind};
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{BinOp, Buffer, Expr, ExprKind};
 use crate::te::{self, Body};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A stage that is read from more steps than this keeps all of them.
+const MAX_RING: i64 = 1 << 16;
 
 /// Calls `f` on the buffer of each load of a body.
 fn for_each_loaded(body: &Body, f: &mut dyn FnMut(&Buffer)) {
@@ -33,19 +38,19 @@ fn for_each_loaded(body: &Body, f: &mut dyn FnMut(&Buffer)) {
     });
 }
 
-/// Returns the recurrence of a stage and the number of its step axes.
+/// Returns the recurrence of a stage.
 fn id_of(stage: &te::Stage) -> Option<usize> {
     stage.recurrence.as_ref().map(|recurrence| recurrence.id)
 }
 
 /// Whether two stages belong to the same recurrence.
-pub(super) fn in_same_recurrence(a: &te::Stage, b: &te::Stage) -> bool {
+pub fn in_same_recurrence(a: &te::Stage, b: &te::Stage) -> bool {
     id_of(a).is_some() && id_of(a) == id_of(b)
 }
 
 /// Whether stages outside of the current step read a stage: other steps, stages that do not belong
 /// to the recurrence, or the caller. Such a stage keeps all its steps.
-pub(super) fn outlives_its_step(schedule: &Schedule, id: StageId) -> bool {
+pub fn outlives_its_step(schedule: &Schedule, id: StageId) -> bool {
     let te = &schedule.stage(id).te;
     let Some(recurrence) = &te.recurrence else { return false };
     let mut read = te.output;
@@ -67,16 +72,19 @@ pub(super) fn attach_to_steps(schedule: &mut Schedule) {
     let place = |host: &StageId| order.iter().position(|other| other == host);
     for id in order.iter().copied().rev() {
         let te = &schedule.stage(id).te;
-        let Some(steps) = te.recurrence.as_ref().map(|recurrence| recurrence.steps) else {
+        if te.recurrence.is_none() {
             continue;
-        };
+        }
         let read_by = te.buffers.iter().filter_map(|buffer| hosts.get(buffer)).copied();
         let host = match outlives_its_step(schedule, id) {
             true => id,
             false => read_by.min_by_key(place).unwrap_or(id),
         };
         if host != id {
-            let (axis, span) = (AxisId(steps - 1), te.span);
+            let of = schedule.stage(host).te.recurrence.as_ref();
+            let steps = of.map_or(0, |recurrence| recurrence.steps);
+            let axis = steps.checked_sub(1).expect("a stage that keeps its steps has them");
+            let (axis, span) = (AxisId(axis), te.span);
             schedule.stage_mut(id).attach = Attach::At { stage: host, axis, span };
         }
         let te = &schedule.stage(id).te;
@@ -271,4 +279,62 @@ fn check_kept(schedule: &Schedule) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Sets the number of steps that each stage stores.
+pub(super) fn keep_last_steps(inference: &mut Inference) {
+    let schedule = &inference.bounded.schedule;
+    let kept = |id: &StageId| {
+        let stage = schedule.stage(*id);
+        let steps = stage.te.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+        steps > 0 && stage.attach == Attach::Root && !stage.te.output
+    };
+    let stages: Vec<StageId> = schedule.order.iter().copied().filter(kept).collect();
+    let found: Vec<(StageId, Option<i64>)> =
+        stages.into_iter().map(|id| (id, needed_steps(schedule, id, &inference.facts))).collect();
+    for (id, ring) in found {
+        if let (Some(bounds), Some(ring)) = (&mut inference.bounded.bounds[id.0], ring) {
+            let place = Expr::binary(BinOp::FloorMod, bounds.locals[0].clone(), Expr::index(ring));
+            bounds.locals[0] = place;
+            bounds.ring = Some(ring);
+        }
+    }
+}
+
+/// Returns a power of two of steps of which no older one is read; `None` if that is unknown, or
+/// all.
+fn needed_steps(schedule: &Schedule, id: StageId, facts: &Facts) -> Option<i64> {
+    let te = &schedule.stage(id).te;
+    let previous = &te.recurrence.as_ref()?.previous;
+    let extent = &te.axes.first()?.extent;
+    let mut oldest = Some(0);
+    for reader in schedule.order.iter().map(|id| &schedule.stage(*id).te) {
+        let inside = in_same_recurrence(te, reader);
+        let step = match &reader.recurrence {
+            Some(recurrence) if recurrence.steps > 0 => reader.axes.first(),
+            _ => None,
+        };
+        let mut seen = NodeSet::default();
+        let age = |buffer: &Buffer, index: &Expr| -> Option<i128> {
+            let newest = match (previous.contains(buffer), te.buffers.contains(buffer)) {
+                (true, _) => Expr::var(&step?.var),
+                (_, true) if inside => return Some(0),
+                (_, true) => Expr::sub(extent.clone(), Expr::index(1)),
+                _ => return Some(0),
+            };
+            simplify_expr(&Expr::sub(newest, index.clone()), facts).as_int()
+        };
+        reader.body.for_each_expr(&mut |expr| {
+            walk_nodes(expr, &mut seen, &mut |e| {
+                if let ExprKind::Load { buffer, indices, .. } = &e.kind {
+                    let age = indices.first().and_then(|index| age(buffer, index));
+                    oldest = oldest.zip(age).map(|(oldest, age)| age.max(oldest));
+                }
+            });
+        });
+    }
+    let steps = u64::try_from(oldest? + 1).ok()?.checked_next_power_of_two()?;
+    let steps = i64::try_from(steps).ok()?;
+    let shorter = extent.as_int().is_none_or(|extent| i128::from(steps) < extent);
+    (shorter && steps <= MAX_RING).then_some(steps)
 }

@@ -4,7 +4,7 @@
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
-use crate::schedule::recurrence::outlives_its_step;
+use crate::schedule::outlives_its_step;
 use crate::schedule::state::{Attach, Schedule, StageId};
 use crate::te::Body;
 

@@ -46,6 +46,9 @@ pub(super) fn conditional_reduction<'a>(
             ),
         });
     }
+    if stage.te.recurrence.as_ref().is_some_and(|recurrence| axis.0 < recurrence.steps) {
+        return Err(format!("`{loop_name}` is a step of a recurrence"));
+    }
     match reduction.condition {
         Some(_) => Ok(reduction),
         None => Err(format!("`{name}` has no `where=`")),

@@ -103,6 +103,9 @@ impl Variant {
 
     fn find(&self, at: usize) -> Vec<Rewrite> {
         let stage = &self.schedule.stages[at];
+        if stage.te.recurrence.is_some() {
+            return Vec::new();
+        }
         let name = &stage.te.name;
         let none = vec![false; self.schedule.stages.len()];
         let view = &self.facts(&none).views[at];

@@ -80,7 +80,7 @@ impl StageFacts {
         let alone = load.indices.iter().enumerate().all(|(at, index)| {
             at == dim || coefficient(index, var, &mut FxHashMap::default()) == Some(0)
         });
-        (directly && alone).then_some(dim)
+        (directly && alone && !load.earlier).then_some(dim)
     }
 }
 

@@ -168,7 +168,9 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
     let mut joined = 1;
     let mut usual = 1;
     let mut size = leaves[axis].extent.unwrap_or(i64::MAX);
-    if planner.plans[at].anchor.is_some() || axis + 1 != view.data.len() {
+    // The loops of the axes after the steps of a recurrence.
+    let data = &view.data[view.steps..];
+    if planner.plans[at].anchor.is_some() || axis + 1 != data.len() {
         return joined;
     }
     while joined <= axis {
@@ -177,7 +179,7 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
             break;
         };
         let as_one = view.loads.iter().all(|load| {
-            let of = |axis: usize| load.stride(&view.data[axis].var);
+            let of = |axis: usize| load.stride(&data[axis].var);
             match (of(outer), of(inner)) {
                 (Stride::Zero, Stride::Zero) => true,
                 (Stride::By(outer), Stride::By(inner)) => outer == inner.saturating_mul(columns),
@@ -215,6 +217,9 @@ fn shared_out(planner: &Planner, at: usize) -> Option<usize> {
     let reader = facts.readers(at).next()?;
     let (plan, view) = (&planner.plans[reader], &facts.views[reader]);
     if planner.plans[at].anchor.is_some() || plan.anchor.is_some() || !plan.parallel {
+        return None;
+    }
+    if facts.views[at].recurrence.is_some() || view.recurrence.is_some() {
         return None;
     }
     let outermost = *plan.leaves.first()?.axes.first()?;
@@ -316,7 +321,8 @@ pub(super) fn transpose(planner: &mut Planner, at: usize) {
         axis if axis == column => (axis, columns),
         _ => (axis, 0),
     }) {
-        let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
+        // A step of a recurrence has no loop.
+        let Some(leaf) = planner.plans[at].leaf_of(axis) else { continue };
         let mut name = planner.plans[at].leaves[leaf].name.clone();
         let is_transposed = axis == row || axis == column;
         if size > 0 {

@@ -26,11 +26,15 @@ pub(super) fn inline(planner: &mut Planner) -> Vec<bool> {
         let view = &views[at];
         let costly = view.cost > MAX_SHARED_COST;
         let evaluations: i64 = (at + 1..views.len())
-            .map(|reader| points[reader].saturating_mul(views[reader].sites(at, costly)))
+            .map(|reader| {
+                let of = &views[reader];
+                let turns = if of.recurrence == view.recurrence { 1 } else { of.turns };
+                points[reader].saturating_mul(of.sites(at, costly)).saturating_mul(turns)
+            })
             .fold(0, i64::saturating_add);
         let elements = view.elements().max(1);
         let map = view.reduction.is_none();
-        if view.output || view.tuple || !map || evaluations == 0 {
+        if view.output || view.kept || view.tuple || !map || evaluations == 0 {
             continue;
         }
         let times = evaluations.saturating_add(elements - 1) / elements;
@@ -121,7 +125,12 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
 /// Returns the stage at the root in whose loops all readers are computed.
 fn home(planner: &Planner, at: usize) -> Option<usize> {
     let mut home = None;
+    let views = &planner.facts.views;
     for reader in planner.facts.readers(at) {
+        // What does not depend on the recurrence is computed in front of it.
+        if views[reader].recurrence != views[at].recurrence {
+            return None;
+        }
         let of = planner.plans[reader].anchor.map_or(reader, |(home, _)| home);
         if *home.get_or_insert(of) != of {
             return None;

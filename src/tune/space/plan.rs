@@ -39,7 +39,8 @@ pub(super) struct StagePlan {
     pub(super) open: usize,
     /// Whether its loops store each element once, although it is a reduction.
     pub(super) copies: bool,
-    /// Whether it must be at the root: a copy at the root reads it, or it is a scan.
+    /// Whether it must be at the root: a copy at the root reads it, or it is a scan, or it keeps the
+    /// steps of a recurrence.
     pub(super) pinned: bool,
     /// Whether one of its loops or an enclosing loop is parallel.
     pub(super) parallel: bool,
@@ -281,12 +282,12 @@ impl StagePlan {
             inner: false,
             tail: false,
         };
-        let data = view.data.iter().enumerate();
+        let data = view.data.iter().enumerate().skip(view.steps);
         let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));
         let reduce = view.reduce.iter().map(|axis| leaf(&axis.name, Vec::new(), true, axis.extent));
         let leaves: Vec<Leaf> = data.chain(reduce).collect();
         // An element of a scan needs all elements before it.
-        let pinned = view.scan.is_some();
+        let pinned = view.scan.is_some() || view.kept;
         StagePlan { name: view.name.clone(), leaves, pinned, ..StagePlan::default() }
     }
 

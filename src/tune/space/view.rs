@@ -5,9 +5,10 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{for_each_child, map_children};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{
-    Attach, PrefixScan, Schedule, Stage, StageId, inline_stages, prefix_scan, scatter_axes,
+    Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
+    outlives_its_step, prefix_scan, scatter_axes,
 };
-use crate::te::{Body, Reduction};
+use crate::te::{Body, Input, Reduction};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The assumed size of a run-time extent.
@@ -36,6 +37,15 @@ pub(super) struct StageView {
     pub(super) scatter: Vec<usize>,
     pub(super) tuple: bool,
     pub(super) inlined: bool,
+    /// The recurrence that it belongs to.
+    pub(super) recurrence: Option<usize>,
+    /// The number of leading data axes that are steps of the recurrence. The rules see one step: the
+    /// extent of these axes is 1, and they have no loops.
+    pub(super) steps: usize,
+    /// The number of steps.
+    pub(super) turns: i64,
+    /// Whether it keeps all its steps, so that it is computed at the root.
+    pub(super) kept: bool,
 }
 
 /// An axis as declared.
@@ -58,8 +68,13 @@ impl AxisView {
 pub(super) struct Access {
     pub(super) buffer: Buffer,
     pub(super) indices: Vec<Expr>,
-    /// The stage that is read; none for an input.
+    /// The stage that is read; none for an input, and for earlier steps of a recurrence.
     pub(super) producer: Option<usize>,
+    /// Whether every step of a recurrence reads the same tensor, or callers pack it ahead: a copy in
+    /// another layout is made once.
+    pub(super) packed_once: bool,
+    /// Whether it reads an earlier step of a recurrence, which cannot be copied.
+    pub(super) earlier: bool,
 }
 
 /// The distance in memory between the elements that two neighbouring iterations read.
@@ -100,7 +115,7 @@ impl Access {
         match self.stride(var) {
             Stride::Far => {
                 let indices = self.indices.iter().map(|index| without_clamps(index, var)).collect();
-                Access { indices, buffer: self.buffer.clone(), producer: self.producer }.stride(var)
+                Access { indices, buffer: self.buffer.clone(), ..*self }.stride(var)
             }
             stride => stride,
         }
@@ -182,6 +197,20 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
     for (at, stage) in flat.stages.iter().enumerate() {
         producers.extend(stage.te.buffers.iter().map(|buffer| (buffer.clone(), at)));
     }
+    let earlier: FxHashSet<&Buffer> = schedule
+        .stages
+        .iter()
+        .flat_map(|stage| stage.te.recurrence.iter().flat_map(|of| &of.previous))
+        .collect();
+    let free: FxHashSet<&Buffer> = schedule
+        .graph
+        .inputs
+        .iter()
+        .filter_map(|input| match input {
+            Input::Tensor { buffer, layout_free: true, .. } => Some(buffer),
+            _ => None,
+        })
+        .collect();
     let view = |(at, stage): (usize, &Stage)| {
         let axis = |axis: &crate::te::Axis| AxisView {
             name: axis.var.name().to_string(),
@@ -191,11 +220,17 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
         let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
         stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
         let load = |expr: &Expr| match &expr.kind {
-            ExprKind::Load { buffer, indices, .. } => Some(Access {
-                buffer: buffer.clone(),
-                indices: indices.clone(),
-                producer: producers.get(buffer).copied(),
-            }),
+            ExprKind::Load { buffer, indices, .. } => {
+                let producer = producers.get(buffer).copied();
+                let inside = producer.is_some_and(|of| {
+                    in_same_recurrence(&flat.stages[of].te, &stage.te)
+                });
+                let earlier = earlier.contains(buffer);
+                let repeated = stage.te.recurrence.is_some() && !inside && !earlier;
+                let packed_once = repeated || free.contains(buffer);
+                let (buffer, indices) = (buffer.clone(), indices.clone());
+                Some(Access { buffer, indices, producer, packed_once, earlier })
+            }
             _ => None,
         };
         let scan = match schedule.target.is_gpu() {
@@ -205,9 +240,18 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
         let term = scan.as_ref().map(|scan| scan.term);
         let terms = stage.te.reduce_axes().iter().enumerate();
         let terms = terms.filter(|(at, _)| Some(*at) != term).map(|(_, axis)| axis);
+        let recurrence = stage.te.recurrence.as_ref();
+        let steps = recurrence.map_or(0, |recurrence| recurrence.steps);
+        let mut data: Vec<AxisView> = stage.te.axes.iter().map(axis).collect();
+        let turns = data[..steps].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
+        data[..steps].iter_mut().for_each(|axis| axis.extent = Some(1));
         StageView {
             name: stage.te.name.clone(),
-            data: stage.te.axes.iter().map(axis).collect(),
+            recurrence: recurrence.map(|recurrence| recurrence.id),
+            steps,
+            turns,
+            kept: recurrence.is_some() && outlives_its_step(schedule, StageId(at)),
+            data,
             reduce: terms.map(axis).collect(),
             scatter: match (&scan, schedule.target.is_gpu()) {
                 (None, false) => scatter_axes(schedule, StageId(at)),

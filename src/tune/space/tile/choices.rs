@@ -216,7 +216,7 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
         form.blocks[axis] = sizes[planner.chooser.index(&name, &what, names.collect(), 0)];
     }
     let mut usual = usual_order(planner, subject, form);
-    usual.retain(|axis| Some(*axis) != form.whole(view));
+    usual.retain(|axis| *axis >= view.steps && Some(*axis) != form.whole(view));
     let outer = usual.iter().copied().filter(|axis| form.blocks[*axis] != 0).collect();
     let inner: Vec<usize> = usual.iter().copied().filter(|axis| form.blocks[*axis] != 1).collect();
     let third = form.third.map(|(axis, _)| axis);
@@ -368,14 +368,14 @@ fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
         let bytes = super::super::facts::elements(load)
             .map_or(0, |n| n.saturating_mul(load.buffer.dtype.bytes() as i64));
         let in_lanes = axis == form.lane;
-        let must = in_lanes && apart && facts.products[subject.sum].is_some();
+        let product = facts.products[subject.sum].is_some();
+        let must = in_lanes && apart && (product || load.packed_once);
         if several || (!must && bytes < MIN_PACK_BYTES) {
             if must {
                 form.packed.push((at, axis));
             }
             continue;
         }
-        let product = facts.products[subject.sum].is_some();
         let default = in_lanes && product && packs(&facts, subject.sum, load, axis);
         let packed = must || planner.chooser.whether(&name, &format!("pack {buffer}"), default);
         if packed {

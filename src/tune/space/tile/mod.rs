@@ -91,7 +91,10 @@ pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
     if lane_axes(facts, subject.sum, true).is_empty() {
         return Fit::No;
     }
-    match facts.products[subject.sum].is_some() || is_window(planner, subject.sum) {
+    // The factor that each step of a recurrence reads again is packed in front of it.
+    let in_steps = facts.views[subject.sum].recurrence.is_some()
+        && lane_axes(facts, subject.sum, false).is_empty();
+    match facts.products[subject.sum].is_some() || is_window(planner, subject.sum) || in_steps {
         true => Fit::Best,
         false => Fit::Possible,
     }
@@ -179,8 +182,8 @@ fn lane_axes(facts: &StageFacts, at: usize, pack: bool) -> Vec<usize> {
             Stride::By(step) if step.abs() <= 4 => true,
             _ => {
                 let again = |other: usize| several(other) && !load.mentions(&view.data[other].var);
-                pack && facts.packed_dim(at, load, axis).is_some()
-                    && (0..view.data.len()).any(again)
+                let pays = load.packed_once || (0..view.data.len()).any(again);
+                pack && pays && facts.packed_dim(at, load, axis).is_some()
             }
         })
     };

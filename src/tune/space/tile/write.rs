@@ -91,7 +91,11 @@ fn split(planner: &mut Planner, subject: &Subject, form: &Tiling) -> Vec<Loops> 
     let mut loops: Vec<Loops> = Vec::new();
     for axis in 0..subject.map.len() {
         let mut of = Loops::default();
-        let mut leaf = planner.plans[home].leaf_of(subject.map[axis]).expect("it is not split yet");
+        let Some(mut leaf) = planner.plans[home].leaf_of(subject.map[axis]) else {
+            // A step of a recurrence.
+            loops.push(of);
+            continue;
+        };
         let mut name = planner.plans[home].leaves[leaf].name.clone();
         if Some(axis) == whole {
             loops.push(Loops { tile: Some(name), ..of });
