@@ -32,7 +32,8 @@ fn tensors(graph: &Graph) -> Vec<Buffer> {
         Input::Tensor { buffer, .. } => Some(buffer.clone()),
         Input::Scalar { .. } => None,
     });
-    let of = |stage: &Stage| stage.buffers.iter().chain(earlier(stage)).cloned().collect::<Vec<_>>();
+    let of =
+        |stage: &Stage| stage.buffers.iter().chain(earlier(stage)).cloned().collect::<Vec<_>>();
     inputs.chain(graph.stages.iter().flat_map(of)).collect()
 }
 

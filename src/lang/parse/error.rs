@@ -213,7 +213,12 @@ fn word(rule: Rule) -> Option<&'static str> {
         Rule::expr => "an expression",
         Rule::block | Rule::schedule_block | Rule::lbrace => "`{`",
         Rule::params | Rule::args | Rule::lparen => "`(`",
-        Rule::shape | Rule::axes | Rule::member_axes | Rule::index | Rule::list | Rule::lbracket => "`[`",
+        Rule::shape
+        | Rule::axes
+        | Rule::member_axes
+        | Rule::index
+        | Rule::list
+        | Rule::lbracket => "`[`",
         Rule::rparen => "`)`",
         Rule::rbracket => "`]`",
         Rule::rbrace => "`}`",

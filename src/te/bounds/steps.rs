@@ -37,7 +37,8 @@ pub(super) fn check_step(walker: &mut Walker, buffer: &Buffer, indices: &[Expr],
         false => format!("step `{own}` may read earlier steps of `{name}` only"),
     };
     let last = own.rsplit(", ").next().unwrap_or_default();
-    let help = format!("read `{last} - 1` where `{last} > 0`, or state a condition with `if` or `where`");
+    let help =
+        format!("read `{last} - 1` where `{last} > 0`, or state a condition with `if` or `where`");
     walker.refuse(Diag::new("E0262", span, text).note(note).help(help));
 }
 

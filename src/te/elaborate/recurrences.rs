@@ -107,7 +107,8 @@ impl<'a> Elaborator<'a> {
         for ((axis, extent), (step, whole)) in stage.axes.iter().zip(axes) {
             if extent.span != whole.span {
                 let message = format!("`{}` has an extent twice", axis.text);
-                let help = format!("write `{0}` without `: …`: it is an axis of the scan", axis.text);
+                let help =
+                    format!("write `{0}` without `: …`: it is an axis of the scan", axis.text);
                 let diag = Diag::new("E0239", extent.span, message).help(help);
                 self.error(diag.related(step.span, "the scan is here"));
             }
@@ -129,7 +130,8 @@ impl<'a> Elaborator<'a> {
             let buffers = known.as_ref().and_then(|(axes, types)| {
                 let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
                 let text = self.tensor_name(frame, stage, name);
-                let make = || Buffer::new(&text, types[at]?, shape.clone(), MemoryScope::Global).into();
+                let make =
+                    || Buffer::new(&text, types[at]?, shape.clone(), MemoryScope::Global).into();
                 Option::zip(make(), make())
             });
             let is_untyped = known.as_ref().is_some_and(|(_, types)| types[at].is_none());

@@ -233,7 +233,8 @@ impl<'a> Elaborator<'a> {
             };
             let declared = member.declared.get(at);
             let known = declared.and_then(|tensor| tensor.buffer.clone());
-            let known_previous = declared.and_then(|tensor| tensor.member.as_ref()?.previous.clone());
+            let known_previous =
+                declared.and_then(|tensor| tensor.member.as_ref()?.previous.clone());
             buffers.push(known.unwrap_or_else(make));
             previous.push(known_previous.unwrap_or_else(make));
         }
@@ -242,17 +243,18 @@ impl<'a> Elaborator<'a> {
             self.graph.outputs.extend(buffers.iter().cloned());
         }
         let first = &stage.names[0].0;
-        let tensors = stage.names.iter().zip(&buffers).enumerate().map(|(at, ((name, _), buffer))| {
-            let untyped = is_untyped.then_some(name.span);
-            let (name, rank, buffer) = (name.text.clone(), axes.len(), Some(buffer.clone()));
-            let member = self.member.as_ref().map(|member| Member {
-                recurrence: member.recurrence,
-                place: member.place,
-                previous: previous.get(at).cloned(),
-                is_untyped: false,
+        let tensors =
+            stage.names.iter().zip(&buffers).enumerate().map(|(at, ((name, _), buffer))| {
+                let untyped = is_untyped.then_some(name.span);
+                let (name, rank, buffer) = (name.text.clone(), axes.len(), Some(buffer.clone()));
+                let member = self.member.as_ref().map(|member| Member {
+                    recurrence: member.recurrence,
+                    place: member.place,
+                    previous: previous.get(at).cloned(),
+                    is_untyped: false,
+                });
+                Rc::new(Tensor { name, rank, buffer, untyped, member })
             });
-            Rc::new(Tensor { name, rank, buffer, untyped, member })
-        });
         let tensors = tensors.collect();
         let load_spans = self.loads_of(&body);
         let (name, span) = (self.tensor_name(frame, stage, first), first.span);

@@ -222,9 +222,8 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
         let load = |expr: &Expr| match &expr.kind {
             ExprKind::Load { buffer, indices, .. } => {
                 let producer = producers.get(buffer).copied();
-                let inside = producer.is_some_and(|of| {
-                    in_same_recurrence(&flat.stages[of].te, &stage.te)
-                });
+                let inside =
+                    producer.is_some_and(|of| in_same_recurrence(&flat.stages[of].te, &stage.te));
                 let earlier = earlier.contains(buffer);
                 let repeated = stage.te.recurrence.is_some() && !inside && !earlier;
                 let packed_once = repeated || free.contains(buffer);
