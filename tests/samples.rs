@@ -118,6 +118,13 @@ const CASES: &[Case] = &[
     case("argmax", "argbest_rows", "--var n=5 --var m=12"),
     case("conv_block", "conv_block", "-D oc=2 -D ic=2 -D n=8"),
     case("classifier", "classifier", "-D rows=3 -D features=12"),
+    case("lstm", "lstm", "--var steps=5 -D batch=2 -D inputs=11 -D units=40"),
+    case("iir", "iir", "--var steps=9 -D channels=21"),
+    case("heat", "heat", "--var steps=5 -D n=35"),
+    case("cholesky", "cholesky", "--var n=19"),
+    case("cholesky", "triangular_solve", "--var n=9 --var m=21"),
+    case("edit_distance", "edit_distance", "--var n=7 --var m=9"),
+    case("edit_distance", "viterbi", "--var steps=6"),
 ];
 
 fn samples() -> PathBuf {

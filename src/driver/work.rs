@@ -15,6 +15,10 @@ pub(super) fn note_work(bounded: &BoundedSchedule, options: &Options) -> Option<
     let schedule = &bounded.schedule;
     let stages: Vec<Stage> =
         schedule.order.iter().map(|id| schedule.stage(*id).te.clone()).collect();
+    // A kernel may run any number of steps over the same elements.
+    if stages.iter().any(|stage| stage.recurrence.is_some()) {
+        return None;
+    }
     if !stages.iter().any(|stage| iterations::are_many(extents(stage))) {
         return None;
     }

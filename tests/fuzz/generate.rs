@@ -196,6 +196,9 @@ impl Generator {
                 _ => self.map_stage(None, &mut body),
             }
         }
+        if self.chance(20) {
+            self.recurrence(&mut body);
+        }
         if self.chance(40) {
             self.alias(&mut body);
         }
@@ -377,7 +380,7 @@ impl Generator {
     }
 
     /// Returns axes whose product is small.
-    fn axes(&mut self, rank: usize, limit: i64) -> Vec<Axis> {
+    pub fn axes(&mut self, rank: usize, limit: i64) -> Vec<Axis> {
         const NAMES: [&str; 5] = ["i", "j", "x", "y", "z"];
         let mut axes = Vec::new();
         let mut size = 1;
@@ -416,11 +419,11 @@ impl Generator {
         (format!("{names}[{}]", places.join(", ")), kids)
     }
 
-    fn kind(&mut self) -> &'static str {
+    pub fn kind(&mut self) -> &'static str {
         if self.scope.closed || self.chance(35) { "compute" } else { "output" }
     }
 
-    fn add_stage(&mut self, name: &str, dtype: DType, axes: &[Axis]) {
+    pub fn add_stage(&mut self, name: &str, dtype: DType, axes: &[Axis]) {
         self.tags.insert(format!("stage {dtype}"));
         let shape = axes.iter().map(|axis| axis.ext.clone()).collect();
         let name = name.to_string();

@@ -23,6 +23,7 @@ mod express;
 mod faults;
 mod generate;
 mod pipeline;
+mod recurrence;
 mod run;
 mod schedule;
 mod shrink;

@@ -270,6 +270,7 @@ pub const FEATURES: &[&str] = &[
     "rank 3",
     "rank 4",
     "real parameter",
+    "recurrence",
     "reassociate",
     "reduce from",
     "reduce over several axes",

@@ -632,3 +632,96 @@ def test_classifier(build, rng):
     p = e / e.sum(axis=1, keepdims=True)
     np.testing.assert_array_equal(best, p.argmax(axis=1))
     np.testing.assert_allclose(probability, p.max(axis=1), rtol=1e-4)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto", "fast"])
+@pytest.mark.parametrize("steps, batch, inputs, units", [(1, 1, 3, 4), (9, 2, 5, 24), (20, 1, 80, 256)])
+def test_lstm(build, rng, schedule, steps, batch, inputs, units):
+    x, w, r = normal(rng, steps, batch, inputs), normal(rng, 4 * units, inputs), normal(rng, 4 * units, units)
+    w, r = w / np.float32(inputs**0.5), r / np.float32(units**0.5)
+    bias, h, c = normal(rng, 4 * units), normal(rng, batch, units), normal(rng, batch, units)
+    all_h, cell = empty(steps, batch, units), empty(batch, units)
+    module = build("samples/lstm.te", schedule, batch=batch, inputs=inputs, units=units)
+    module.lstm(x, w, r, bias, h, c, all_h, cell)
+    h, c = h.astype(np.float64), c.astype(np.float64)
+    for t in range(steps):
+        i, o, f, g = np.split(x[t] @ w.T.astype(np.float64) + h @ r.T + bias, 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        np.testing.assert_allclose(all_h[t], h, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(cell, c, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 200])
+def test_iir(build, rng, schedule, steps):
+    x, y = normal(rng, steps, 33), empty(steps, 33)
+    a, b = np.array([-0.5, 0.25], np.float32), np.array([0.3, -0.1, 0.2], np.float32)
+    build("samples/iir.te", schedule, channels=33).iir(x, a, b, y)
+    exact = np.zeros((steps + 2, 33))
+    fed = np.concatenate([np.zeros((2, 33)), x])
+    for t in range(2, steps + 2):
+        exact[t] = b[0] * fed[t] + b[1] * fed[t - 1] + b[2] * fed[t - 2]
+        exact[t] -= a[0] * exact[t - 1] + a[1] * exact[t - 2]
+    np.testing.assert_allclose(y, exact[2:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+@pytest.mark.parametrize("steps, n", [(1, 1), (2, 3), (7, 40), (100, 65)])
+def test_heat(build, rng, schedule, steps, n):
+    start, end = normal(rng, n, n), empty(n, n)
+    build("samples/heat.te", schedule, n=n).heat(start, end, steps)
+    u = start.astype(np.float64)
+    for _ in range(steps - 1):
+        new = u.copy()
+        around = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+        new[1:-1, 1:-1] += 0.2 * (around - 4 * u[1:-1, 1:-1])
+        u = new
+    np.testing.assert_allclose(end, u, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+@pytest.mark.parametrize("n", [1, 2, 17, 100])
+def test_cholesky(build, rng, schedule, n):
+    root, u, x = normal(rng, n, n), empty(n, n), empty(n, 5)
+    a = (root @ root.T + n * np.eye(n)).astype(np.float32)
+    module = build("samples/cholesky.te", schedule)
+    module.cholesky(a, u)
+    exact = np.linalg.cholesky(a.astype(np.float64)).T
+    np.testing.assert_allclose(u, exact, rtol=1e-3, atol=1e-4)
+    lower, b = np.ascontiguousarray(u.T), normal(rng, n, 5)
+    module.triangular_solve(lower, b, x)
+    np.testing.assert_allclose(x, np.linalg.solve(lower.astype(np.float64), b), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+@pytest.mark.parametrize("n, m", [(0, 0), (0, 3), (4, 0), (1, 1), (20, 31)])
+def test_edit_distance(build, rng, schedule, n, m):
+    a, b = (rng.integers(0, 4, size, np.int32) for size in (n, m))
+    table = empty(n + 1, m + 1, dtype=np.int32)
+    build("samples/edit_distance.te", schedule).edit_distance(a, b, table)
+    exact = np.zeros((n + 1, m + 1), int)
+    exact[0], exact[:, 0] = range(m + 1), range(n + 1)
+    for i in range(1, n + 1):
+        for j in range(1, m + 1):
+            changed = exact[i - 1, j - 1] + (a[i - 1] != b[j - 1])
+            exact[i, j] = min(exact[i - 1, j] + 1, exact[i, j - 1] + 1, changed)
+    np.testing.assert_array_equal(table, exact)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+def test_viterbi(build, rng, schedule):
+    emission, transition = normal(rng, 50, 8), normal(rng, 8, 8)
+    before, score = empty(50, 8, dtype=np.int32), empty(50, 8)
+    module = build("samples/edit_distance.te", schedule, states=8)
+    module.viterbi(emission, transition, before, score)
+    exact = np.zeros(8)
+    for t in range(50):
+        paths = exact[:, None] + transition + emission[t]
+        np.testing.assert_array_equal(before[t], paths.argmax(axis=0))
+        exact = paths.max(axis=0)
+        np.testing.assert_allclose(score[t], exact, rtol=1e-4, atol=1e-4)

@@ -207,7 +207,7 @@ fn word(rule: Rule) -> Option<&'static str> {
         Rule::name | Rule::components | Rule::results | Rule::result => "a name",
         Rule::param => "a parameter",
         Rule::axis | Rule::reduce_axis | Rule::member_axis => "an axis",
-        Rule::member => "`compute` or `output`",
+        Rule::member => "a `compute` or `output` stage",
         Rule::string => "a string in double quotes",
         Rule::target => "a target",
         Rule::expr => "an expression",

@@ -1,5 +1,5 @@
 //! Reads of earlier steps of a recurrence: the check proves that the step is computed already, or
-//! refuses the program (E0262).
+//! refuses the program (E0263).
 //!
 //! Steps run in lexicographic order. A stage may also read the current step of the stages in front
 //! of it.
@@ -39,7 +39,7 @@ pub(super) fn check_step(walker: &mut Walker, buffer: &Buffer, indices: &[Expr],
     let last = own.rsplit(", ").next().unwrap_or_default();
     let help =
         format!("read `{last} - 1` where `{last} > 0`, or state a condition with `if` or `where`");
-    walker.refuse(Diag::new("E0262", span, text).note(note).help(help));
+    walker.refuse(Diag::new("E0263", span, text).note(note).help(help));
 }
 
 /// Whether the step `indices` is provably before the step `axes`, or the same if `in_step`.

@@ -2,8 +2,9 @@
 //!
 //! Before: `scan t: n { compute h[t]: float32 = if t > 0 then h[t - 1] + X[t] else X[t] }`.
 //! After: a stage `h[t: n]` whose read of `h[t - 1]` is a load of `Recurrence::previous`.
-//! Stages of the scan that no step feeds back into are ordinary stages: the others form the
-//! strongly connected components of the reads between the stages, as the text names them.
+//! Stages of the scan that do not depend on themselves are ordinary stages, in front of the
+//! recurrences or behind them. The others form the strongly connected components of the reads between
+//! the stages, as the text names them.
 
 use super::Elaborator;
 use super::frame::Frame;
@@ -69,7 +70,9 @@ impl<'a> Elaborator<'a> {
                 self.declare_early(frame, stage, (first + component, place));
             }
         }
-        for (place, stage) in stages.iter().enumerate() {
+        let first_output = self.graph.outputs.len();
+        for place in order(&reads, &components) {
+            let stage = &stages[place];
             let declared = stage.names.iter().filter_map(|(name, _)| {
                 let entry = frame.scope.get(name.text.as_str())?;
                 match &entry.value {
@@ -88,6 +91,12 @@ impl<'a> Elaborator<'a> {
             self.stage(frame, stage);
             self.member = None;
         }
+        // The caller passes outputs in the order of the text.
+        let names = stages.iter().flat_map(|stage| stage.names.iter().map(move |one| (stage, one)));
+        let names: Vec<String> =
+            names.map(|(stage, (name, _))| self.tensor_name(frame, stage, name)).collect();
+        self.graph.outputs[first_output..]
+            .sort_by_key(|buffer| names.iter().position(|name| *name == buffer.name));
     }
 
     /// Checks that the first axes of a stage are those of the scan, in order (E0239).
@@ -175,6 +184,30 @@ fn reads_between(stages: &[ast::Stage]) -> Vec<Vec<usize>> {
         reads.push(found);
     }
     reads
+}
+
+/// Returns the stages in an order of computation: those of a recurrence next to each other, and each
+/// stage behind the other stages that it reads.
+fn order(reads: &[Vec<usize>], components: &[Option<usize>]) -> Vec<usize> {
+    let mut order = Vec::new();
+    let mut done = vec![false; reads.len()];
+    let members = |at: usize| -> Vec<usize> {
+        let of = |other: &usize| components[at].is_some() && components[*other] == components[at];
+        (0..reads.len()).filter(|other| *other == at || of(other)).collect()
+    };
+    while order.len() < reads.len() {
+        let is_ready = |at: &usize| {
+            let own = members(*at);
+            let known = |read: &usize| done[*read] || own.contains(read);
+            !done[*at] && own.iter().all(|member| reads[*member].iter().all(known))
+        };
+        let next = (0..reads.len()).find(is_ready).expect("components form no circle");
+        for member in members(next) {
+            done[member] = true;
+            order.push(member);
+        }
+    }
+    order
 }
 
 /// Returns for each stage the number of its strongly connected component; `None` if it does not

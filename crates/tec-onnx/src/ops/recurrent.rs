@@ -131,6 +131,19 @@ impl Layer<'_> {
         cx.compute(part, DType::Bool, shape, body)
     }
 
+    /// The part of an operand for one direction, which is packed and stored on its own.
+    fn of_direction(&self, cx: &mut Context, part: &str, operand: T, number: i64) -> Outcome<T> {
+        let mut shape = cx.shape(operand);
+        if shape[0].is_one() {
+            return Ok(operand);
+        }
+        shape[0] = 1.into();
+        let mut own = axes(&shape);
+        own[0] = number.into();
+        let body = cx.load(operand, own);
+        cx.compute(part, self.dtype, shape, body)
+    }
+
     /// Runs one direction. `cells` asks for the cells of an LSTM, too.
     fn direction(
         &self,
@@ -141,15 +154,16 @@ impl Layer<'_> {
         cells: bool,
     ) -> Outcome<Direction> {
         let gates = self.units.clone() * self.cell.gates();
-        let direction = || ("direction", number.to_string());
-        let mut args = vec![self.x, self.w];
-        let mut keys = vec![direction()];
+        let w = self.of_direction(cx, &format!("{tag}W"), self.w, number)?;
+        let r = self.of_direction(cx, &format!("{tag}R"), self.r, number)?;
+        let mut args = vec![self.x, w];
+        let mut keys = Vec::new();
         if reverse {
             keys.push(("reverse", "true".to_string()));
         }
         let linear = self.cell == Cell::Gru { linear_before_reset: true };
         if let Some(bias) = self.bias {
-            args.push(bias);
+            args.push(self.of_direction(cx, &format!("{tag}B"), bias, number)?);
             keys.push(("bias", "true".to_string()));
             if linear {
                 let both = self.units.clone() * 2;
@@ -161,8 +175,8 @@ impl Layer<'_> {
             cx.call(&format!("{tag}input"), self.dtype, wide, "gate_inputs", args, keys)?;
         let h0 = self.initial(cx, 5, &format!("{tag}h0"), number)?;
         let runs = self.runs(cx, &format!("{tag}runs"), reverse)?;
-        let mut args = vec![inputs, self.r, h0];
-        let mut keys = vec![direction()];
+        let mut args = vec![inputs, r, h0];
+        let mut keys = Vec::new();
         let letters = ["f", "g", "h"];
         keys.extend(
             letters.into_iter().zip(names).map(|(letter, name)| (letter, name.to_string())),
@@ -187,7 +201,7 @@ impl Layer<'_> {
             args.push(cx.compute(&format!("{tag}bias"), self.dtype, shape, body)?);
         }
         if let Some(peepholes) = self.node.optional(7).filter(|_| self.cell == Cell::Lstm) {
-            args.push(peepholes);
+            args.push(self.of_direction(cx, &format!("{tag}P"), peepholes, number)?);
             keys.push(("peepholes", "true".to_string()));
         }
         let width = if cells { self.units.clone() * 2 } else { self.units.clone() };
