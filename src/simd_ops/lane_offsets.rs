@@ -60,6 +60,15 @@ pub enum OffsetLoad {
     },
     /// Runs of consecutive elements, each under a mask.
     Runs(Vec<Run>),
+    /// Two vectors as long as the result, from whose doublewords those of the result are taken.
+    TwoVectors {
+        /// The offset of the first element of the first vector: the least one.
+        first: i64,
+        /// The offset of the first element of the second vector, which ends with the greatest one.
+        second: i64,
+        /// The places of doublewords in both vectors, the second behind the first.
+        doublewords: Vec<u32>,
+    },
 }
 
 /// Matches an index that is a scalar plus constants. Divisions must have a constant dividend, as
@@ -174,7 +183,42 @@ impl LaneOffsets {
         }
         let runs = self.runs();
         let masked = masks_elements(bytes, isa) && lanes * bytes >= 16;
-        (masked && runs.len() <= MAX_RUNS).then_some(OffsetLoad::Runs(runs))
+        if masked && runs.len() <= MAX_RUNS {
+            return Some(OffsetLoad::Runs(runs));
+        }
+        self.two_vectors(bytes, isa, (*first, *last))
+    }
+
+    /// Returns the load of elements that are at most two vectors apart, such as every second one.
+    fn two_vectors(
+        &self,
+        bytes: u64,
+        isa: SimdIsa,
+        (first, last): (i64, i64),
+    ) -> Option<OffsetLoad> {
+        let lanes = self.offsets.len() as i64;
+        let span = i128::from(last) - i128::from(first) + 1;
+        let length = self.offsets.len() as u64 * bytes;
+        // `vpermd` has no form for 16 bytes.
+        let has_form = match isa {
+            SimdIsa::Avx512 => length.is_power_of_two() && length >= 16,
+            SimdIsa::Avx2 => length == 32,
+        };
+        if !has_form || bytes < 4 || !(i128::from(lanes)..=2 * i128::from(lanes)).contains(&span) {
+            return None;
+        }
+        let second = last - (lanes - 1);
+        let words = bytes as u32 / 4;
+        let place = |offset: &i64| match offset - first < lanes {
+            true => offset - first,
+            false => lanes + (offset - second),
+        };
+        let doublewords = self.offsets.iter().flat_map(|offset| {
+            let from = place(offset) as u32 * words;
+            from..from + words
+        });
+        let doublewords = doublewords.collect();
+        Some(OffsetLoad::TwoVectors { first, second, doublewords })
     }
 
     fn runs(&self) -> Vec<Run> {
@@ -273,6 +317,21 @@ mod tests {
         let runs = [Run { lane: 0, lanes: 1, offset: 63 }, Run { lane: 1, lanes: 3, offset: 0 }];
         assert_eq!(load(&[63, 0, 1, 2], 4, Avx2), Some(OffsetLoad::Runs(runs.to_vec())));
         assert_eq!(load(&[0, 9, 40, 80, 120, 160, 200, 240], 4, Avx512), None);
+        // Every second element, the last vector ending with the last one.
+        let even: Vec<i64> = (0..8).map(|lane| 2 * lane).collect();
+        let doublewords = vec![0, 2, 4, 6, 9, 11, 13, 15];
+        let two = OffsetLoad::TwoVectors { first: 0, second: 7, doublewords };
+        assert_eq!(load(&even, 4, Avx2), Some(two));
+        let Some(OffsetLoad::TwoVectors { first: 0, second: 3, doublewords }) =
+            load(&even[..4], 8, Avx2)
+        else {
+            panic!("two vectors");
+        };
+        assert_eq!(doublewords, [0, 1, 4, 5, 10, 11, 14, 15]);
+        assert_eq!(load(&even[..4], 8, Avx512).map(|_| ()), Some(()));
+        // Every third one is further apart.
+        let third: Vec<i64> = (0..8).map(|lane| 3 * lane).collect();
+        assert_eq!(load(&third, 4, Avx2), None);
         // Seven bytes are no doublewords.
         let bytes: Vec<i64> = (0..7).chain(0..7).collect();
         assert_eq!(load(&bytes, 1, Avx2), None);

@@ -329,11 +329,10 @@ pub fn access_form(
             (has_mask && !is_store).then_some(AccessForm::MaskedBroadcast(one))
         }
         _ => {
-            // Strided vectors are gathered, or shuffled from rows (`transpose_tiles`).
+            // Vectors at a larger stride are gathered, or shuffled from rows (`transpose_tiles`).
             let strided = matches!(index.kind, ExprKind::Ramp(..));
             if !masked
                 && !is_store
-                && !strided
                 && lane_offsets(index).is_some_and(|known| known.load(bytes, isa).is_some())
             {
                 return Some(AccessForm::Offsets);

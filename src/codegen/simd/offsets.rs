@@ -37,6 +37,15 @@ impl Selector<'_> {
                 let or = |a, b| self.b.op2(VOp::Or, width_of(ty), a, b);
                 parts.into_iter().reduce(or).expect("a run")
             }
+            Some(OffsetLoad::TwoVectors { first, second, doublewords }) => {
+                let length = u64::from(ty.lanes) * bytes;
+                let mut read = |offset: i64| {
+                    let mem = self.address(buffer, &at(offset));
+                    self.read(buffer, mem, length, false, Width::of(length))
+                };
+                let (low, high) = (read(first), read(second));
+                self.of_both(low, high, &doublewords)
+            }
             None => crate::bug!("no load for the offsets of `{}`", buffer.name),
         }
     }
@@ -87,6 +96,27 @@ impl Selector<'_> {
             value = self.b.op2(VOp::ShufB, width, value, from);
         }
         value
+    }
+
+    /// The doublewords of two registers at these places.
+    fn of_both(&mut self, low: VReg, high: VReg, places: &[u32]) -> VReg {
+        let bytes = |places: &mut dyn Iterator<Item = u32>| -> Vec<u8> {
+            places.flat_map(u32::to_le_bytes).collect()
+        };
+        let count = places.len() as u32;
+        let width = Width::of(u64::from(count) * 4);
+        if self.b.is_evex() {
+            let from = self.constant_bytes(bytes(&mut places.iter().copied()));
+            return self.b.accumulate(VOp::PermT2D, width, from, high, low);
+        }
+        // Places of the other register are taken modulo the number of doublewords, and not used.
+        let from = self.constant_bytes(bytes(&mut places.iter().map(|place| place % count)));
+        let low = self.b.op2(VOp::PermD, width, from, low);
+        let high = self.b.op2(VOp::PermD, width, from, high);
+        let of_high = (0..).zip(places).filter(|(_, place)| **place >= count);
+        let of_high = of_high.fold(0, |bits: i64, (lane, _)| bits | 1 << lane);
+        let args = [Arg::Use(low), Arg::Use(high), Arg::Imm(of_high)];
+        self.b.make(VEX_Vpblendd_ymm_ymm_ymmm256_imm8, &args)
     }
 
     /// A constant vector in the lanes of a register, padded with zeros.

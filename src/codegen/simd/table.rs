@@ -484,6 +484,11 @@ instructions! {
         INVALID,
         EVEX_Vpermd_ymm_k1z_ymm_ymmm256b32,
         EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32;
+    PermT2D, 4,
+        INVALID, INVALID,
+        EVEX_Vpermt2d_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpermt2d_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpermt2d_zmm_k1z_zmm_zmmm512b32;
     UnpckLBw, 0,
         VEX_Vpunpcklbw_xmm_xmm_xmmm128, VEX_Vpunpcklbw_ymm_ymm_ymmm256,
         EVEX_Vpunpcklbw_xmm_k1z_xmm_xmmm128,

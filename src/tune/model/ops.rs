@@ -8,10 +8,13 @@ use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
 use super::plan::{Access, Event, Step};
 use super::walk::{EnclosingLoop, Walker};
+use crate::ir::arith::Facts;
 use crate::ir::limits::ROW_CHUNK_BYTES;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
 use crate::simd_ops::{OffsetLoad, constant_divisor, constant_lanes, lane_offsets};
+use crate::target::SimdIsa;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The cost of a value.
@@ -664,17 +667,21 @@ impl Walker<'_> {
     /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
     /// from contiguous loads; `None` for others.
     fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
-        if matches!(index.kind, ExprKind::Ramp(..) | ExprKind::Broadcast(_)) {
+        let contiguous = matches!(&index.kind, ExprKind::Ramp(_, step) if step.as_int() == Some(1));
+        if contiguous || matches!(index.kind, ExprKind::Broadcast(_)) {
             return None;
         }
-        let mut known = lane_offsets(index)?;
+        // Strides may still be products of constants.
+        let mut known = lane_offsets(&simplify_expr(index, &Facts::new()))?;
         let bytes = buffer.dtype.bytes();
         let parts = self.parts(f64::from(index.ty.lanes), bytes as f64);
         known.offsets.truncate((f64::from(index.ty.lanes) / parts).floor() as usize);
-        let (moves, shuffles) = match known.load(bytes, self.machine.target.simd()?)? {
+        let isa = self.machine.target.simd()?;
+        let (moves, shuffles) = match known.load(bytes, isa)? {
             OffsetLoad::OneElement => (1.0, 0.0),
             OffsetLoad::Shuffled { .. } => (1.0, 1.0),
             OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
+            OffsetLoad::TwoVectors { .. } => (2.0, if isa == SimdIsa::Avx512 { 1.0 } else { 3.0 }),
         };
         Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
     }

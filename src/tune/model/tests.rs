@@ -172,6 +172,9 @@ fn tails_and_gathers_cost_what_they_add() {
     assert!(odd.seconds > even.seconds * 0.95, "{} {}", odd.seconds, even.seconds);
     let gather = map(512, "i, (j * 7) % 512", "let o, v = C.split(j, factor=16)\nC.vectorize(v)");
     assert!(gather.seconds > 2.0 * even.seconds, "{} {}", gather.seconds, even.seconds);
+    // Every second element, and elements in reverse, are shuffled from contiguous loads.
+    let reversed = map(512, "i, 511 - j", "let o, v = C.split(j, factor=16)\nC.vectorize(v)");
+    assert!(reversed.seconds < 2.0 * even.seconds, "{} {}", reversed.seconds, even.seconds);
 }
 
 #[test]
