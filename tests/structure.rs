@@ -24,6 +24,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
             "legality",
             "phases",
             "reads",
+            "recurrence",
             "select",
             "state",
             "threads",

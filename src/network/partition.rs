@@ -106,8 +106,9 @@ impl<'a> Partition<'a> {
         self.group_of[stage].expect("the stage is in a group")
     }
 
-    /// Returns the stages that are not `folded` in an order of computation in which the stages of each
-    /// recurrence stand next to each other, so that all that they read has a group before them.
+    /// Returns the stages that are not `folded` in an order of computation in which the stages of
+    /// each recurrence stand next to each other, so that all that they read has a group before
+    /// them.
     fn order(&self, folded: &[bool]) -> Vec<usize> {
         let mut order = Vec::new();
         let mut done = folded.to_vec();

@@ -35,8 +35,8 @@ pub struct StageBounds {
     /// The condition under which an element of a padded stage has a value, others being 0; `None`
     /// if all have.
     pub zero_unless: Option<Expr>,
-    /// The number of steps that are stored, if a stage of a recurrence keeps only the last ones: step
-    /// `t` is stored at `t % ring`.
+    /// The number of steps that are stored, if a stage of a recurrence keeps only the last ones:
+    /// step `t` is stored at `t % ring`.
     pub ring: Option<i64>,
     /// The loops of other stages that enclose it, outermost first.
     pub enclosing_loops: Vec<Loop>,

@@ -4,10 +4,10 @@
 //! After: `S` and `T` are one group and have one variable for `i`; `lower::build_loops` makes one
 //! nest: `for i { S T }`. In each iteration, the stages run in their order of computation.
 //!
-//! No stage of a group that `compute_with` makes depends on another one, so every interleaving gives
-//! the same values, and the statements of each stage keep their order. [`check_groups`] proves this
-//! for the stages, the check of the directive (`directives::compute_with`) for the loops. `recurrence`
-//! says what holds for the stages of a recurrence.
+//! No stage of a group that `compute_with` makes depends on another one, so every interleaving
+//! gives the same values, and the statements of each stage keep their order. [`check_groups`]
+//! proves this for the stages, the check of the directive (`directives::compute_with`) for the
+//! loops. `recurrence` says what holds for the stages of a recurrence.
 
 use super::directives::compute_with::ComputeWith;
 use super::reads::Reads;
@@ -32,9 +32,9 @@ pub(super) struct SharedLoops {
     pub(super) steps: bool,
 }
 
-/// Returns every `compute_with` between stages that are in the order, by their place in the text, and
-/// the shared steps of recurrences.
-/// `check_annotations` refuses those of inlined stages (E0379).
+/// Returns every `compute_with` between stages that are in the order, by their place in the text,
+/// and the shared steps of recurrences. `check_annotations` refuses those of inlined stages
+/// (E0379).
 pub(super) fn shared_loops(schedule: &Schedule) -> Vec<SharedLoops> {
     let mut ordered = vec![false; schedule.stages.len()];
     schedule.order.iter().for_each(|id| ordered[id.0] = true);

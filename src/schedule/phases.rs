@@ -109,8 +109,8 @@ fn find_reads(inference: &mut Inference) -> Result<()> {
 
 /// Checks that the steps of recurrences run in order.
 ///
-/// Before: any loops and attachments. After: the loops over the steps are the outermost ones of each
-/// stage of a recurrence at the root, and enclose the others (E0399).
+/// Before: any loops and attachments. After: the loops over the steps are the outermost ones of
+/// each stage of a recurrence at the root, and enclose the others (E0399).
 fn check_steps(inference: &mut Inference) -> Result<()> {
     let checked = recurrence::check_recurrences(inference);
     inference.bounded.schedule.checked(checked)

@@ -1,7 +1,7 @@
 //! Recurrences: stages that read the results of earlier steps.
 //!
-//! Before: `scan t: n { compute r[t, j: m] = sum(h[t - 1, k] …)  compute h[t, j: m] = r[t, j] + … }`,
-//! one nest for each stage.
+//! Before: `scan t: n { compute r[t] = sum(h[t - 1, k] …)  compute h[t, j: m] = r[t] + … }`, one
+//! nest for each stage.
 //! After: the stages have one loop over `t`, in which each computes its elements of one step:
 //! `for t { r  h }`. They run in the order of the graph. A stage that only the same step reads is
 //! attached to the loop, so that it has storage for one step.

@@ -220,8 +220,8 @@ pub enum Attach {
 }
 
 impl Schedule {
-    /// Returns the default schedule: every stage at the root, loops in declaration order. Stages of a
-    /// recurrence that only the same step reads are attached to the loop over the steps.
+    /// Returns the default schedule: every stage at the root, loops in declaration order. Stages of
+    /// a recurrence that only the same step reads are attached to the loop over the steps.
     pub fn new(graph: Graph, target: &Target) -> Schedule {
         let mut schedule = Schedule {
             stages: Vec::new(),

@@ -139,9 +139,9 @@ pub struct Stage {
 /// What makes a stage part of a recurrence: the stages with the same `id` are computed step by step
 /// in the order of the graph, each step after all steps before it in lexicographic order.
 ///
-/// A member reads the current step of the members in front of it from their `buffers`, and all other
-/// steps of members from `previous`, so that the graph has no cycles. Nothing but members of the
-/// recurrence loads from `previous`.
+/// A member reads the current step of the members in front of it from their `buffers`, and all
+/// other steps of members from `previous`, so that the graph has no cycles. Nothing but members of
+/// the recurrence loads from `previous`.
 #[derive(Clone, Debug)]
 pub struct Recurrence {
     /// Identifies the recurrence in its graph.

@@ -638,11 +638,15 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+LAYERS = [(1, 1, 3, 4), (9, 2, 5, 24), (20, 1, 80, 256)]
+
+
 @pytest.mark.parametrize("schedule", ["default", "auto", "fast"])
-@pytest.mark.parametrize("steps, batch, inputs, units", [(1, 1, 3, 4), (9, 2, 5, 24), (20, 1, 80, 256)])
+@pytest.mark.parametrize("steps, batch, inputs, units", LAYERS)
 def test_lstm(build, rng, schedule, steps, batch, inputs, units):
-    x, w, r = normal(rng, steps, batch, inputs), normal(rng, 4 * units, inputs), normal(rng, 4 * units, units)
-    w, r = w / np.float32(inputs**0.5), r / np.float32(units**0.5)
+    x = normal(rng, steps, batch, inputs)
+    w = normal(rng, 4 * units, inputs) / np.float32(inputs**0.5)
+    r = normal(rng, 4 * units, units) / np.float32(units**0.5)
     bias, h, c = normal(rng, 4 * units), normal(rng, batch, units), normal(rng, batch, units)
     all_h, cell = empty(steps, batch, units), empty(batch, units)
     module = build("samples/lstm.te", schedule, batch=batch, inputs=inputs, units=units)
@@ -695,7 +699,8 @@ def test_cholesky(build, rng, schedule, n):
     np.testing.assert_allclose(u, exact, rtol=1e-3, atol=1e-4)
     lower, b = np.ascontiguousarray(u.T), normal(rng, n, 5)
     module.triangular_solve(lower, b, x)
-    np.testing.assert_allclose(x, np.linalg.solve(lower.astype(np.float64), b), rtol=1e-3, atol=1e-4)
+    exact = np.linalg.solve(lower.astype(np.float64), b)
+    np.testing.assert_allclose(x, exact, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("schedule", ["default", "auto"])

@@ -3,8 +3,8 @@
 //! Before: `scan t: n { compute h[t]: float32 = if t > 0 then h[t - 1] + X[t] else X[t] }`.
 //! After: a stage `h[t: n]` whose read of `h[t - 1]` is a load of `Recurrence::previous`.
 //! Stages of the scan that do not depend on themselves are ordinary stages, in front of the
-//! recurrences or behind them. The others form the strongly connected components of the reads between
-//! the stages, as the text names them.
+//! recurrences or behind them. The others form the strongly connected components of the reads
+//! between the stages, as the text names them.
 
 use super::Elaborator;
 use super::frame::Frame;
@@ -186,8 +186,8 @@ fn reads_between(stages: &[ast::Stage]) -> Vec<Vec<usize>> {
     reads
 }
 
-/// Returns the stages in an order of computation: those of a recurrence next to each other, and each
-/// stage behind the other stages that it reads.
+/// Returns the stages in an order of computation: those of a recurrence next to each other, and
+/// each stage behind the other stages that it reads.
 fn order(reads: &[Vec<usize>], components: &[Option<usize>]) -> Vec<usize> {
     let mut order = Vec::new();
     let mut done = vec![false; reads.len()];

@@ -16,6 +16,7 @@ mod index;
 mod lane_by_lane;
 pub mod machine;
 mod nest;
+mod offsets;
 mod ops;
 mod paths;
 mod plan;

@@ -8,13 +8,10 @@ use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
 use super::plan::{Access, Event, Step};
 use super::walk::{EnclosingLoop, Walker};
-use crate::ir::arith::Facts;
 use crate::ir::limits::ROW_CHUNK_BYTES;
-use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
-use crate::simd_ops::{OffsetLoad, constant_divisor, constant_lanes, lane_offsets};
-use crate::target::SimdIsa;
+use crate::simd_ops::{constant_divisor, constant_lanes};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The cost of a value.
@@ -664,28 +661,6 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
-    /// from contiguous loads; `None` for others.
-    fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
-        let contiguous = matches!(&index.kind, ExprKind::Ramp(_, step) if step.as_int() == Some(1));
-        if contiguous || matches!(index.kind, ExprKind::Broadcast(_)) {
-            return None;
-        }
-        // Strides may still be products of constants.
-        let mut known = lane_offsets(&simplify_expr(index, &Facts::new()))?;
-        let bytes = buffer.dtype.bytes();
-        let parts = self.parts(f64::from(index.ty.lanes), bytes as f64);
-        known.offsets.truncate((f64::from(index.ty.lanes) / parts).floor() as usize);
-        let isa = self.machine.target.simd()?;
-        let (moves, shuffles) = match known.load(bytes, isa)? {
-            OffsetLoad::OneElement => (1.0, 0.0),
-            OffsetLoad::Shuffled { .. } => (1.0, 1.0),
-            OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
-            OffsetLoad::TwoVectors { .. } => (2.0, if isa == SimdIsa::Avx512 { 1.0 } else { 3.0 }),
-        };
-        Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
-    }
-
     /// Records an access for the traffic.
     fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, how: AccessTraits) {
         let AccessTraits { write, masked, warp } = how;
@@ -723,19 +698,19 @@ struct AccessTraits {
 }
 
 /// The cost of an access without misses.
-struct AccessCost {
+pub(super) struct AccessCost {
     /// Registers.
-    parts: f64,
+    pub(super) parts: f64,
     /// Loads or stores.
-    moves: f64,
+    pub(super) moves: f64,
     /// Shuffles that extract columns from rows.
-    shuffles: f64,
+    pub(super) shuffles: f64,
     /// Cycles of a gather or scatter.
-    gather: f64,
+    pub(super) gather: f64,
 }
 
 impl AccessCost {
-    fn moves(parts: f64, moves: f64) -> AccessCost {
+    pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
         AccessCost { parts, moves, shuffles: 0.0, gather: 0.0 }
     }
 }

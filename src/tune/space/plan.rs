@@ -39,8 +39,8 @@ pub(super) struct StagePlan {
     pub(super) open: usize,
     /// Whether its loops store each element once, although it is a reduction.
     pub(super) copies: bool,
-    /// Whether it must be at the root: a copy at the root reads it, or it is a scan, or it keeps the
-    /// steps of a recurrence.
+    /// Whether it must be at the root: a copy at the root reads it, or it is a scan, or it keeps
+    /// the steps of a recurrence.
     pub(super) pinned: bool,
     /// Whether one of its loops or an enclosing loop is parallel.
     pub(super) parallel: bool,

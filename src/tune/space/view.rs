@@ -39,8 +39,8 @@ pub(super) struct StageView {
     pub(super) inlined: bool,
     /// The recurrence that it belongs to.
     pub(super) recurrence: Option<usize>,
-    /// The number of leading data axes that are steps of the recurrence. The rules see one step: the
-    /// extent of these axes is 1, and they have no loops.
+    /// The number of leading data axes that are steps of the recurrence. The rules see one step:
+    /// the extent of these axes is 1, and they have no loops.
     pub(super) steps: usize,
     /// The number of steps.
     pub(super) turns: i64,
@@ -70,8 +70,8 @@ pub(super) struct Access {
     pub(super) indices: Vec<Expr>,
     /// The stage that is read; none for an input, and for earlier steps of a recurrence.
     pub(super) producer: Option<usize>,
-    /// Whether every step of a recurrence reads the same tensor, or callers pack it ahead: a copy in
-    /// another layout is made once.
+    /// Whether every step of a recurrence reads the same tensor, or callers pack it ahead: a copy
+    /// in another layout is made once.
     pub(super) packed_once: bool,
     /// Whether it reads an earlier step of a recurrence, which cannot be copied.
     pub(super) earlier: bool,

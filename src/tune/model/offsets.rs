@@ -1,0 +1,36 @@
+//! Vectors whose lanes are a scalar plus constants: every second element, elements in reverse,
+//! repeated ones.
+
+use super::ops::AccessCost;
+use super::walk::Walker;
+use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
+use crate::ir::{Buffer, Expr};
+use crate::simd_ops::{OffsetLoad, lane_offsets};
+use crate::target::SimdIsa;
+
+impl Walker<'_> {
+    /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
+    /// from contiguous loads; `None` for others.
+    pub(super) fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
+        // Strides may still be products of constants.
+        let mut known = lane_offsets(&simplify_expr(index, &Facts::new()))?;
+        let step_of = |pair: &[i64]| pair[1] - pair[0];
+        let first = step_of(&known.offsets[..2]);
+        if matches!(first, 0 | 1) && known.offsets.windows(2).all(|pair| step_of(pair) == first) {
+            // One element, or contiguous ones.
+            return None;
+        }
+        let bytes = buffer.dtype.bytes();
+        let parts = self.parts(f64::from(index.ty.lanes), bytes as f64);
+        known.offsets.truncate((f64::from(index.ty.lanes) / parts).floor() as usize);
+        let isa = self.machine.target.simd()?;
+        let (moves, shuffles) = match known.load(bytes, isa)? {
+            OffsetLoad::OneElement => (1.0, 0.0),
+            OffsetLoad::Shuffled { .. } => (1.0, 1.0),
+            OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
+            OffsetLoad::TwoVectors { .. } => (2.0, if isa == SimdIsa::Avx512 { 1.0 } else { 3.0 }),
+        };
+        Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
+    }
+}
