@@ -47,7 +47,7 @@ fn hash(paths: &[&str]) -> u64 {
         hasher.write(&bytes);
     }
     let mut hasher = DefaultHasher::new();
-    // A packaged crate lacks some. Cargo would run this script each time for a file that is missing.
+    // A packaged crate lacks some, for which Cargo would run this script each time.
     for path in paths.iter().map(Path::new).filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());
         add(path, &mut hasher);
@@ -55,7 +55,7 @@ fn hash(paths: &[&str]) -> u64 {
     hasher.finish()
 }
 
-include!("src/runtime/flags.rs");
+include!("src/runtime/flags.in");
 
 /// Writes `runtimes.rs` into `out`: a function from a family to its object, if there is one, and
 /// the host's object with the functions for GPUs.

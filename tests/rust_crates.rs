@@ -157,8 +157,8 @@ fn bindings(folder: &Path) {
 fn packages_are_complete() {
     for (name, needed) in [
         ("tec-build", &["README.md", "src/lib.rs"][..]),
-        ("tec-rt", &["README.md", "build.rs", "runtime/flags.rs", "runtime/tec_runtime.c"]),
-        ("tec", &["build.rs", "src/runtime/flags.rs", "lib/nn.te", "docs/errors/E0204.md"]),
+        ("tec-rt", &["README.md", "build.rs", "runtime/flags.in", "runtime/tec_runtime.c"]),
+        ("tec", &["build.rs", "src/runtime/flags.in", "lib/nn.te", "docs/errors/E0204.md"]),
     ] {
         let list = ["package", "--list", "--allow-dirty", "--package", name];
         let output = Command::new(env!("CARGO")).args(list).current_dir(root()).output();

@@ -2,7 +2,7 @@
 
 use std::env;
 
-include!("runtime/flags.rs");
+include!("runtime/flags.in");
 
 fn main() {
     println!("cargo::rerun-if-changed=runtime");

@@ -53,6 +53,21 @@ pub fn split_kernel(text: &str) -> (Option<String>, String) {
     }
 }
 
+/// Opens the source of a command. `freeze` are the options `--freeze NAME=FILE.npy`.
+fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
+    if !source::is_model(path) {
+        if let Some(text) = freeze.first() {
+            let text = format!("`--freeze {text}` is for ONNX models");
+            return Err(Error::Usage(text + "; a `.te` file declares a `param`"));
+        }
+        return Ok(source::open(options));
+    }
+    #[cfg(feature = "onnx")]
+    return model::open(path, options, freeze);
+    #[cfg(not(feature = "onnx"))]
+    Err(Error::Usage(format!("`{path}`: this build of tec does not import ONNX models")))
+}
+
 /// Reads a file and elaborates its kernels.
 pub fn elaborate_file(
     path: &str,
@@ -69,7 +84,7 @@ pub fn elaborate_frozen(
     freeze: &[String],
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Graph>), Error> {
-    let source = source::open(path, options, freeze)?;
+    let source = open(path, options, freeze)?;
     elaborate_source(path, &source, trace)
 }
 
@@ -121,7 +136,7 @@ pub fn compile_file(
 ) -> Result<Compiled, Error> {
     let records = files.records;
     check_choice(options, records)?;
-    let source = source::open(path, options, files.freeze)?;
+    let source = open(path, options, files.freeze)?;
     let (program, graphs) = elaborate_source(path, &source, trace)?;
     let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
         graphs.into_iter().partition(|graph| graph.network);

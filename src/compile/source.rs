@@ -1,8 +1,5 @@
 //! The source of a command: a `.te` file, or an ONNX model, which is imported to the language.
 
-use super::error::Error;
-#[cfg(feature = "onnx")]
-use super::model;
 use crate::driver::Options;
 use crate::lang::Loader;
 use crate::module::input;
@@ -19,20 +16,9 @@ pub struct Source {
     pub options: Options,
 }
 
-/// Opens the source of a command. `freeze` are the options `--freeze NAME=FILE.npy`.
-pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
-    if !is_model(path) {
-        if let Some(text) = freeze.first() {
-            let text = format!("`--freeze {text}` is for ONNX models");
-            return Err(Error::Usage(text + "; a `.te` file declares a `param`"));
-        }
-        let (loader, options) = (Box::new(DiskLoader), options.clone());
-        return Ok(Source { loader, params: None, options });
-    }
-    #[cfg(feature = "onnx")]
-    return model::open(path, options, freeze);
-    #[cfg(not(feature = "onnx"))]
-    Err(Error::Usage(format!("`{path}`: this build of tec does not import ONNX models")))
+/// Opens a `.te` file.
+pub fn open(options: &Options) -> Source {
+    Source { loader: Box::new(DiskLoader), params: None, options: options.clone() }
 }
 
 /// Whether a file is an ONNX model, by its name.

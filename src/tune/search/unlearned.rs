@@ -1,4 +1,5 @@
-//! Stands in for the learned model without the feature `tune`: predicts what the cost model predicts.
+//! Stands in for the learned model without the feature `tune`: predicts what the cost model
+//! predicts.
 
 use super::{CostPrediction, Trial};
 
