@@ -75,6 +75,11 @@ fn succeeds(folder: &Path, args: &[&str]) -> (String, String) {
     (out, messages)
 }
 
+/// Whether a line is the warning of `tec-build` about its own speed, as on a busy machine.
+fn is_slow(line: &str) -> bool {
+    line.contains("it was compiled without optimisation")
+}
+
 /// Returns the commands of a page with the lines that they print.
 fn commands(page: &Path) -> Vec<(Vec<String>, String)> {
     let text = fs::read_to_string(page).expect("a page");
@@ -99,11 +104,14 @@ fn the_example_does_what_its_page_says_and_builds_what_changed() {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let (out, messages) = succeeds(&folder, &args);
         assert_eq!(out, *printed, "cargo {args:?}");
-        assert!(!messages.contains("warning"), "{messages}");
+        let is_wrong = |line: &&str| line.contains("warning") && !is_slow(line);
+        assert_eq!(messages.lines().find(is_wrong), None, "{messages}");
     }
     // A second build runs nothing: neither a compiler nor a build script.
     let (_, messages) = succeeds(&folder, &["build", "--verbose"]);
-    let ran = |line: &&str| !line.contains("Fresh ") && !line.contains("Finished ");
+    let ran = |line: &&str| {
+        !line.contains("Fresh ") && !line.contains("Finished ") && !is_slow(line)
+    };
     let ran: Vec<&str> = messages.lines().filter(ran).collect();
     assert!(ran.is_empty(), "{ran:?}");
 

@@ -19,7 +19,5 @@ fn main() {
     };
     let mut build = cc::Build::new();
     build.no_default_flags(true).file("runtime/tec_runtime.c").define("TEC_STATIC", None);
-    // The script names the files itself.
-    build.cargo_metadata(true).flags(FLAGS).flags(*flags);
-    build.compile("tec_runtime");
+    build.flags(FLAGS).flags(*flags).compile("tec_runtime");
 }

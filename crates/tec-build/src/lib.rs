@@ -256,7 +256,7 @@ fn take_name(name: &str) -> Result<(), Error> {
 }
 
 /// The time of a compilation from which on a faster compiler is worth its own compilation.
-const SLOW: Duration = Duration::from_secs(2);
+const SLOW: Duration = Duration::from_secs(5);
 
 /// Returns the warning for a compiler that was compiled without optimisation, if it took long.
 fn slow_compiler(path: &Path, level: &str, time: Duration) -> Option<String> {

@@ -333,3 +333,49 @@ mod arrays {
         Ok(Arg { data: data.cast(), code: T::CODE, bits: T::BITS, shape, borrow: PhantomData })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: Kernel = Kernel { signature: "f(a: int8[n, m])", args: &[("a", "int8")] };
+
+    fn check(data: &[i8], shape: [i64; 2]) -> Result<[i64; 2], String> {
+        let shape = shape.map(Int::from);
+        input(&KERNEL, 0, data, shape).map(|arg| arg.shape).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn slices_have_as_many_elements_as_their_shape() {
+        assert_eq!(check(&[0; 6], [2, 3]), Ok([2, 3]));
+        assert_eq!(check(&[], [0, i64::MAX]), Ok([0, i64::MAX]));
+        let text = "argument 1 `a`: int8[2, 4] has 8 elements, the slice has 6 \
+                    (in `f(a: int8[n, m])`)";
+        assert_eq!(check(&[0; 6], [2, 4]), Err(text.to_string()));
+        let text = check(&[0; 6], [-2, -3]).unwrap_err();
+        assert!(text.contains("the extent of dimension 0 is negative: -2"), "{text}");
+        // 2^32 * 2^32 is 0 in 64 bits.
+        let text = check(&[], [1 << 32, 1 << 32]).unwrap_err();
+        assert!(text.contains("more elements than memory"), "{text}");
+    }
+
+    #[test]
+    fn operands_are_aligned_and_know_what_they_were_packed_for() {
+        let (shape, values) = ([Int::from(3_i64), Int::from(5_i64)], [Int::from(7_i64)]);
+        let mut packed = Packed::<2>::new::<i16>(&KERNEL, 0, shape, &["n"], &values).unwrap();
+        assert_eq!((packed.bytes(), packed.integer("n")), (30, values[0]));
+        assert_eq!(packed.output().data.addr() % 64, 0);
+        assert!(packed.require(&KERNEL, 0, "n", values[0]).is_ok());
+        let error = packed.require(&KERNEL, 0, "n", Int::from(8_i64)).unwrap_err();
+        assert!(error.message().contains("packed for `n` = 7, not for 8"), "{error}");
+        let huge = [Int::from(1_i64 << 40), Int::from(1_i64 << 20)];
+        let error = Packed::<2>::new::<i64>(&KERNEL, 0, huge, &[], &[]).unwrap_err();
+        assert!(matches!(error, Error::Memory(_)), "{error}");
+    }
+
+    #[test]
+    #[should_panic(expected = "different versions")]
+    fn kernels_of_another_version_are_refused() {
+        require_version("0.0.1");
+    }
+}

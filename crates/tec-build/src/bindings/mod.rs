@@ -165,7 +165,10 @@ impl<'a> Function<'a> {
         if let Some((_, operand)) = self.operands_with(integer.name).next() {
             return Known::Operand(operand);
         }
-        let is_var = |extent: &Expr| matches!(&extent.kind, ExprKind::Var(var) if var.name() == integer.name);
+        let is_var = |extent: &Expr| match &extent.kind {
+            ExprKind::Var(var) => var.name() == integer.name,
+            _ => false,
+        };
         let is_length = |param: &Parameter<'_>| match &param.kind {
             Kind::Tensor { shape, packed: None, .. } => shape.len() == 1 && is_var(&shape[0]),
             _ => false,
