@@ -109,9 +109,8 @@ fn the_example_does_what_its_page_says_and_builds_what_changed() {
     }
     // A second build runs nothing: neither a compiler nor a build script.
     let (_, messages) = succeeds(&folder, &["build", "--verbose"]);
-    let ran = |line: &&str| {
-        !line.contains("Fresh ") && !line.contains("Finished ") && !is_slow(line)
-    };
+    let ran =
+        |line: &&str| !line.contains("Fresh ") && !line.contains("Finished ") && !is_slow(line);
     let ran: Vec<&str> = messages.lines().filter(ran).collect();
     assert!(ran.is_empty(), "{ran:?}");
 
