@@ -75,6 +75,7 @@ pub struct Arg<'a, const R: usize> {
 
 impl<const R: usize> Arg<'_, R> {
     /// Returns the tensor; it is valid as long as `self`.
+    #[inline]
     pub fn tensor(&self) -> Tensor {
         const CPU: i32 = 1;
         Tensor {
@@ -98,6 +99,7 @@ impl<const R: usize> Arg<'_, R> {
 }
 
 /// Returns a slice as an input of this shape.
+#[inline]
 pub fn input<'a, T: Element, const R: usize>(
     kernel: &Kernel,
     arg: usize,
@@ -109,6 +111,7 @@ pub fn input<'a, T: Element, const R: usize>(
 }
 
 /// Returns a slice as an output of this shape.
+#[inline]
 pub fn output<'a, T: Element, const R: usize>(
     kernel: &Kernel,
     arg: usize,
@@ -118,6 +121,7 @@ pub fn output<'a, T: Element, const R: usize>(
     of_slice::<T, R>(kernel, arg, data.as_mut_ptr(), data.len(), shape)
 }
 
+#[inline]
 fn of_slice<'a, T: Element, const R: usize>(
     kernel: &Kernel,
     arg: usize,
@@ -125,16 +129,45 @@ fn of_slice<'a, T: Element, const R: usize>(
     len: usize,
     shape: [Int; R],
 ) -> Result<Arg<'a, R>, Error> {
-    let shape = extents(kernel, arg, shape)?;
-    if elements(&shape) != Some(len) {
-        let tensor = kernel.tensor_text(arg, &shape);
-        let text = match elements(&shape) {
-            Some(count) => format!("{tensor} has {count} elements, the slice has {len}"),
-            None => format!("{tensor} has more elements than memory, the slice has {len}"),
-        };
-        return Err(kernel.refuse(arg, &text));
-    }
+    let shape = match extents_of(len, &shape) {
+        Some(shape) => shape,
+        None => check_slice(kernel, arg, len, shape)?,
+    };
     Ok(Arg { data: data.cast(), code: T::CODE, bits: T::BITS, shape, borrow: PhantomData })
+}
+
+/// Returns the extents if none is negative and their product is `len`; none also if the product
+/// overflows, as that of an empty tensor may.
+#[inline]
+fn extents_of<const R: usize>(len: usize, shape: &[Int; R]) -> Option<[i64; R]> {
+    let mut extents = [0; R];
+    let mut count = 1usize;
+    for (extent, value) in extents.iter_mut().zip(shape) {
+        *extent = value.0?;
+        count = count.checked_mul(usize::try_from(*extent).ok()?)?;
+    }
+    (count == len).then_some(extents)
+}
+
+/// The complete check of a slice: returns the extents or the error.
+#[cold]
+fn check_slice<const R: usize>(
+    kernel: &Kernel,
+    arg: usize,
+    len: usize,
+    shape: [Int; R],
+) -> Result<[i64; R], Error> {
+    let shape = extents(kernel, arg, shape)?;
+    let count = elements(&shape);
+    if count == Some(len) {
+        return Ok(shape);
+    }
+    let tensor = kernel.tensor_text(arg, &shape);
+    let text = match count {
+        Some(count) => format!("{tensor} has {count} elements, the slice has {len}"),
+        None => format!("{tensor} has more elements than memory, the slice has {len}"),
+    };
+    Err(kernel.refuse(arg, &text))
 }
 
 /// Returns the extents of a tensor, none of them negative.
@@ -165,6 +198,7 @@ fn elements(shape: &[i64]) -> Option<usize> {
 }
 
 /// Returns the result of a call of a checked entry.
+#[inline]
 pub fn status(code: i32) -> Result<(), Error> {
     if code == 0 { Ok(()) } else { Err(Error::last()) }
 }

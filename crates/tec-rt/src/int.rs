@@ -7,12 +7,14 @@ use std::ops::{Add, Mul, Sub};
 pub struct Int(pub(crate) Option<i64>);
 
 impl From<i64> for Int {
+    #[inline]
     fn from(value: i64) -> Int {
         Int(Some(value))
     }
 }
 
 impl From<usize> for Int {
+    #[inline]
     fn from(value: usize) -> Int {
         Int(i64::try_from(value).ok())
     }
