@@ -13,11 +13,22 @@ fn main() {
     error_codes(&out);
     runtime(&out);
     println!("cargo::rustc-env=TEC_BUILD={:016x}", hash(&SOURCES));
+    let level = env::var("OPT_LEVEL").expect("cargo sets the level");
+    println!("cargo::rustc-env=TEC_OPT_LEVEL={level}");
 }
 
 /// Everything that the behaviour of `tec` depends on.
-const SOURCES: [&str; 7] =
-    ["Cargo.lock", "Cargo.toml", "build.rs", "crates", "grammar", "lib", "src"];
+const SOURCES: [&str; 9] = [
+    "Cargo.lock",
+    "Cargo.toml",
+    "build.rs",
+    "crates/nvptx-builder",
+    "crates/nvptx-emulator",
+    "crates/tec-onnx",
+    "grammar",
+    "lib",
+    "src",
+];
 
 /// Returns a hash of the paths and contents of files and folders, and has cargo run this script
 /// again if they change.
@@ -30,51 +41,21 @@ fn hash(paths: &[&str]) -> u64 {
             paths.sort();
             return paths.iter().for_each(|path| add(path, hasher));
         }
-        // A packaged crate lacks some.
-        let Ok(bytes) = fs::read(path) else { return };
+        let bytes = fs::read(path).expect("a source can be read");
         hasher.write(path.as_os_str().as_encoded_bytes());
         hasher.write_usize(bytes.len());
         hasher.write(&bytes);
     }
     let mut hasher = DefaultHasher::new();
-    for path in paths {
-        println!("cargo::rerun-if-changed={path}");
-        add(Path::new(path), &mut hasher);
+    // A packaged crate lacks some, for which Cargo would run this script each time.
+    for path in paths.iter().map(Path::new).filter(|path| path.exists()) {
+        println!("cargo::rerun-if-changed={}", path.display());
+        add(path, &mut hasher);
     }
     hasher.finish()
 }
 
-/// The CPU families with Debian's cross compiler and the options of each: no calls into libgcc, no
-/// linker relaxation.
-const ARCHES: [(&str, &str, &[&str]); 3] = [
-    ("x86_64", "x86_64-linux-gnu-gcc", &["-fcf-protection=none", "-march=x86-64"]),
-    ("aarch64", "aarch64-linux-gnu-gcc", &["-march=armv8-a", "-mno-outline-atomics"]),
-    ("riscv64", "riscv64-linux-gnu-gcc", &["-march=rv64gc", "-mabi=lp64d", "-mno-relax"]),
-];
-
-/// Options for all families: freestanding, reproducible code without calls of helpers.
-const FLAGS: [&str; 20] = [
-    "-std=gnu11",
-    "-O2",
-    "-g0",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-ffreestanding",
-    "-fno-builtin",
-    "-fno-stack-protector",
-    "-fno-asynchronous-unwind-tables",
-    "-fno-unwind-tables",
-    "-fno-plt",
-    "-fno-tree-loop-distribute-patterns",
-    "-ffp-contract=off",
-    "-fno-strict-aliasing",
-    "-fno-ident",
-    "-U_FORTIFY_SOURCE",
-    "-Wall",
-    "-Wextra",
-    "-Werror=implicit-function-declaration",
-    "-Wno-unused-function",
-];
+include!("src/runtime/flags.in");
 
 /// Writes `runtimes.rs` into `out`: a function from a family to its object, if there is one, and
 /// the host's object with the functions for GPUs.

@@ -26,6 +26,7 @@ mod passes;
 mod prepack;
 mod ptx;
 mod regions;
+mod rust_crates;
 mod samples;
 mod storage;
 mod structure;

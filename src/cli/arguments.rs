@@ -1,8 +1,8 @@
 //! The options that give a kernel its arguments: `--input`, `--var`, `--scalar`, `--threads`.
 
+use super::compile::split_value;
 use super::data::Given;
 use super::npy;
-use super::options::split_value;
 use super::report::Error;
 use super::threads::{self, MAX_THREADS};
 use crate::diag::{Diag, closest};

@@ -1,13 +1,13 @@
 //! `tec build`: compiles a file to a module.
 
-use super::compile::{Compiled, build_module, compile_file, params_file};
-use super::options::{CompileArgs, split_kernel};
+use super::compile::{build_module, compile_file, params_file, prepack, split_kernel};
+use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, Reporter, show_trace};
-use crate::driver::{self, Options};
+use crate::driver::Options;
 use crate::module::write::OutputFile;
 use crate::module::{BuiltModule, ModuleKind, module_name};
-use crate::schedule::{InputSelector, PrepackedInputs};
+use crate::schedule::PrepackedInputs;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -67,33 +67,14 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
-    let Compiled { program, mut bounded, networks } =
-        compile_file(&args.file, &args.compile, &options, &mut trace)?;
-    let failed = |failure| Error::Compile(program.sources.clone(), failure);
-    for one in &bounded {
-        let kernel = &one.schedule.graph.name;
-        let packed = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
-        let is_selected = |name: &String| {
-            let is_for = |(only, input): &InputSelector| {
-                input == name && only.as_ref().is_none_or(|only| only == kernel)
-            };
-            selectors.iter().any(is_for)
-        };
-        for name in packed.into_iter().filter(|name| !is_selected(name)) {
-            trace.notes.push(format!(
-                "`{kernel}` packs the `layout_free` input `{name}` in each call; \
-                 `--prepack {name}` packs it once"
-            ));
-        }
-    }
-    if !selectors.is_empty() {
-        bounded = driver::prepack(bounded, &selectors, &mut trace).map_err(failed)?;
-    }
+    let side_files = args.compile.side_files();
+    let mut compiled = compile_file(&args.file, side_files, &options, &mut trace)?;
+    prepack(&mut compiled, &selectors, &mut trace)?;
     let (manifest, header) = (
         beside(args, &args.manifest, "json", kind, &output),
         beside(args, &args.header, "h", kind, &output),
     );
-    let files = Files::default().program(&program);
+    let files = Files::default().program(&compiled.program);
     let files = match &args.compile.records {
         Some(records) => files.input("the records", records),
         None => files,
@@ -105,7 +86,7 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let files = files.output("-o", Some(&output)).output("--manifest", manifest.as_ref());
     files.output("--header", header.as_ref()).check()?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
-    let built = build_module(&program, (&bounded, &networks), &options, &module, kind, &mut trace);
+    let built = build_module(&compiled, &options, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
     reporter.write(&output_files(built?, kind, output, manifest, header))
 }

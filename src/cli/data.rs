@@ -1,6 +1,7 @@
 //! Values for kernels that run from the command line: run-time integers, random tensors, and the
 //! comparison and summary of results.
 
+use super::cpu;
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::interp::{Tensor, Value};
@@ -44,7 +45,7 @@ fn tensor_bytes(kernel: &Kernel, vars: &[(Var, i64)]) -> Result<u64> {
 /// the process later.
 pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
     let bytes = tensor_bytes(kernel, &find_vars(kernel, given)?)?.saturating_mul(copies);
-    let Some(free) = available_memory().filter(|free| *free < bytes) else { return Ok(()) };
+    let Some(free) = cpu::available_memory().filter(|free| *free < bytes) else { return Ok(()) };
     let gigabytes = |bytes: u64| bytes as f64 / 1e9;
     let times = if copies > 1 { format!("{copies} times ") } else { String::new() };
     let text = format!(
@@ -54,13 +55,6 @@ pub fn check_memory(kernel: &Kernel, given: &Given, copies: u64) -> Result<()> {
         gigabytes(free)
     );
     Err(Box::new(Diag::global("E0543", text).help("give smaller sizes, with `-D` or `--var`")))
-}
-
-/// Free memory in bytes; none if the system does not report it.
-pub fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 /// Returns the arguments of `kernel` in the order of its parameters; outputs are zero.

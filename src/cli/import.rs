@@ -3,7 +3,7 @@
 use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, Reporter, print};
-use super::source;
+use super::{model, source};
 use crate::diag::Diag;
 use crate::module::write::OutputFile;
 use safetensors::tensor::{Dtype, TensorView};
@@ -53,7 +53,7 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
     }
     let options = CompileArgs::defines(&args.define)?;
     let name = args.name.clone();
-    let (imported, rest) = source::import(&args.file, &options, &args.freeze, name)?;
+    let (imported, rest) = model::import(&args.file, &options, &args.freeze, name)?;
     if let Some((_, name, value)) = rest.defines.first() {
         let text = format!("`-D {name}={value}`: a dimension is an integer of the model");
         return Err(Error::Usage(text));

@@ -5,11 +5,8 @@
 mod arguments;
 mod bench;
 mod build;
-mod cache;
 mod check;
-mod compile;
 mod completions;
-mod cpu;
 mod data;
 mod emulate;
 mod estimate;
@@ -17,20 +14,18 @@ mod explain;
 mod import;
 pub mod inspect;
 mod lower;
-pub mod npy;
 mod options;
 mod paths;
-mod recorded;
 mod report;
 mod run;
 mod session;
-mod source;
 mod targets;
-mod text;
 mod threads;
 mod tune;
 mod verify;
 
+pub use crate::compile::npy;
+use crate::compile::{self, cache, cpu, model, recorded, source, text};
 use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 

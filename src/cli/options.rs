@@ -1,5 +1,6 @@
 //! The options of every command that compiles.
 
+use super::compile::{SideFiles, split_kernel, split_value};
 use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{Dump, FpContract, Options, PassId, Trace};
@@ -129,6 +130,12 @@ impl CompileArgs {
         Ok(Options { fallback: Fallback::Auto, ..self.options()? })
     }
 
+    /// Returns the files that are named beside the source.
+    pub fn side_files(&self) -> SideFiles<'_> {
+        let (records, params) = (self.records.as_deref(), self.params.as_deref());
+        SideFiles { records, params, freeze: &self.freeze }
+    }
+
     /// Returns a trace that records what `--dump` asks for.
     pub fn trace(&self) -> Result<Trace, Error> {
         let dump = match self.dump.as_deref() {
@@ -151,19 +158,4 @@ fn parse_define(text: &str) -> Result<(Option<String>, String, String), Error> {
     let (name, value) = split_value("-D", text)?;
     let (kernel, name) = split_kernel(name);
     Ok((kernel, name, value.to_string()))
-}
-
-/// Splits the `NAME=VALUE` of an option.
-pub fn split_value<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), Error> {
-    text.split_once('=').ok_or_else(|| {
-        Error::Usage(format!("`{option} {text}` has no value: write `{option} {text}=VALUE`"))
-    })
-}
-
-/// Splits `[KERNEL.]NAME`.
-pub fn split_kernel(text: &str) -> (Option<String>, String) {
-    match text.split_once('.') {
-        Some((kernel, name)) => (Some(kernel.to_string()), name.to_string()),
-        None => (None, text.to_string()),
-    }
 }

@@ -1,14 +1,12 @@
 //! Messages and exit statuses, and files written by commands.
 
-use crate::diag::{Diag, Sources, render};
+pub use crate::compile::error::Error;
+use crate::diag::Diag;
 use crate::driver::{Failure, Trace};
 use crate::module::write::{OutputFile, write_files};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
-
-/// The largest number of errors shown. Showing one takes a pass over the text of its file.
-const MAX_SHOWN: usize = 100;
 
 /// When messages are coloured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -19,33 +17,6 @@ pub enum Color {
     Always,
     /// Never.
     Never,
-}
-
-/// Why a command failed.
-#[derive(Debug)]
-pub enum Error {
-    /// A compilation failed: status 1, or 101 for a bug.
-    Compile(Sources, Failure),
-    /// Another error: status 1.
-    Plain(Box<Diag>),
-    /// An error that was printed already: status 1.
-    Silent,
-    /// An error on the command line: status 2.
-    Usage(String),
-    /// The reader closed the pipe of stdout: status 0.
-    BrokenPipe,
-}
-
-impl From<Diag> for Error {
-    fn from(diag: Diag) -> Error {
-        Error::Plain(Box::new(diag))
-    }
-}
-
-impl From<Box<Diag>> for Error {
-    fn from(diag: Box<Diag>) -> Error {
-        Error::Plain(diag)
-    }
 }
 
 /// Writes messages, and files.
@@ -112,42 +83,19 @@ impl Reporter {
 
     /// Prints an error and returns the exit status.
     pub fn fail(&self, error: Error) -> ExitCode {
+        // If stderr is closed, the message is lost.
+        let _ = std::io::stderr().write_all(error.text(self.color).as_bytes());
         match error {
-            Error::Silent => ExitCode::from(1),
             Error::BrokenPipe => ExitCode::SUCCESS,
-            Error::Plain(diag) => {
-                self.show(&diag, &Sources::default());
+            Error::Silent | Error::Plain(_) | Error::Compile(_, Failure::User(_)) => {
                 ExitCode::from(1)
             }
-            Error::Usage(text) => {
-                eprintln!("error: {text}\n\nFor more information, try '--help'.");
+            Error::Usage(_) => {
+                eprintln!("\nFor more information, try '--help'.");
                 ExitCode::from(2)
             }
-            Error::Compile(sources, Failure::User(diags)) => {
-                diags.iter().take(MAX_SHOWN).for_each(|diag| self.show(diag, &sources));
-                match diags.len() {
-                    0 | 1 => {}
-                    count if count > MAX_SHOWN => {
-                        eprintln!("{count} errors, the first {MAX_SHOWN} shown");
-                    }
-                    count => eprintln!("{count} errors"),
-                }
-                ExitCode::from(1)
-            }
-            Error::Compile(_, Failure::Bug { pass, message, ir }) => {
-                eprintln!("{message}\n\nThis is a bug in tec, in `{pass}`, not in your program.");
-                eprintln!("Please report it with the file, the command and this text.");
-                if !ir.is_empty() {
-                    eprintln!("\nloop IR before `{pass}`:\n{ir}");
-                }
-                ExitCode::from(101)
-            }
+            Error::Compile(_, Failure::Bug { .. }) => ExitCode::from(101),
         }
-    }
-
-    fn show(&self, diag: &Diag, sources: &Sources) {
-        // If stderr is closed, the message is lost.
-        let _ = write!(std::io::stderr(), "{}", render(diag, sources, self.color));
     }
 }
 

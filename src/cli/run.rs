@@ -1,9 +1,10 @@
 //! `tec run`: runs kernels, and compares them with the reference interpreter.
 
 use super::arguments::{Arguments, find};
+use super::compile::split_value;
 use super::data::{outputs, summaries};
 use super::npy;
-use super::options::{CompileArgs, split_value};
+use super::options::CompileArgs;
 use super::report::{Error, Reporter, print};
 use super::session::{self, Source};
 use super::verify::verify;

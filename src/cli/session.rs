@@ -128,13 +128,13 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
     }
     let mut trace = compile.trace()?;
-    let Compiled { program, bounded, networks } =
-        compile_file(file, compile, &options, &mut trace)?;
+    let compiled = compile_file(file, compile.side_files(), &options, &mut trace)?;
     let name = module_name(Path::new(file));
     let kind = ModuleKind::SharedObject;
-    let built = build_module(&program, (&bounded, &networks), &options, &name, kind, &mut trace);
+    let built = build_module(&compiled, &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
+    let Compiled { program, bounded, networks } = compiled;
     let manifest = Manifest::from_json(&built.manifest, file)?;
     let module = LoadedModule::from_bytes(&built.bytes)?;
     let source = Some(Source { program, bounded, networks, options });

@@ -1,5 +1,6 @@
 //! `tec run --verify`: compares results with those of the reference interpreter.
 
+use super::cpu;
 use super::data::{self, outputs};
 use super::report::{Error, Reporter};
 use super::session::Source;
@@ -227,7 +228,7 @@ fn check_memory(kernel: &Kernel, values: &[Value]) -> Result<(), Error> {
     };
     walk_stmt(&kernel.body, &mut see, &mut |_| {});
     let bytes = needed.saturating_mul(ELEMENT_BYTES);
-    match data::available_memory() {
+    match cpu::available_memory() {
         Some(free) if free < bytes => {
             let with = match most.0 {
                 0 => String::new(),

@@ -104,6 +104,8 @@ impl<'a, const N: usize> From<&'a [Kernel; N]> for Code<'a> {
 pub struct ObjectOptions {
     /// The module's name: prefix of `MODULE_last_error` and its like.
     pub module: String,
+    /// Only the `_dl` entries are exported, and their names begin with this.
+    pub symbol_prefix: Option<String>,
     /// Text returned by `MODULE_manifest`.
     pub manifest: String,
     /// Also make an assembly listing.

@@ -14,6 +14,8 @@ pub mod load;
 pub mod manifest;
 pub mod params;
 pub mod read;
+#[cfg(feature = "link")]
+mod wild;
 pub mod write;
 
 use crate::codegen::ptx::PtxModule;
@@ -66,6 +68,10 @@ pub enum ModuleKind {
     Archive,
     /// `.o`: to be linked with `tec_runtime.o`.
     Object,
+    /// An object with the `_dl` entries only, under names of [`linked_prefix`], for programs that
+    /// call it through generated bindings. Other names would clash between crates, and with the C
+    /// library.
+    Linked,
     /// `.s`: an assembly listing, to be read.
     Listing,
     /// `.ptx`: the text for GPUs.
@@ -96,6 +102,7 @@ pub fn build_module<'a>(
     let header = header::make_header(code, info);
     let options = ObjectOptions {
         module: info.module.clone(),
+        symbol_prefix: (kind == ModuleKind::Linked).then(|| linked_prefix(&info.module)),
         manifest: manifest.clone(),
         listing: kind == ModuleKind::Listing,
         opt: info.opt,
@@ -111,7 +118,7 @@ pub fn build_module<'a>(
         ModuleKind::Archive => {
             archive::make_archive(&info.module, &object.bytes, &header, &manifest, arch)
         }
-        ModuleKind::Object => object.bytes,
+        ModuleKind::Object | ModuleKind::Linked => object.bytes,
         ModuleKind::Listing => object.listing.expect("a listing was asked for").into_bytes(),
         ModuleKind::Ptx => unreachable!("refused above"),
     };
@@ -149,7 +156,7 @@ pub fn build_gpu_module(
             archive::make_ptx_archive(&info.module, &ptx.text, &object, &header, &manifest)
         }
         ModuleKind::SharedObject => link::link_launchers(object()?.bytes),
-        ModuleKind::Object => {
+        ModuleKind::Object | ModuleKind::Linked => {
             return Err(wrong_form("o", &info.target, "end it in `.ptx`, `.tar` or `.so`"));
         }
         ModuleKind::Listing => {
@@ -192,6 +199,11 @@ pub fn module_name(path: &Path) -> String {
     let name: String = stem.chars().map(allowed).collect();
     let fits = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name != "tec";
     if fits { name } else { format!("m{name}") }
+}
+
+/// Returns the beginning of the symbols of a module of the kind [`ModuleKind::Linked`].
+pub fn linked_prefix(module: &str) -> String {
+    format!("tec.{module}.")
 }
 
 /// Requires that a module's name can begin a C name.

@@ -16,6 +16,13 @@ INTERNAL const char *tec_rt_last_error(void) { return last_error; }
 
 EXPORTED const char *tec_last_error(void) { return last_error; }
 
+#ifdef TEC_STATIC
+/* Linked into a program by crates/tec-rt, whose errors have types. */
+static _Thread_local const char *last_kind;
+
+INTERNAL const char *tec_rt_last_kind(void) { return last_kind; }
+#endif
+
 static COLD void put_bytes(struct message *m, const char *text, uint64_t n) {
     for (uint64_t i = 0; i < n && m->length < MESSAGE_BYTES - 1; i++) {
         m->text[m->length++] = text[i];
@@ -96,6 +103,9 @@ static COLD int32_t raise(struct message *m, const char *kind, int32_t packed) {
         }
     }
     for (uint32_t i = 0; i <= m->length; i++) last_error[i] = m->text[i];
+#ifdef TEC_STATIC
+    last_kind = kind;
+#endif
     return -1;
 }
 

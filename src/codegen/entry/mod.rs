@@ -29,6 +29,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
 use cranelift_object::ObjectModule;
 use launch::Cuda;
+use std::borrow::Cow;
 
 pub use checks::dlpack_dtype;
 pub use text::{LEVELS, extent_text};
@@ -55,12 +56,14 @@ pub(super) fn emit_entries(
     options: &ObjectOptions,
 ) -> Result<()> {
     check_names(kernels, options)?;
-    let mut emit = Emitter::new(module, baseline);
+    let mut emit = Emitter::new(module, baseline, options.symbol_prefix.as_deref());
     let cuda = ptx.map(|text| Cuda::new(&mut emit, text, kernels, target));
     for entry in kernels {
         emit.kernel(entry, target, cuda.as_ref());
     }
-    emit.module_functions(options);
+    if options.symbol_prefix.is_none() {
+        emit.module_functions(options);
+    }
     Ok(())
 }
 
@@ -145,11 +148,17 @@ struct Emitter<'a> {
     module: &'a mut ObjectModule,
     baseline: &'a dyn TargetIsa,
     runtime: Runtime,
+    /// [`ObjectOptions::symbol_prefix`].
+    prefix: Option<&'a str>,
     builders: FunctionBuilderContext,
 }
 
 impl<'a> Emitter<'a> {
-    fn new(module: &'a mut ObjectModule, baseline: &'a dyn TargetIsa) -> Emitter<'a> {
+    fn new(
+        module: &'a mut ObjectModule,
+        baseline: &'a dyn TargetIsa,
+        prefix: Option<&'a str>,
+    ) -> Emitter<'a> {
         use types::{I32, I64};
         let mut import = |name: &str, params: &[ClifType], result: Option<ClifType>| {
             let signature = c_signature(baseline, params, result);
@@ -168,7 +177,7 @@ impl<'a> Emitter<'a> {
             set_parallel_for: import("tec_rt_set_parallel_for", &[I64, I64], None),
             cpu: accept(module.declare_data("tec_rt_cpu", Linkage::Import, true, false)),
         };
-        Emitter { module, baseline, runtime, builders: FunctionBuilderContext::new() }
+        Emitter { module, baseline, runtime, prefix, builders: FunctionBuilderContext::new() }
     }
 
     /// Emits the entries of one kernel.
@@ -184,15 +193,17 @@ impl<'a> Emitter<'a> {
         let fp = (self.runtime.fp_enter, self.runtime.fp_leave);
         // The stream comes last.
         raw.extend(cuda.map(|_| types::I64));
-        self.function(name, Linkage::Export, &raw, Some(types::I32), |env, args| {
-            checked::with_default_mode(env, fp, |env| {
-                let call = match cuda {
-                    Some(_) => launch::call_raw(env, body, args),
-                    None => env.call(body, args),
-                };
-                env.builder.inst_results(call)[0]
-            })
-        });
+        if self.prefix.is_none() {
+            self.function(name, Linkage::Export, &raw, Some(types::I32), |env, args| {
+                checked::with_default_mode(env, fp, |env| {
+                    let call = match cuda {
+                        Some(_) => launch::call_raw(env, body, args),
+                        None => env.call(body, args),
+                    };
+                    env.builder.inst_results(call)[0]
+                })
+            });
+        }
         let mut dl: Vec<ClifType> = kernel
             .params
             .iter()
@@ -202,10 +213,12 @@ impl<'a> Emitter<'a> {
             .collect();
         dl.extend(cuda.map(|_| types::I64));
         let packed = [types::I64, types::I64, types::I32, types::I64];
-        for (name, params, convention) in [
+        let checked = [
             (format!("{name}_dl"), &dl[..], Convention::Dl),
             (format!("__tvm_ffi_{name}"), &packed[..], Convention::Packed),
-        ] {
+        ];
+        let count = if self.prefix.is_some() { 1 } else { checked.len() };
+        for (name, params, convention) in checked.into_iter().take(count) {
             let functions = checked::Functions {
                 body,
                 check: entry.functions.check,
@@ -223,6 +236,9 @@ impl<'a> Emitter<'a> {
             self.function(&name, Linkage::Export, params, Some(types::I32), |env, args| {
                 checked::emit_checked(env, kernel, &checks, &functions, convention, args)
             });
+        }
+        if self.prefix.is_some() {
+            return;
         }
         if let Some(bytes) = entry.functions.bytes {
             self.bytes_function(kernel, bytes);
@@ -297,7 +313,11 @@ impl<'a> Emitter<'a> {
         build: impl FnOnce(&mut Env<'_, '_>, &[Value]) -> Value,
     ) -> FuncId {
         let signature = c_signature(self.baseline, params, result);
-        let id = accept(self.module.declare_function(name, linkage, &signature));
+        let symbol = match (self.prefix, linkage) {
+            (Some(prefix), Linkage::Export) => Cow::Owned(format!("{prefix}{name}")),
+            _ => Cow::Borrowed(name),
+        };
+        let id = accept(self.module.declare_function(&symbol, linkage, &signature));
         let mut context = new_context(id, signature);
         let (builder, args) = enter_function(&mut context, &mut self.builders);
         let mut env = Env { builder, module: self.module };

@@ -10,6 +10,7 @@
 
 pub mod budget;
 mod evolve;
+#[cfg_attr(not(feature = "tune"), path = "unlearned.rs")]
 mod learned;
 
 use super::{Candidate, Outcome, Space, Verdict, median};

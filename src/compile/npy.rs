@@ -1,6 +1,6 @@
 //! NumPy files: `--input A=a.npy`, `--output C=c.npy`.
 
-use super::data::available_memory;
+use super::cpu::available_memory;
 use crate::diag::{Diag, Result};
 use crate::ir::DType;
 use crate::ir::interp::Tensor;

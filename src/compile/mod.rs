@@ -1,9 +1,17 @@
-//! From a file to scheduled kernels and to a module, for every command that compiles.
+//! From a file to scheduled kernels and to a module: what the commands and build scripts
+//! (`crates/tec-build`) share.
 
-use super::options::CompileArgs;
-use super::recorded::{edit, insert_best_schedules};
-use super::report::Error;
-use super::source::{self, EditedLoader, Source};
+pub mod cache;
+pub mod cpu;
+pub mod error;
+#[cfg(feature = "onnx")]
+pub mod model;
+#[cfg(feature = "onnx")]
+pub mod npy;
+pub mod recorded;
+pub mod source;
+pub mod text;
+
 use crate::codegen::{Code, NetworkCode};
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Network, Options, Trace};
@@ -11,9 +19,54 @@ use crate::lang::Program;
 use crate::lang::ast::Item;
 use crate::module::params::{Params, read_params};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
-use crate::schedule::{BoundedSchedule, Fallback, Origin};
+use crate::schedule::{BoundedSchedule, Fallback, InputSelector, Origin};
 use crate::te::Graph;
+use error::Error;
+use recorded::{edit, insert_best_schedules};
+use source::{EditedLoader, Source};
 use std::path::{Path, PathBuf};
+
+/// The files that a program is compiled with beside its source, as in the options of the same
+/// names.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SideFiles<'a> {
+    /// `--records`.
+    pub records: Option<&'a str>,
+    /// `--params`.
+    pub params: Option<&'a str>,
+    /// `--freeze NAME=FILE.npy`, for ONNX models.
+    pub freeze: &'a [String],
+}
+
+/// Splits the `NAME=VALUE` of an option.
+pub fn split_value<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), Error> {
+    text.split_once('=').ok_or_else(|| {
+        Error::Usage(format!("`{option} {text}` has no value: write `{option} {text}=VALUE`"))
+    })
+}
+
+/// Splits `[KERNEL.]NAME`.
+pub fn split_kernel(text: &str) -> (Option<String>, String) {
+    match text.split_once('.') {
+        Some((kernel, name)) => (Some(kernel.to_string()), name.to_string()),
+        None => (None, text.to_string()),
+    }
+}
+
+/// Opens the source of a command. `freeze` are the options `--freeze NAME=FILE.npy`.
+fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
+    if !source::is_model(path) {
+        if let Some(text) = freeze.first() {
+            let text = format!("`--freeze {text}` is for ONNX models");
+            return Err(Error::Usage(text + "; a `.te` file declares a `param`"));
+        }
+        return Ok(source::open(options));
+    }
+    #[cfg(feature = "onnx")]
+    return model::open(path, options, freeze);
+    #[cfg(not(feature = "onnx"))]
+    Err(Error::Usage(format!("`{path}`: this build of tec does not import ONNX models")))
+}
 
 /// Reads a file and elaborates its kernels.
 pub fn elaborate_file(
@@ -31,7 +84,7 @@ pub fn elaborate_frozen(
     freeze: &[String],
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Graph>), Error> {
-    let source = source::open(path, options, freeze)?;
+    let source = open(path, options, freeze)?;
     elaborate_source(path, &source, trace)
 }
 
@@ -77,13 +130,13 @@ pub struct Compiled {
 /// the elements of `params`, or of the file with the extension `safetensors` beside `path`.
 pub fn compile_file(
     path: &str,
-    args: &CompileArgs,
+    files: SideFiles<'_>,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Compiled, Error> {
-    let records = args.records.as_deref();
+    let records = files.records;
     check_choice(options, records)?;
-    let source = source::open(path, options, &args.freeze)?;
+    let source = open(path, options, files.freeze)?;
     let (program, graphs) = elaborate_source(path, &source, trace)?;
     let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
         graphs.into_iter().partition(|graph| graph.network);
@@ -93,7 +146,7 @@ pub fn compile_file(
     };
     let mut compiled = Compiled { program, bounded, networks: Vec::new() };
     let Some(first) = networks.first() else {
-        return match &args.params {
+        return match files.params {
             None => Ok(compiled),
             Some(file) => {
                 let text = format!("`--params {file}`: `{path}` has no network");
@@ -101,9 +154,9 @@ pub fn compile_file(
             }
         };
     };
-    refuse_for_networks(first, args, options)?;
-    let params = match (source.params, params_file(path, args.params.as_deref())) {
-        (Some(_), _) if args.params.is_some() => {
+    refuse_for_networks(first, records, options)?;
+    let params = match (source.params, params_file(path, files.params)) {
+        (Some(_), _) if files.params.is_some() => {
             let text = "--params: an ONNX model has its parameters in itself";
             return Err(Error::Usage(text.to_string()));
         }
@@ -129,12 +182,12 @@ pub fn compile_file(
 /// Refuses options that have no effect on networks.
 fn refuse_for_networks(
     network: &Graph,
-    args: &CompileArgs,
+    records: Option<&str>,
     options: &Options,
 ) -> Result<(), Error> {
     let is_known = |name: &str| matches!(name, "auto" | "default");
     let schedule = options.schedule.as_ref().filter(|(_, name)| !is_known(name));
-    let given = match (schedule, &args.records) {
+    let given = match (schedule, records) {
         (Some((_, name)), _) => format!("--schedule {name}"),
         (None, Some(records)) => format!("--records {records}"),
         (None, None) => return Ok(()),
@@ -247,10 +300,41 @@ fn schedule_recorded(
     }
 }
 
+/// Adds the kernels that pack the selected inputs ahead, and those that take packed inputs. Notes
+/// each input that a kernel packs in every call.
+pub fn prepack(
+    compiled: &mut Compiled,
+    selectors: &[InputSelector],
+    trace: &mut Trace,
+) -> Result<(), Error> {
+    let Compiled { program, bounded, .. } = compiled;
+    let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    for one in bounded.iter() {
+        let kernel = &one.schedule.graph.name;
+        let packed = driver::packed_in_calls(one, trace).map_err(failed)?;
+        let is_selected = |name: &String| {
+            let is_for = |(only, input): &InputSelector| {
+                input == name && only.as_ref().is_none_or(|only| only == kernel)
+            };
+            selectors.iter().any(is_for)
+        };
+        for name in packed.into_iter().filter(|name| !is_selected(name)) {
+            trace.notes.push(format!(
+                "`{kernel}` packs the `layout_free` input `{name}` in each call; \
+                 `--prepack {name}` packs it once"
+            ));
+        }
+    }
+    if !selectors.is_empty() {
+        let kernels = std::mem::take(bounded);
+        *bounded = driver::prepack(kernels, selectors, trace).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Lowers the scheduled kernels of a program, and compiles them and its networks to a module.
 pub fn build_module(
-    program: &Program,
-    (bounded, networks): (&[BoundedSchedule], &[Network]),
+    Compiled { program, bounded, networks }: &Compiled,
     options: &Options,
     module: &str,
     kind: ModuleKind,

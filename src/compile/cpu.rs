@@ -33,6 +33,13 @@ pub fn at_most(threads: usize) -> usize {
     threads.min(count())
 }
 
+/// Free memory in bytes; none if the system does not report it.
+pub fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
 /// Returns the data caches, nearest first; typical sizes if the system reports none.
 pub fn caches() -> Vec<Cache> {
     let mut caches: Vec<Cache> = (0..8).filter_map(cache).collect();
