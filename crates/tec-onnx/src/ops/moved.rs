@@ -44,9 +44,8 @@ pub(crate) fn slice(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if !fits(Some(&ends)) || !fits(named.as_ref()) || !fits(steps.as_ref()) || count > rank {
         return Err("starts, ends, axes and steps differ in number".into());
     }
-    match &named {
-        Some(named) => cx.assert_axes(named, rank)?,
-        None => {}
+    if let Some(named) = &named {
+        cx.assert_axes(named, rank)?;
     }
     let steps = steps.map_or_else(|| vec![int(1); count], |steps| steps.list);
     let nonzero = steps.iter().map(|step| step.clone().bin("!=", int(0)));
