@@ -8,6 +8,9 @@ use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
+/// The largest number of entries of the table of an axis: 100 MB while importing.
+const MAX_TABLE: f64 = (1 << 20) as f64;
+
 /// How an axis is resized.
 #[derive(Clone, Debug)]
 struct Axis {
@@ -96,6 +99,10 @@ fn samples(axis: &Axis, node: &Node, kind: &str) -> Outcome<Samples> {
     let reach = if kind == "linear" { 1.0 } else { 2.0 } * stretch;
     let (mut positions, mut factors, mut outside) = (Vec::new(), Vec::new(), Vec::new());
     let last = axis.from - 1;
+    let terms = if kind == "nearest" { 1.0 } else { 2.0 * reach + 2.0 };
+    if axis.to as f64 * terms > MAX_TABLE {
+        return Err("an extent is out of range".into());
+    }
     for at in 0..axis.to {
         let x = axis.coordinate(at, mode)?;
         outside.push(x < 0.0 || x > last as f64);
