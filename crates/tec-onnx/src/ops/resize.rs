@@ -8,7 +8,8 @@ use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
-/// The largest number of entries of the table of an axis: 100 MB while importing.
+/// The largest number of entries of the tables of an axis, which take 100 bytes each while importing.
+/// An element of the nearest mode counts as four.
 const MAX_TABLE: f64 = (1 << 20) as f64;
 
 /// How an axis is resized.
@@ -99,7 +100,7 @@ fn samples(axis: &Axis, node: &Node, kind: &str) -> Outcome<Samples> {
     let reach = if kind == "linear" { 1.0 } else { 2.0 } * stretch;
     let (mut positions, mut factors, mut outside) = (Vec::new(), Vec::new(), Vec::new());
     let last = axis.from - 1;
-    let terms = if kind == "nearest" { 1.0 } else { 2.0 * reach + 2.0 };
+    let terms = if kind == "nearest" { 4.0 } else { 2.0 * reach + 2.0 };
     if axis.to as f64 * terms > MAX_TABLE {
         return Err("an extent is out of range".into());
     }
