@@ -201,6 +201,85 @@ fn models_are_imported_as_text_and_built() {
     assert!(table.contains("calls") && table.contains("sum"), "{table}");
 }
 
+/// A NumPy file of a vector of int64.
+fn vector(values: &[i64]) -> Vec<u8> {
+    let header =
+        format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}", values.len());
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    file.extend((length as u16).to_le_bytes());
+    file.extend(format!("{header:<0$}\n", length - 1).bytes());
+    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    file
+}
+
+#[test]
+fn values_of_run_time_have_the_declared_shapes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = Model::new(18)
+        .input("x", FLOAT, "2 3 4")
+        .input("shape", INT64, "2")
+        .input("axes", INT64, "1")
+        .node("Reshape", "x shape", "r", &[])
+        .node("ReduceSum", "x axes", "s", &[onnx::int("keepdims", 1)])
+        .shaped_output("r", "6 4")
+        .shaped_output("s", "2 1 4")
+        .save("networks_run_time");
+    let model = model.to_str().expect("UTF-8");
+    let given = |shape: &[i64], axis: i64| {
+        let shape = write(folder.path(), "shape.npy", vector(shape));
+        let axes = write(folder.path(), "axes.npy", vector(&[axis]));
+        [format!("shape={shape}"), format!("axes={axes}")]
+    };
+    let run = |values: &[String; 2], verify: bool| {
+        let mut args = vec!["run", model, "--input", &values[0], "--input", &values[1]];
+        args.extend(verify.then_some("--verify"));
+        tec(&args)
+    };
+    for (shape, axis) in [([6, 4], 1), ([-1, 4], -2), ([6, -1], 1)] {
+        let output = run(&given(&shape, axis), true);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{shape:?}: {errors}");
+    }
+    let wrong = [
+        ([4, 6], 1, "r: the shape must be [6, 4]"),
+        ([-1, -1], 1, "r: the shape must be [6, 4]"),
+        ([6, 0], 1, "r: the shape must be [6, 4]"),
+        ([6, 4], 2, "s: the axes contradict the declared shape"),
+        ([6, 4], i64::MAX, "s: the axes contradict the declared shape"),
+    ];
+    for (shape, axis, text) in wrong {
+        let output = run(&given(&shape, axis), false);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(text), "{shape:?}: {errors}");
+    }
+}
+
+#[test]
+fn assertions_about_params_are_evaluated_by_the_build() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let network = |condition: &str| {
+        format!(
+            "network scaled() {{\n    input X: float32[4]\n    param g: float32[4]\n    \
+             assert {condition}, \"not these\"\n    output Y[i: 4] = X[i] * g[i]\n}}\n"
+        )
+    };
+    write(folder.path(), "scaled.safetensors", parameter_file(&[("g", Dtype::F32, &[4])]));
+    let build = |condition: &str, params: &[&str]| {
+        let source = write(folder.path(), "scaled.te", network(condition));
+        tec(&[&["build", &source][..], params].concat())
+    };
+    assert!(build("g[0] < 0.0", &[]).status.success());
+    for (condition, text) in [
+        ("g[0] > 0.0", "not these"),
+        ("g[0] < X[0]", "an `assert` compares the param `g` with arguments"),
+    ] {
+        let output = build(condition, &[]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("E0704") && errors.contains(text), "{errors}");
+    }
+}
+
 #[test]
 fn models_that_cannot_be_imported_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");

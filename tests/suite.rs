@@ -15,6 +15,7 @@ mod fast_math;
 mod gpu;
 mod gpu_model;
 mod help;
+mod hostile_params;
 mod launches;
 mod math;
 mod measure;

@@ -143,6 +143,7 @@ fn kernel_graph(
         stages,
         outputs,
         assumes,
+        asserts: Vec::new(),
         reassociate: graph.reassociate,
         network: false,
         // The entry of the network has checked everything.

@@ -107,6 +107,7 @@ pub fn fold_graph(graph: &Graph, folded: &[bool]) -> Option<Graph> {
         checks,
         network: false,
         assumes: Vec::new(),
+        asserts: Vec::new(),
         params: empty,
         ..graph.clone()
     })

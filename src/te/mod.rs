@@ -42,6 +42,8 @@ pub struct Graph {
     pub outputs: Vec<Buffer>,
     /// `assume`d conditions over run-time integers, with their source text.
     pub assumes: Vec<(Expr, String, Span)>,
+    /// `assert`ed conditions that only the arguments of a call decide.
+    pub asserts: Vec<Assertion>,
     /// `reassociate` after the parameters.
     pub reassociate: bool,
     /// Whether it is a `network`, which is compiled as several kernels.
@@ -87,6 +89,19 @@ impl Graph {
             }
         }
     }
+}
+
+/// A condition over run-time integers and inputs that the checked entries verify.
+#[derive(Clone, Debug)]
+pub struct Assertion {
+    /// The condition; its loads have one index per dimension.
+    pub cond: Expr,
+    /// The text of the error.
+    pub text: String,
+    /// The condition in the source.
+    pub span: Span,
+    /// The place in the source of each load, by [`Expr::id`] of the load.
+    pub load_spans: Vec<(usize, Span)>,
 }
 
 /// An input of a kernel.

@@ -211,6 +211,7 @@ impl Generator {
             self.feature("multi-consumer");
         }
         head.append(&mut self.scope.inputs);
+        self.assertion(&mut head);
         head.append(&mut body);
         let stages = survey(&head, &self.scope.tensors, &self.scope.exts);
         if reassociate {
@@ -377,6 +378,21 @@ impl Generator {
             head.push(Node::stmt("assert 1 + 1 == 2, \"arithmetic\"", vec![]));
         }
         head
+    }
+
+    /// Adds an assertion about the first element of an input, which may be NaN.
+    fn assertion(&mut self, head: &mut Vec<Node>) {
+        let has_elements = |tensor: &&Tensor| {
+            !tensor.computed && tensor.shape.iter().all(|ext| ext.constant && ext.value > 0)
+        };
+        let Some(tensor) = self.scope.tensors.iter().find(has_elements) else { return };
+        let element = format!("{}[{}]", tensor.name, vec!["0"; tensor.shape.len()].join(", "));
+        if self.chance(10) {
+            self.feature("assert inputs");
+            let text = self.pick(&["@ == @", "@ != @ or @ == @", "not (@ != @)"]);
+            let text = text.replace('@', &element);
+            head.push(Node::stmt(format!("assert {text}, \"not a number {{0}}\""), vec![]));
+        }
     }
 
     /// Returns axes whose product is small.

@@ -238,6 +238,7 @@ pub const FEATURES: &[&str] = &[
     "-D",
     "alias",
     "assert",
+    "assert inputs",
     "assume",
     "axis as data",
     "bool parameter",

@@ -10,6 +10,7 @@ use crate::expr::E;
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
 use crate::node::{Outcome, Refusal};
 use crate::reader::{Constant, Folder};
+use crate::run_time::{Assertion, DeclaredShape};
 
 /// A convolution that a batch normalisation may be folded into.
 #[derive(Clone)]
@@ -29,6 +30,10 @@ pub(crate) struct Context {
     pub(crate) hint: String,
     /// Comparisons of extents that the caller must ensure.
     pub(crate) assumptions: BTreeSet<(Dim, &'static str, Dim)>,
+    /// Conditions on inputs that the entry checks, in the order of their evaluation.
+    pub(crate) asserts: Vec<Assertion>,
+    /// The declared shapes of the outputs of the node under import.
+    pub(crate) declared: Vec<Option<DeclaredShape>>,
     pub(crate) reassociate: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
 }

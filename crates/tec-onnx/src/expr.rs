@@ -222,7 +222,8 @@ impl E {
             }
             E::Lit(value, _) => Some(value.clone()),
             E::Load(tensor, index) => {
-                let tensor = &graph[*tensor];
+                // Callers without a graph know no tensor.
+                let tensor = graph.tensors.get(tensor.0 as usize)?;
                 let values = tensor.vals.as_ref()?;
                 let mut flat = 0;
                 for (e, extent) in index.iter().zip(&tensor.shape) {
@@ -256,8 +257,9 @@ impl E {
             }
             E::Call(name, args) => {
                 let values: Option<Vec<Val>> = args.iter().map(|e| e.eval(graph, axis)).collect();
+                let values = values?;
                 let dtype = args.first().and_then(|e| e.dtype(graph));
-                call(name, &values?, dtype)
+                call(name, &values, dtype)
             }
         }
     }

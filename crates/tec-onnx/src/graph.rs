@@ -93,6 +93,10 @@ impl Graph {
     /// Evaluates a tensor whose operands are known.
     fn values(&self, tensor: &Tensor) -> Option<Vec<Val>> {
         let len = tensor.len().filter(|len| *len <= MAX_KNOWN)?;
+        // A list of shapes or axes without elements is known.
+        if len == 0 && tensor.dtype.is_int() && tensor.shape.len() == 1 {
+            return Some(Vec::new());
+        }
         match &tensor.def {
             Def::Data(data) => (0..len).map(|at| read_element(tensor.dtype, data, at)).collect(),
             Def::Compute { body, reduce } => {

@@ -6,16 +6,18 @@ use std::path::Path;
 
 use crate::context::Context;
 use crate::dim::Dim;
-use crate::dtype::DType;
+use crate::dtype::{DType, Val};
 use crate::error::{Error, Unsupported, UnsupportedGroup, short};
 use crate::graph::{Def, Graph, T, Tensor};
+use crate::guess::{self, Guess};
 use crate::names::{Identifiers, kernel_name};
 use crate::node::{Node, Outcome, Refusal};
 use crate::proto::{
-    AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, tensor_shape_proto,
-    type_proto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto,
+    tensor_shape_proto, type_proto,
 };
 use crate::reader::{Constant, Folder, constant, data_bytes, read};
+use crate::run_time::DeclaredShape;
 use crate::text::{Network, shape_text, write};
 use crate::{Argument, Import, Options, Param, ops};
 
@@ -28,12 +30,42 @@ const MAX_CALLS: usize = 16;
 /// The largest number of nodes after functions and loops are expanded.
 const MAX_EXPANDED: usize = 200_000;
 
+/// Operators of the default domain whose result has the shape of the first operand.
+const KEEPS_SHAPE: &[&str] = &[
+    "Abs",
+    "Cast",
+    "CastLike",
+    "Ceil",
+    "Clip",
+    "Cos",
+    "CumSum",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Identity",
+    "LeakyRelu",
+    "Log",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softmax",
+    "Sqrt",
+    "Tanh",
+    "Trilu",
+];
+
 /// Values of a graph by name; `None` is the result of a node that is not supported.
 type Values = HashMap<String, Option<T>>;
 
 pub(crate) struct Importer<'a> {
     pub(crate) context: Context,
     options: &'a Options,
+    guess: &'a Guess,
     functions: HashMap<(&'a str, &'a str), &'a FunctionProto>,
     /// Values of the graphs around the current node, the innermost last.
     scopes: Vec<Values>,
@@ -43,6 +75,8 @@ pub(crate) struct Importer<'a> {
     symbols: BTreeMap<String, String>,
     symbol_order: Vec<String>,
     identifiers: Identifiers,
+    /// Declared shapes of values of the graph under import, by name.
+    declared: HashMap<String, DeclaredShape>,
     refused: BTreeMap<(String, String), (usize, Vec<String>)>,
     not_constant: BTreeSet<T>,
     /// The attributes of the call of the function under import.
@@ -53,6 +87,22 @@ pub(crate) struct Importer<'a> {
 
 pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
     let model = read(path)?;
+    let first = attempt(&model, path, options, &Guess::default());
+    if let Err(Error::Unsupported(refused)) = &first
+        && let Some(import) = guess::import(&model, refused, path, options)
+    {
+        return Ok(import);
+    }
+    first
+}
+
+/// Imports a model with values of some of its inputs.
+pub(crate) fn attempt(
+    model: &ModelProto,
+    path: &Path,
+    options: &Options,
+    guess: &Guess,
+) -> Result<Import, Error> {
     let graph = model.graph.as_ref().ok_or_else(|| Error::Decode("no graph".to_string()))?;
     let mut opsets = HashMap::new();
     for opset in &model.opset_import {
@@ -84,16 +134,20 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<Import, Error> {
             folder: Folder::new(path),
             hint: String::new(),
             assumptions: BTreeSet::new(),
+            asserts: Vec::new(),
+            declared: Vec::new(),
             reassociate: options.reassociate,
             convolutions: HashMap::new(),
         },
         options,
+        guess,
         functions,
         scopes: Vec::new(),
         opsets,
         symbols: BTreeMap::new(),
         symbol_order: Vec::new(),
         identifiers: Identifiers::default(),
+        declared: HashMap::new(),
         refused: BTreeMap::new(),
         not_constant: BTreeSet::new(),
         attributes: HashMap::new(),
@@ -139,6 +193,7 @@ impl<'a> Importer<'a> {
         }
         self.initializers(graph)?;
         self.check_options()?;
+        self.declare_shapes(graph);
         let outputs: Vec<&str> = graph.output.iter().map(|info| name_of(&info.name)).collect();
         self.nodes(&graph.node, &outputs)?;
         let mut results = Vec::new();
@@ -251,11 +306,40 @@ impl<'a> Importer<'a> {
         if extents.len() > 32 {
             return Err(fail("more than 32 dimensions".to_string()));
         }
-        let tensor =
-            Tensor { name: name.clone(), dtype, shape: extents, def: Def::Input, vals: None };
+        let guessed = self.guess.inputs.iter().find(|own| own.name == name);
+        let vals = guessed.map(|own| own.values.iter().map(|v| Val::Int((*v).into())).collect());
+        let rank = extents.len();
+        let tensor = Tensor { name: name.clone(), dtype, shape: extents, def: Def::Input, vals };
         let tensor = self.context.graph.push(tensor);
+        for (at, allowed) in guessed.iter().flat_map(|own| &own.allowed).enumerate() {
+            self.context.hint = name.clone();
+            self.context.assert_element(tensor, (at, rank), allowed);
+        }
         self.set(&name, Some(tensor));
         Ok(Some(tensor))
+    }
+
+    /// Takes the shapes that a graph declares for its values.
+    fn declare_shapes(&mut self, graph: &GraphProto) {
+        for info in graph.output.iter().chain(&graph.value_info) {
+            let value = info.r#type.as_ref().and_then(|own| own.value.as_ref());
+            let Some(type_proto::Value::TensorType(tensor)) = value else { continue };
+            let Some(shape) = &tensor.shape else { continue };
+            let extent = |dim: &tensor_shape_proto::Dimension| match &dim.value {
+                Some(tensor_shape_proto::dimension::Value::DimValue(value)) if *value >= 0 => {
+                    Some(Dim::from(*value))
+                }
+                Some(tensor_shape_proto::dimension::Value::DimParam(name)) => {
+                    match self.options.dims.iter().find(|(own, _)| own == name) {
+                        Some((_, value)) => i64::try_from(*value).ok().map(Dim::from),
+                        None => self.symbols.get(name).map(|own| Dim::symbol(own)),
+                    }
+                }
+                _ => None,
+            };
+            let shape = shape.dim.iter().map(extent).collect();
+            self.declared.entry(name_of(&info.name).to_string()).or_insert(shape);
+        }
     }
 
     /// The dimension of a name: a constant by the options, or a run-time integer.
@@ -369,6 +453,14 @@ impl<'a> Importer<'a> {
             if *is_live {
                 count_reads(node, &mut needed);
             }
+            // The operand of an elementwise function has the shape of its result.
+            if *is_live
+                && KEEPS_SHAPE.contains(&name_of(&node.op_type))
+                && let (Some(input), Some(output)) = (node.input.first(), node.output.first())
+                && let Some(shape) = self.declared.get(output).cloned()
+            {
+                self.declared.entry(input.clone()).or_insert(shape);
+            }
         }
         for (node, is_live) in nodes.iter().zip(is_live) {
             if is_live {
@@ -421,6 +513,8 @@ impl<'a> Importer<'a> {
             attributes,
         };
         self.context.hint = first.to_string();
+        let declared = node.outputs.iter().map(|name| self.declared.get(*name).cloned());
+        self.context.declared = declared.collect();
         let outcome = if failed { Err(Refusal::Operand) } else { self.apply(domain, &node)? };
         match outcome {
             Ok(values) => {
@@ -489,6 +583,7 @@ impl<'a> Importer<'a> {
             self.set(name_of(&info.name), Some(*value));
         }
         self.initializers(body)?;
+        self.declare_shapes(body);
         let outputs: Vec<&str> = body.output.iter().map(|info| name_of(&info.name)).collect();
         self.nodes(&body.node, &outputs)?;
         let mut values = Vec::new();
@@ -531,6 +626,10 @@ impl<'a> Importer<'a> {
         }
         check_opset(&opsets)?;
         let opsets = std::mem::replace(&mut self.opsets, opsets);
+        let shapes = std::mem::take(&mut self.context.declared);
+        let named = function.output.iter().cloned().zip(shapes);
+        let inner = named.filter_map(|(name, shape)| Some((name, shape?))).collect();
+        let declared = std::mem::replace(&mut self.declared, inner);
         let outputs: Vec<&str> = function.output.iter().map(|name| &name[..]).collect();
         self.nodes(&function.node, &outputs)?;
         let mut values = Vec::new();
@@ -538,6 +637,7 @@ impl<'a> Importer<'a> {
             values.push(self.lookup(output)?);
         }
         self.scopes = outer;
+        self.declared = declared;
         self.attributes = attributes;
         self.opsets = opsets;
         self.calls -= 1;

@@ -6,6 +6,7 @@ mod dtype;
 mod error;
 mod expr;
 mod graph;
+mod guess;
 mod import;
 mod loops;
 mod names;
@@ -15,6 +16,7 @@ mod ops;
 #[doc(hidden)]
 pub mod proto;
 mod reader;
+mod run_time;
 mod text;
 
 use std::path::Path;

@@ -127,6 +127,13 @@ pub(crate) fn write(network: &Network) -> Written {
     for (tensor, _) in &params {
         writer.declare(*tensor, "param");
     }
+    let mut asserted = BTreeSet::new();
+    for assertion in &network.context.asserts {
+        let text = writer.expression(&assertion.cond, &[]);
+        if asserted.insert(text.clone()) {
+            writer.assertion(&text, &assertion.text);
+        }
+    }
     for tensor in &live {
         let keyword = if declared.contains_key(tensor) { "output" } else { "compute" };
         writer.stage(*tensor, keyword);
@@ -156,6 +163,25 @@ impl Writer<'_> {
             false => body.replace(" else ", "\n        else "),
         };
         writeln!(self.text, "    {head}{separator}{body}").expect("a string");
+    }
+
+    /// Writes an assertion, with line breaks after operands.
+    fn assertion(&mut self, condition: &str, text: &str) {
+        self.text += "    assert";
+        let mut column = 10;
+        let condition = format!("{condition},");
+        for part in condition.split(' ').chain([&format!("\"{text}\"")[..]]) {
+            let width = 1 + part.chars().count();
+            if column + width > MAX_COLUMNS {
+                self.text += "\n        ";
+                column = 8 + width - 1;
+            } else {
+                self.text.push(' ');
+                column += width;
+            }
+            self.text += part;
+        }
+        self.text.push('\n');
     }
 
     fn declare(&mut self, tensor: T, keyword: &str) {

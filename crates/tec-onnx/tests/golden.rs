@@ -173,6 +173,50 @@ fn functions_are_inlined_with_their_attributes() {
 }
 
 #[test]
+fn values_of_run_time_follow_from_declared_shapes() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n 6 8")
+        .input("shape", INT64, "2")
+        .input("axes", INT64, "1")
+        .input("starts", INT64, "1")
+        .input("ends", INT64, "1")
+        .input("pads", INT64, "6")
+        .node("Reshape", "x shape", "reshaped", &[])
+        .node("ReduceSum", "x axes", "summed", &[])
+        .node("Slice", "x starts ends axes", "sliced", &[])
+        .node("Pad", "sliced pads", "padded", &[])
+        .shaped_output("reshaped", "n 48")
+        .shaped_output("summed", "n 1 8")
+        .shaped_output("sliced", "n 6 3")
+        .shaped_output("padded", "n 9 3");
+    golden("run_time", model);
+}
+
+#[test]
+fn axes_that_the_declared_shape_leaves_open_are_chosen_by_the_call() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "3 2 2")
+        .input("axes", INT64, "1")
+        .node("ReduceMax", "x axes", "y", &[int("keepdims", 0)])
+        .shaped_output("y", "3 2");
+    golden("choices", model);
+}
+
+/// Only one value of the input gives the declared shape, wherever the node is.
+#[test]
+fn other_values_are_found_by_trial() {
+    let model = Model::new(18)
+        .input("count", INT64, "")
+        .scalar("zero", 0)
+        .scalar("one", 1)
+        .scalar("two", 2)
+        .node("Range", "zero count one", "range", &[])
+        .node("Mul", "range two", "y", &[])
+        .shaped_output("y", "5");
+    golden("trial", model);
+}
+
+#[test]
 fn constant_branches_are_decided_and_short_loops_written_out() {
     let branch = |op: &str| Model::new(13).node(op, "x", "result", &[]).output("result");
     let body = Model::new(13)

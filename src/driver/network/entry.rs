@@ -13,7 +13,7 @@ use crate::ir::interp::{Trap, Value};
 use crate::ir::visit::{NodeSet, any_expr, for_each_load, walk_stmt};
 use crate::ir::{Buffer, Kernel, Param, Stmt, Var};
 use crate::lower::build_loops::build_params;
-use crate::te::{Graph, Input};
+use crate::te::{Assertion, Graph, Input};
 use rustc_hash::FxHashMap;
 
 /// The elements of the known params.
@@ -76,10 +76,22 @@ fn reads_known(graph: &Graph, check: &Stmt, known: &Known) -> Result<bool, Failu
     });
     match param {
         Some(param) if argument => {
-            let text = format!("the param `{}` of `{}` is an index", param.name, graph.name);
-            let diag = Diag::new("E0704", graph.span, text)
-                .note("whether it is in range depends on the arguments of a call")
-                .help("keep the index inside with `clamp`, or write `input`");
+            let is_asserted = |assertion: &&Assertion| match check {
+                Stmt::Assert { cond, .. } => cond.same(&assertion.cond),
+                _ => false,
+            };
+            let (name, network) = (&param.name, &graph.name);
+            let diag = if let Some(assertion) = graph.asserts.iter().find(is_asserted) {
+                let text = format!("an `assert` compares the param `{name}` with arguments");
+                Diag::new("E0704", assertion.span, text)
+                    .note("a param with known elements is no argument of the function")
+                    .help(format!("write `input {name}`, or assert about the param alone"))
+            } else {
+                let text = format!("the param `{name}` of `{network}` is an index");
+                Diag::new("E0704", graph.span, text)
+                    .note("whether it is in range depends on the arguments of a call")
+                    .help("keep the index inside with `clamp`, or write `input`")
+            };
             Err(Failure::User(vec![diag]))
         }
         found => Ok(found.is_some()),

@@ -263,6 +263,7 @@ fn pack_kernel(
         stages,
         outputs: vec![out],
         assumes,
+        asserts: Vec::new(),
         dims: Vec::new(),
         checks: Vec::new(),
         ..graph.clone()

@@ -3,7 +3,7 @@
 use super::{bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
-use crate::ir::visit::{walk_expr, walk_stmt};
+use crate::ir::visit::{any_expr, walk_expr, walk_stmt};
 use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope, ThreadIndex};
 use crate::schedule::bounds::StageBounds;
 use crate::schedule::phases::BoundedSchedule;
@@ -48,6 +48,17 @@ fn check_entry(graph: &Graph) -> Result<()> {
         walk_stmt(check, &mut |_| {}, &mut |expr| checked = checked.take().or_else(|| loads(expr)));
     }
     let Some(buffer) = checked else { return Ok(()) };
+    let asserted = graph.asserts.iter().find(|assertion| {
+        any_expr(&assertion.cond, &mut |e| matches!(e.kind, ExprKind::Load { .. }))
+    });
+    if let Some(assertion) = asserted {
+        let text = "`assert` reads an input that is in a GPU's memory";
+        return Err(Box::new(
+            Diag::new("E0261", assertion.span, text)
+                .note("the entry runs on the CPU and checks assertions before the launch")
+                .help("pass the value as a scalar: `input s: int64`"),
+        ));
+    }
     let reads = |stage: &&crate::te::Stage| {
         let mut reads = false;
         stage.body.for_each_expr(&mut |expr| {

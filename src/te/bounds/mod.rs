@@ -29,7 +29,7 @@ use super::Graph;
 use crate::diag::Diag;
 use crate::ir::arith::{Facts, Key};
 use crate::ir::{Buffer, Stmt, Var};
-use crate::te::Input;
+use crate::te::{Assertion, Body, Input, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Checks every load of the graph. Fills `graph.checks` and `graph.dims` with the conditions that
@@ -38,11 +38,42 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub fn check_bounds(graph: &mut Graph, diags: &mut Vec<Diag>) {
     let mut checker = Checker::new(graph);
     shapes::check_shapes(graph, &mut checker);
+    for assertion in &graph.asserts {
+        // One about run-time integers alone is checked with the assumptions.
+        if !graph.assumes.iter().any(|(_, _, span)| *span == assertion.span) {
+            check_assertion(assertion, &mut checker);
+        }
+    }
     for (place, stage) in graph.stages.iter().enumerate() {
         accesses::check_stage(stage, place, &mut checker);
     }
     graph.checks = checker.checks;
     diags.extend(checker.diags);
+}
+
+/// Checks the loads of an `assert` as those of a stage with one element, and adds its check.
+fn check_assertion(assertion: &Assertion, checker: &mut Checker) {
+    let Assertion { cond, span, load_spans, .. } = assertion;
+    let stage = Stage {
+        name: "assert".to_string(),
+        buffers: Vec::new(),
+        axes: Vec::new(),
+        body: Body::Map(vec![cond.clone()]),
+        output: false,
+        recurrence: None,
+        span: *span,
+        load_spans: load_spans.clone(),
+    };
+    accesses::check_stage(&stage, 0, checker);
+    checker.checks.push(assertion_check(assertion));
+    checker.facts.assume(cond);
+}
+
+/// Returns the check of an `assert`. A number in braces would be replaced by a value.
+fn assertion_check(assertion: &Assertion) -> Stmt {
+    let escape = |text: String, at| text.replace(&format!("{{{at}}}"), &format!("{{ {at} }}"));
+    let message = (0..4).fold(assertion.text.clone(), escape);
+    Stmt::Assert { cond: assertion.cond.clone(), message, values: Vec::new() }
 }
 
 /// The state that all stages share.

@@ -31,8 +31,12 @@ pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
         }
         checker.facts.assume(&cond);
     }
-    for (cond, text, _) in &graph.assumes {
-        checker.checks.push(assumption(cond, text));
+    for (cond, text, span) in &graph.assumes {
+        let asserted = graph.asserts.iter().find(|assertion| assertion.span == *span);
+        checker.checks.push(match asserted {
+            Some(assertion) => super::assertion_check(assertion),
+            None => assumption(cond, text),
+        });
     }
     for extent in &extents {
         checker.facts.assume(&Expr::le(extent.clone(), Expr::index(MAX_BYTES)));

@@ -90,6 +90,7 @@ pub fn empty_graph() -> Graph {
         stages: Vec::new(),
         outputs: Vec::new(),
         assumes: Vec::new(),
+        asserts: Vec::new(),
         reassociate: false,
         network: false,
         dims: Vec::new(),

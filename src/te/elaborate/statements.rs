@@ -8,7 +8,7 @@ use crate::diag::{Diag, Span};
 use crate::ir::visit::walk_expr;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast::{self, StmtKind};
-use crate::te::Input;
+use crate::te::{Assertion, Input};
 use std::rc::Rc;
 
 /// The largest size of a tensor, in bytes.
@@ -350,48 +350,94 @@ impl<'a> Elaborator<'a> {
     }
 
     fn assume(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr) {
-        if self.evaluate_requirement(frame, cond, "assume") == Some(false) {
-            let text = self.excerpt(cond);
-            let message = format!("this assumption is false: `{text}`");
-            self.error(Diag::new("E0234", cond.span, message));
-            self.stopped = true;
+        let value = self.eval_constant(frame, cond);
+        let Some(condition) = self.requirement(value, cond) else { return };
+        if let Err(holds) = condition {
+            if !holds {
+                let text = self.excerpt(cond);
+                let message = format!("this assumption is false: `{text}`");
+                self.error(Diag::new("E0234", cond.span, message));
+                self.stopped = true;
+            }
+        } else if let Ok(condition) = condition {
+            if !is_over_integers(&condition) {
+                let message = "`assume` is about constants and run-time integers, not inputs";
+                self.error(Diag::new("E0211", cond.span, message));
+                return;
+            }
+            let text = self.text(cond.span).to_string();
+            self.graph.assumes.push((condition, text, cond.span));
         }
     }
 
     fn assert(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, text: &str) {
-        if self.evaluate_requirement(frame, cond, "assert") == Some(false) {
-            self.error(Diag::new("E0233", cond.span, text));
-            self.stopped = true;
+        self.load_spans.clear();
+        let locals = Locals::default();
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: true };
+        let value = self.eval_whole(cond, env);
+        self.untyped_reads.clear();
+        match self.requirement(value, cond) {
+            Some(Err(false)) => {
+                self.error(Diag::new("E0233", cond.span, text));
+                self.stopped = true;
+            }
+            Some(Ok(condition)) => self.assert_at_entry(condition, cond.span, text),
+            Some(Err(true)) | None => {}
         }
     }
 
-    /// Evaluates the condition of an `assume` or `assert`. A condition over run-time integers
-    /// becomes an assumption, which the entry verifies.
-    fn evaluate_requirement(
+    /// Returns the condition of an `assume` or `assert`, or whether it holds if it is a constant.
+    fn requirement(
         &mut self,
-        frame: &Frame<'a>,
+        value: Value,
         cond: &'a ast::Expr,
-        what: &str,
-    ) -> Option<bool> {
-        let value = self.eval_constant(frame, cond);
+    ) -> Option<std::result::Result<Expr, bool>> {
         let value = self.number(value, cond);
         if let Value::Bool(value) = value {
-            return Some(value);
+            return Some(Err(value));
         }
-        let condition = self.condition((&value, cond))?.expr;
-        let mut integers_only = true;
-        walk_expr(&condition, &mut |expr| {
-            if let ExprKind::Var(var) = &expr.kind {
-                integers_only &= var.ty().dtype == DType::Index;
+        Some(Ok(self.condition((&value, cond))?.expr))
+    }
+
+    /// Adds a condition that the entry verifies. If it is about run-time integers alone, proofs may
+    /// use it.
+    fn assert_at_entry(&mut self, cond: Expr, span: Span, text: &str) {
+        let mut load_spans = Vec::new();
+        let mut computed: Option<(String, Span)> = None;
+        walk_expr(&cond, &mut |expr| {
+            let ExprKind::Load { buffer, .. } = &expr.kind else { return };
+            let place = self.load_spans.get(&expr.id()).copied();
+            load_spans.extend(place.map(|place| (expr.id(), place)));
+            let is_input =
+                self.graph.inputs.iter().any(
+                    |input| matches!(input, Input::Tensor { buffer: own, .. } if own == buffer),
+                );
+            if !is_input && computed.is_none() {
+                computed = Some((buffer.name.clone(), place.unwrap_or(span)));
             }
         });
-        if !integers_only {
-            let message = format!("`{what}` is about constants and run-time integers, not inputs");
-            self.error(Diag::new("E0211", cond.span, message));
-            return None;
+        if let Some((name, place)) = computed {
+            let message = format!("`assert` reads `{name}`, which is computed");
+            let note = "the function checks assertions before it computes anything";
+            self.error(Diag::new("E0211", place, message).note(note));
+            return;
         }
-        let text = self.text(cond.span).to_string();
-        self.graph.assumes.push((condition, text, cond.span));
-        None
+        if is_over_integers(&cond) {
+            let excerpt = self.text(span).to_string();
+            self.graph.assumes.push((cond.clone(), excerpt, span));
+        }
+        let text = text.to_string();
+        self.graph.asserts.push(Assertion { cond, text, span, load_spans });
     }
+}
+
+/// Whether a condition has no variables but run-time integers, and reads no tensor.
+fn is_over_integers(cond: &Expr) -> bool {
+    let mut integers_only = true;
+    walk_expr(cond, &mut |expr| match &expr.kind {
+        ExprKind::Var(var) => integers_only &= var.ty().dtype == DType::Index,
+        ExprKind::Load { .. } => integers_only = false,
+        _ => {}
+    });
+    integers_only
 }

@@ -234,10 +234,14 @@ pub(crate) fn conv_transpose(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (mut out, mut begins) = (Vec::new(), Vec::new());
     for at in 0..rank {
         let (n, s, d) = (&image[at + 2], strides[at], dilations[at]);
-        let full = (n.clone() - 1) * s + (extra[at] + (kernel[at] - 1) * d + 1);
+        let window = (Dim::from(kernel[at]) - 1) * d + 1;
+        let full = (n.clone() - 1) * s + extra[at] + &window;
         let wanted = match (given, auto) {
             // The shape may include batch and channels.
-            (Some(shape), _) => shape.get(shape.len().wrapping_sub(rank) + at).map(|n| (*n).into()),
+            (Some(shape), _) => {
+                let shape = shape.get(shape.len().saturating_sub(rank)..).unwrap_or(&[]);
+                Some((*shape.get(at).ok_or("the shape of the result is too short")?).into())
+            }
             (None, "SAME_UPPER" | "SAME_LOWER") => Some(n.clone() * s),
             _ => None,
         };

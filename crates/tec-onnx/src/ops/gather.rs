@@ -298,11 +298,14 @@ pub(crate) fn scatter_nd(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 pub(crate) fn top_k(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let (shape, dtype) = (cx.shape(x), cx.dtype(x));
+    let axis = axis_of(node.int("axis", -1), shape.len())?;
     let k = match node.optional(1) {
-        Some(k) => cx.dim(k, "k")?,
+        Some(k) => {
+            let declared = cx.declared_any().and_then(|shape| shape.get(axis).cloned());
+            cx.declared_dim(k, "k", declared)?
+        }
         None => node.int("k", 1).into(),
     };
-    let axis = axis_of(node.int("axis", -1), shape.len())?;
     let largest = node.flag("largest", true);
     // The rank of each element: the number of elements before it in the order of the result.
     let own = axes(&shape);

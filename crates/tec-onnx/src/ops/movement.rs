@@ -5,7 +5,7 @@ use crate::dim::{Dim, product};
 use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::{Def, T};
-use crate::node::{Node, Outcome};
+use crate::node::{Node, Outcome, Refusal};
 
 /// Returns the index into a tensor of the given shape for each index into its reshaped form: the
 /// dimensions are grouped so that the products of both sides agree, and only the indices within a
@@ -98,6 +98,9 @@ pub(crate) fn reshape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let from = cx.shape(x);
     let target: Vec<Dim> = match node.optional(1) {
+        Some(shape) if cx.graph[shape].vals.is_none() => {
+            return Ok(vec![reshape_at_run_time(cx, node, x, shape)?]);
+        }
         Some(shape) => cx.dims(shape, "the shape")?,
         None => node.ints("shape").unwrap_or(&[]).iter().map(|dim| (*dim).into()).collect(),
     };
@@ -131,6 +134,40 @@ pub(crate) fn reshape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         };
     }
     Ok(vec![reshape_to(cx, "", x, to)?])
+}
+
+/// Reshapes to the declared shape, which each element of the operand must name: by its number, by 0
+/// if the dimension stays, or one of them by -1.
+fn reshape_at_run_time(cx: &mut Context, node: &Node, x: T, shape: T) -> Outcome<T> {
+    let role = "the shape";
+    let elements = cx.elements(shape, role)?;
+    let refuse = || Refusal::NotConstant(role.to_string(), shape);
+    let to = cx.declared(0).filter(|to| to.len() == elements.list.len()).ok_or_else(refuse)?;
+    let from = cx.shape(x);
+    let number = |e: &E, value: i64| e.clone().bin("==", E::int(value, DType::Int64));
+    // With an extent of 0, any extent would do for the one that is left open.
+    let may_be_open = to.iter().all(|dim| *dim != Dim::zero()) || !node.flag("allowzero", false);
+    let (mut conditions, mut open) = (Vec::new(), Vec::new());
+    for (at, (element, dim)) in elements.list.iter().zip(&to).enumerate() {
+        let mut names = vec![element.clone().bin("==", E::Idx(dim.clone()))];
+        if !node.flag("allowzero", false) && from.get(at) == Some(dim) && *dim != Dim::zero() {
+            names.push(number(element, 0));
+        }
+        if may_be_open {
+            let is_open = number(element, -1);
+            let one = |value| E::int(value, DType::Int64);
+            open.push(is_open.clone().choose(one(1), one(0)).cast(DType::Int64));
+            names.push(is_open);
+        }
+        conditions.extend(E::any(names));
+    }
+    if let Some(count) = open.into_iter().reduce(|a, b| a.bin("+", b)) {
+        conditions.push(count.bin("<=", E::int(1, DType::Int64)));
+    }
+    if let Some(cond) = E::all(conditions) {
+        cx.assert(cond, &format!("the shape must be {}", crate::text::shape_text(&to)))?;
+    }
+    reshape_to(cx, "", x, to)
 }
 
 pub(crate) fn flatten(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -205,7 +205,10 @@ pub(crate) fn max_unpool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         small.push((shape[at + 2].clone() - 1) * strides[at] + span);
     }
     let out = match node.optional(2) {
-        Some(shape) => cx.dims(shape, "the shape")?,
+        Some(shape) => {
+            let declared = cx.declared(0);
+            cx.declared_dims(shape, "the shape", declared)?
+        }
         None => small.clone(),
     };
     if out.len() != shape.len() {

@@ -1,12 +1,15 @@
 //! Reductions, running sums, and positions of extrema.
 
+use std::collections::BTreeSet;
+
 use super::norm::{kept, reduced_index};
 use crate::context::{Context, axes, axes_of, axis_of, reduce_axis};
 use crate::dim::{Dim, product};
 use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::{Reduce, T};
-use crate::node::{Node, Outcome};
+use crate::node::{Node, Outcome, Refusal};
+use crate::run_time::{axis_sets, may_be, run_time_axes};
 
 /// Removes dimensions of 1.
 pub(crate) fn drop_axes(cx: &mut Context, part: &str, x: T, over: &[usize]) -> Outcome<T> {
@@ -15,8 +18,52 @@ pub(crate) fn drop_axes(cx: &mut Context, part: &str, x: T, over: &[usize]) -> O
     super::movement::reshape_to(cx, part, x, to)
 }
 
+/// The axes of a reduction; `None` reduces nothing.
+type Over = Option<Vec<usize>>;
+
+/// Imports a reduction with its axes. If they are known at run time only, the declared shape of the
+/// result leaves few sets of axes; the call chooses one of them.
+fn with_axes(
+    cx: &mut Context,
+    node: &Node,
+    make: &mut dyn FnMut(&mut Context, &Over) -> Outcome<Vec<T>>,
+) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let Some(named) = run_time_axes(cx, node, 1)? else {
+        let over = reduced_axes(cx, node, x)?;
+        return make(cx, &over);
+    };
+    let (shape, keep) = (cx.shape(x), node.flag("keepdims", true));
+    let rank = shape.len();
+    let fits = |over: &[usize]| {
+        let (out, ..) = layout(&shape, over, keep);
+        may_be(cx.declared.first().and_then(Option::as_ref), &out)
+    };
+    let refuse = || match node.optional(1) {
+        Some(axes) => Refusal::NotConstant("the axes".to_string(), axes),
+        None => "the axes are missing".into(),
+    };
+    let sets = axis_sets(rank, named.list.len(), &fits).ok_or_else(refuse)?;
+    let shapes: BTreeSet<Vec<Dim>> = sets.iter().map(|over| layout(&shape, over, keep).0).collect();
+    if shapes.len() != 1 {
+        return Err(refuse());
+    }
+    // Reducing an axis of one element changes nothing but the shape.
+    let mut choices: Vec<(E, Over)> = Vec::new();
+    for set in sets {
+        let condition = named.are_axes(&set, rank);
+        let over: Vec<usize> =
+            set.iter().copied().filter(|at| !keep || !shape[*at].is_one()).collect();
+        match choices.iter_mut().find(|(_, other)| other.as_ref() == Some(&over)) {
+            Some((other, _)) => *other = other.clone().bin("or", condition),
+            None => choices.push((condition, Some(over))),
+        }
+    }
+    cx.choose(choices, "the axes contradict the declared shape", make)
+}
+
 /// Returns the axes of a reduction: an attribute, or from some opset on an input.
-fn reduced_axes(cx: &Context, node: &Node, x: T) -> Outcome<Option<Vec<usize>>> {
+fn reduced_axes(cx: &Context, node: &Node, x: T) -> Outcome<Over> {
     let rank = cx.rank(x);
     let axes = match node.optional(1) {
         Some(axes) => Some(cx.ints(axes, "the axes")?),
@@ -58,10 +105,20 @@ fn reduction(
     term: impl Fn(E, DType) -> E,
     finish: Option<Finish>,
 ) -> Outcome<Vec<T>> {
+    with_axes(cx, node, &mut |cx, over| reduction_over(cx, node, kind, (&term, finish), over))
+}
+
+fn reduction_over(
+    cx: &mut Context,
+    node: &Node,
+    kind: &'static str,
+    (term, finish): (&dyn Fn(E, DType) -> E, Option<Finish>),
+    over: &Over,
+) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let dtype = cx.dtype(x);
     let (shape, keep) = (cx.shape(x), node.flag("keepdims", true));
-    let Some(over) = reduced_axes(cx, node, x)? else {
+    let Some(over) = over else {
         // Without axes each element is a reduction of its own.
         return Ok(vec![cx.elementwise("", dtype, &[x], |mut e| {
             let e = term(e.remove(0), dtype);
@@ -69,7 +126,7 @@ fn reduction(
         })?]);
     };
     let count: Dim = product(&over.iter().map(|at| shape[*at].clone()).collect::<Vec<_>>());
-    let (out, index, extents) = layout(&shape, &over, keep);
+    let (out, index, extents) = layout(&shape, over, keep);
     let sums = matches!(kind, "sum" | "prod") && dtype.is_half();
     let wide = if sums { DType::Float32 } else { dtype };
     let load = cx.load(x, index);
@@ -161,6 +218,10 @@ pub(crate) fn log_sum(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 }
 
 pub(crate) fn log_sum_exp(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    with_axes(cx, node, &mut |cx, over| log_sum_exp_over(cx, node, over))
+}
+
+fn log_sum_exp_over(cx: &mut Context, node: &Node, over: &Over) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let dtype = cx.dtype(x);
     if !dtype.is_float() {
@@ -168,10 +229,10 @@ pub(crate) fn log_sum_exp(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     }
     let x = cx.widen("input", x)?;
     let wide = cx.dtype(x);
-    let Some(over) = reduced_axes(cx, node, x)? else { return Ok(vec![node.input(0)?]) };
+    let Some(over) = over else { return Ok(vec![node.input(0)?]) };
     let shape = cx.shape(x);
-    let small = kept(&shape, &over);
-    let (index, extents) = reduced_index(&shape, &over);
+    let small = kept(&shape, over);
+    let (index, extents) = reduced_index(&shape, over);
     let max =
         cx.fold("max", "max", wide, small.clone(), extents.clone(), cx.load(x, index.clone()))?;
     // An infinite maximum would make NaN of the differences.
@@ -187,7 +248,7 @@ pub(crate) fn log_sum_exp(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         let shift = e.remove(1);
         E::call("log", [e.remove(0)]).bin("+", shift)
     })?;
-    let result = if node.flag("keepdims", true) { log } else { drop_axes(cx, "flat", log, &over)? };
+    let result = if node.flag("keepdims", true) { log } else { drop_axes(cx, "flat", log, over)? };
     Ok(vec![cx.cast("", result, dtype)?])
 }
 
@@ -226,6 +287,14 @@ pub(crate) fn arg_min(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 /// A running sum or product along an axis.
 fn running(cx: &mut Context, node: &Node, kind: &'static str) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
+    let rank = cx.rank(x);
+    if let Some(named) = run_time_axes(cx, node, 1)? {
+        let [_] = named.list[..] else { return Err("the axis must be one number".into()) };
+        let choices = (0..rank).map(|axis| (named.are_axes(&[axis], rank), axis)).collect();
+        return cx.choose(choices, "the axis is outside of the operand", &mut |cx, axis| {
+            running_along(cx, node, kind, *axis)
+        });
+    }
     let axis = match node.optional(1) {
         Some(axis) => match cx.ints(axis, "the axis")?[..] {
             [axis] => axis,
@@ -233,9 +302,18 @@ fn running(cx: &mut Context, node: &Node, kind: &'static str) -> Outcome<Vec<T>>
         },
         None => node.int("axis", 0),
     };
+    running_along(cx, node, kind, axis_of(axis, rank)?)
+}
+
+fn running_along(
+    cx: &mut Context,
+    node: &Node,
+    kind: &'static str,
+    axis: usize,
+) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
     let dtype = cx.dtype(x);
     let shape = cx.shape(x);
-    let axis = axis_of(axis, shape.len())?;
     let (exclusive, reverse) = (node.flag("exclusive", false), node.flag("reverse", false));
     let wide = if dtype.is_half() { DType::Float32 } else { dtype };
     let own = axes(&shape);

@@ -1,11 +1,16 @@
 //! Resize and Upsample.
 
+use super::resized::{Operands, Sampling};
 use crate::context::{Context, axes, axes_of, reduce_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
+
+/// The largest number of entries of the tables of an axis, which take 100 bytes each while importing.
+/// An element of the nearest mode counts as four.
+const MAX_TABLE: f64 = (1 << 20) as f64;
 
 /// How an axis is resized.
 #[derive(Clone, Debug)]
@@ -90,13 +95,15 @@ fn samples(axis: &Axis, node: &Node, kind: &str) -> Outcome<Samples> {
     let antialias = node.flag("antialias", false) && axis.scale < 1.0;
     let exclude = node.flag("exclude_outside", false);
     let a = node.float("cubic_coeff_a", -0.75);
-    // Before opset 11 the position was rounded down.
-    let old = node.op == "Upsample" || node.opset < 11;
-    let rounding = node.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" });
+    let rounding = default_rounding(node);
     let stretch = if antialias { 1.0 / axis.scale } else { 1.0 };
     let reach = if kind == "linear" { 1.0 } else { 2.0 } * stretch;
     let (mut positions, mut factors, mut outside) = (Vec::new(), Vec::new(), Vec::new());
     let last = axis.from - 1;
+    let terms = if kind == "nearest" { 4.0 } else { 2.0 * reach + 2.0 };
+    if axis.to as f64 * terms > MAX_TABLE {
+        return Err("an extent is out of range".into());
+    }
     for at in 0..axis.to {
         let x = axis.coordinate(at, mode)?;
         outside.push(x < 0.0 || x > last as f64);
@@ -155,6 +162,19 @@ pub(crate) fn resize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     };
     let (scales, sizes) = (given(cx, scales), given(cx, sizes));
     let mode = node.text("coordinate_transformation_mode", default_mode(node));
+    let operands = Operands { roi: given(cx, roi), scales, sizes };
+    let policy = node.text("keep_aspect_ratio_policy", "stretch");
+    // The declared shape gives the sizes, and so the scales.
+    let sizes_follow = scales.is_none() && policy == "stretch";
+    let follow = |cx: &Context| -> Option<Vec<Dim>> {
+        let to = cx.declared(0).filter(|to| to.len() == rank)?;
+        Some(chosen.iter().map(|axis| to[*axis].clone()).collect())
+    };
+    let sizes_listed = sizes.filter(|_| !sizes_follow);
+    let listed = [operands.roi.filter(|_| mode == "tf_crop_and_resize"), scales, sizes_listed];
+    if listed.iter().flatten().any(|t| cx.graph[*t].vals.is_none()) {
+        return at_run_time(cx, node, &chosen, &operands);
+    }
     let roi = match given(cx, roi).filter(|_| mode == "tf_crop_and_resize") {
         Some(roi) => cx.floats(roi, "the region")?,
         None => Vec::new(),
@@ -164,12 +184,12 @@ pub(crate) fn resize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         Some(scales) => Some(cx.floats(scales, "the scales")?),
         None => attribute,
     };
-    let sizes = sizes.map(|sizes| cx.dims(sizes, "the sizes")).transpose()?;
+    let declared = follow(cx);
+    let sizes = sizes.map(|sizes| cx.declared_dims(sizes, "the sizes", declared)).transpose()?;
     let count = scales.as_ref().map(Vec::len).or(sizes.as_ref().map(Vec::len));
     if count != Some(chosen.len()) {
         return Err("there must be a scale or size for each axis".into());
     }
-    let policy = node.text("keep_aspect_ratio_policy", "stretch");
     let mut axes_to_resize: Vec<(usize, Axis)> = Vec::new();
     let mut ratio = if policy == "not_larger" { f64::INFINITY } else { 0.0 };
     if let (Some(sizes), false) = (&sizes, policy == "stretch") {
@@ -223,31 +243,71 @@ pub(crate) fn resize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let wide = if dtype == DType::Float64 { dtype } else { DType::Float32 };
     let mut value = cx.cast("input", x, wide)?;
     let mut outside: Vec<E> = Vec::new();
-    let mut out = shape;
     for (axis, own) in &axes_to_resize {
         let samples = samples(own, node, kind)?;
-        out[*axis] = own.to.into();
         if mode == "tf_crop_and_resize" && samples.outside.contains(&true) {
             let flags: Vec<E> = ranges(&samples.outside, *axis, own.to);
             outside.extend(flags);
         }
         value = weighted(cx, &format!("axis{axis}"), value, *axis, &samples)?;
     }
-    if let Some(outside) = E::any(outside) {
-        let fill = E::float(node.float("extrapolation_value", 0.0), wide);
-        let body = outside.choose(fill, cx.load(value, axes(&out)));
-        value = cx.compute("filled", wide, out, body)?;
+    value = filled(cx, node, value, E::any(outside))?;
+    Ok(vec![restored(cx, value, dtype)?])
+}
+
+/// Resizes with operands of run time.
+fn at_run_time(
+    cx: &mut Context,
+    node: &Node,
+    chosen: &[usize],
+    operands: &Operands,
+) -> Outcome<Vec<T>> {
+    let kind = node.text("mode", "nearest");
+    if !matches!(kind, "nearest" | "linear" | "cubic" | "bilinear") {
+        return Err("the mode is not supported".into());
     }
-    if dtype.is_int() {
-        // A result is truncated towards zero, within the range of its type.
-        let (low, high) = dtype.int_range();
-        return Ok(vec![cx.elementwise("", dtype, &[value], |mut e| {
-            let bounds = [E::float(low as f64, wide), E::float(high as f64, wide)];
-            let [low, high] = bounds;
-            E::call("clamp", [E::call("round", [e.remove(0)]), low, high]).cast(dtype)
-        })?]);
+    let sampling = Sampling {
+        kind: if kind == "bilinear" { "linear" } else { kind },
+        mode: node.text("coordinate_transformation_mode", default_mode(node)),
+        rounding: default_rounding(node),
+        antialias: node.flag("antialias", false),
+        exclude: node.flag("exclude_outside", false),
+        cubic: node.float("cubic_coeff_a", -0.75),
+    };
+    let dtype = cx.dtype(node.input(0)?);
+    let (value, outside) = super::resized::resize(cx, node, (chosen, operands), &sampling)?;
+    let value = filled(cx, node, value, outside)?;
+    Ok(vec![restored(cx, value, dtype)?])
+}
+
+/// Replaces the elements that are outside of the operand.
+fn filled(cx: &mut Context, node: &Node, value: T, outside: Option<E>) -> Outcome<T> {
+    let Some(outside) = outside else { return Ok(value) };
+    let (shape, dtype) = (cx.shape(value), cx.dtype(value));
+    let fill = E::num(node.float("extrapolation_value", 0.0), dtype);
+    let body = outside.choose(fill, cx.load(value, axes(&shape)));
+    cx.compute("filled", dtype, shape, body)
+}
+
+/// Converts an interpolated value to the type of the operand.
+fn restored(cx: &mut Context, value: T, dtype: DType) -> Outcome<T> {
+    let wide = cx.dtype(value);
+    if !dtype.is_int() || wide == dtype {
+        return cx.cast("", value, dtype);
     }
-    Ok(vec![cx.cast("", value, dtype)?])
+    // A result is rounded, within the range of its type.
+    let (low, high) = dtype.int_range();
+    cx.elementwise("", dtype, &[value], |mut e| {
+        let bounds = [E::float(low as f64, wide), E::float(high as f64, wide)];
+        let [low, high] = bounds;
+        E::call("clamp", [E::call("round", [e.remove(0)]), low, high]).cast(dtype)
+    })
+}
+
+/// How the nearest position is rounded; before opset 11 down.
+fn default_rounding<'a>(node: &Node<'a>) -> &'a str {
+    let old = node.op == "Upsample" || node.opset < 11;
+    node.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" })
 }
 
 /// Conditions that an index is in one of the runs of elements outside.

@@ -5,7 +5,8 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::T;
-use crate::node::{Node, Outcome};
+use crate::node::{Node, Outcome, Refusal};
+use crate::run_time::Elements;
 
 /// Which elements count for a coordinate.
 #[derive(Clone, Copy, PartialEq)]
@@ -308,10 +309,31 @@ pub(crate) fn roi_align(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     Ok(vec![cx.compute("", dtype, out, body)?])
 }
 
+/// The size of a grid from its declared shape. The number of channels does not matter.
+fn grid_size(cx: &mut Context, operand: T, elements: &Elements) -> Outcome<Vec<Dim>> {
+    let refuse = || Refusal::NotConstant("the size".to_string(), operand);
+    let fits = |to: &Vec<Dim>| to.len() == elements.list.len() && to.len() > 2;
+    let to = cx.declared(0).filter(fits).ok_or_else(refuse)?;
+    let mut size = vec![to[0].clone(), 1.into()];
+    size.extend(to[1..to.len() - 1].iter().cloned());
+    for (at, (element, dim)) in elements.list.iter().zip(&size).enumerate() {
+        if at != 1 {
+            let text = dim.text(&|_| String::new());
+            let equal = element.clone().bin("==", E::Idx(dim.clone()));
+            cx.assert(equal, &format!("element {at} of the size must be {text}"))?;
+        }
+    }
+    Ok(size)
+}
+
 pub(crate) fn affine_grid(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let theta = node.input(0)?;
     let dtype = cx.dtype(theta);
-    let size = cx.dims(node.input(1)?, "the size")?;
+    let operand = node.input(1)?;
+    let size = match cx.run_time(operand, "the size")? {
+        None => cx.dims(operand, "the size")?,
+        Some(elements) => grid_size(cx, operand, &elements)?,
+    };
     let dims = size.len().checked_sub(2).filter(|dims| *dims > 0).ok_or("the size is too short")?;
     let align = node.flag("align_corners", false);
     let mut shape = vec![size[0].clone()];

@@ -5,7 +5,7 @@ use crate::dim::{Dim, product};
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
-use crate::node::{Node, Outcome};
+use crate::node::{Node, Outcome, Refusal};
 use crate::reader::constant as read;
 
 pub(crate) fn constant(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -50,7 +50,8 @@ pub(crate) fn size(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 }
 
 pub(crate) fn constant_of_shape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    let shape = cx.dims(node.input(0)?, "the shape")?;
+    let declared = cx.declared(0);
+    let shape = cx.declared_dims(node.input(0)?, "the shape", declared)?;
     let (dtype, value) = match node.tensor("value") {
         None => (DType::Float32, Val::Float(0.0)),
         Some(tensor) => {
@@ -65,6 +66,10 @@ pub(crate) fn constant_of_shape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>
 pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let dtype = cx.dtype(start);
+    let operands = [start, limit, delta];
+    if operands.iter().any(|operand| cx.graph[*operand].vals.is_none()) {
+        return Ok(vec![range_at_run_time(cx, operands)?]);
+    }
     if dtype.is_float() {
         let (first, last) = (cx.float(start, "the start")?, cx.float(limit, "the limit")?);
         let step = cx.float(delta, "the step")?;
@@ -88,6 +93,46 @@ pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let shape = vec![count];
     let value = axes(&shape)[0].clone() * step + &first;
     Ok(vec![cx.compute("", dtype, shape, E::dim(&value, dtype))?])
+}
+
+/// A range whose number of elements is declared. The entry compares the number.
+fn range_at_run_time(cx: &mut Context, operands: [T; 3]) -> Outcome<T> {
+    let dtype = cx.dtype(operands[0]);
+    let mut values = Vec::new();
+    for (operand, role) in operands.iter().zip(["the start", "the limit", "the step"]) {
+        let elements = cx.any_elements(*operand, role)?;
+        let [value] = &elements.list[..] else {
+            return Err(format!("{role} must be one number").into());
+        };
+        if !dtype.is_float() {
+            cx.assert_amounts(&elements, role)?;
+        }
+        values.push(value.clone());
+    }
+    let refuse = || Refusal::NotConstant("the limit".to_string(), operands[1]);
+    let shape = cx.declared(0).filter(|shape| shape.len() == 1).ok_or_else(refuse)?;
+    let [start, limit, step] =
+        <[E; 3]>::try_from(values).map_err(|_| "three numbers are needed")?;
+    let zero = E::num(0.0, dtype);
+    cx.assert(step.clone().bin("!=", zero.clone()), "the step is 0")?;
+    let distance = limit.bin("-", start.clone());
+    let text = "the number of elements is not that of the declared shape";
+    if dtype.is_float() {
+        let count = E::call("ceil", [distance.bin("/", step.clone())]);
+        let count = E::call("max", [count, zero]);
+        cx.assert(count.bin("==", E::dim(&shape[0], dtype)), text)?;
+        let at = E::dim(&axes(&shape)[0], dtype);
+        return cx.compute("", dtype, shape, start.bin("+", at.bin("*", step)));
+    }
+    // Rounded up: the negative of the quotient of the negative.
+    let quotient = distance.un("-").bin("//", step.clone()).un("-");
+    let zero = E::int(0, DType::Int64);
+    let count = E::call("max", [quotient, zero]);
+    cx.assert(count.bin("==", E::Idx(shape[0].clone())), text)?;
+    let at = E::dim(&axes(&shape)[0], DType::Int64);
+    let value = start.bin("+", at.bin("*", step));
+    let value = if dtype == DType::Int64 { value } else { value.cast(dtype) };
+    cx.compute("", dtype, shape, value)
 }
 
 pub(crate) fn eye_like(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -8,6 +8,7 @@ use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
+use crate::run_time::run_time_axes;
 
 /// The longest transform: its table of cosines has as many elements.
 const MAX_LENGTH: i64 = 1 << 16;
@@ -29,6 +30,19 @@ pub(crate) fn dft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if rank < 2 || dtype.is_half() {
         return Err("the operand is not supported".into());
     }
+    if let Some(named) = run_time_axes(cx, node, 2)? {
+        let [_] = named.list[..] else { return Err("the axis must be one number".into()) };
+        let onesided = node.flag("onesided", false);
+        // A one-sided result is shorter along the axis, which shows in the declared shape.
+        let fits = |axis: &usize| match cx.declared(0) {
+            Some(to) if onesided && to.len() == rank => to[*axis] != shape[*axis],
+            _ => true,
+        };
+        let choices: Vec<usize> = (0..rank - 1).filter(fits).collect();
+        let choices = choices.into_iter().map(|axis| (named.are_axes(&[axis], rank), axis));
+        let text = "the axis contradicts the declared shape";
+        return cx.choose(choices.collect(), text, &mut |cx, axis| dft_along(cx, node, *axis));
+    }
     let axis = match node.optional(2) {
         Some(axis) => match cx.ints(axis, "the axis")?[..] {
             [axis] => axis,
@@ -37,7 +51,13 @@ pub(crate) fn dft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         None if node.opset < 20 => node.int("axis", 1),
         None => -2,
     };
-    let axis = axis_of(axis, rank)?;
+    dft_along(cx, node, axis_of(axis, rank)?)
+}
+
+fn dft_along(cx: &mut Context, node: &Node, axis: usize) -> Outcome<Vec<T>> {
+    let x = node.input(0)?;
+    let (shape, dtype) = (cx.shape(x), cx.dtype(x));
+    let rank = shape.len();
     let length = match node.optional(1) {
         Some(length) => cx.dim(length, "the length")?.as_const(),
         None => shape[axis].as_const(),
@@ -104,7 +124,8 @@ pub(crate) fn dft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 /// A sum of cosines: `a - b cos t + c cos 2t`.
 fn window(cx: &mut Context, node: &Node, [a, b, c]: [f64; 3]) -> Outcome<Vec<T>> {
     let dtype = node.dtype("output_datatype")?.unwrap_or(DType::Float32);
-    let size = cx.dim(node.input(0)?, "the size")?;
+    let declared = cx.declared(0).and_then(|shape| shape.first().cloned());
+    let size = cx.declared_dim(node.input(0)?, "the size", declared)?;
     let size = size.as_const().filter(|size| (0..=MAX_LENGTH).contains(size));
     let size = size.ok_or("the size is not supported")?;
     let period = if node.flag("periodic", true) { size } else { size - 1 }.max(1);
@@ -153,12 +174,18 @@ pub(crate) fn col2im(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if !in_range || !pads_in_range {
         return Err("an attribute is out of range".into());
     }
+    let block_size = block.iter().try_fold(1_i64, |n, extent| n.checked_mul(*extent));
+    let channels = block_size.and_then(|size| shape[1].exact_div(&size.into()));
+    if channels.is_none() {
+        return Err("the channels are no multiple of the block".into());
+    }
     let block_dims: Vec<Dim> = block.iter().map(|n| (*n).into()).collect();
     let size = crate::dim::product(&block_dims);
     let mut out = vec![shape[0].clone(), shape[1].div(&size)];
     out.extend(image.iter().map(|n| Dim::from(*n)));
     let own = axes(&out);
     let (mut row, mut column) = (own[1].clone(), Dim::zero());
+    let mut columns = Dim::from(1);
     let mut conditions = Vec::new();
     for at in 0..dims {
         let k = reduce_axis(at, &block_dims[at]);
@@ -175,9 +202,11 @@ pub(crate) fn col2im(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         }
         conditions.push(E::Idx(place.clone()).bin(">=", E::Idx(Dim::zero())));
         conditions.push(E::Idx(place.clone()).bin("<", E::Idx(blocks.into())));
+        columns = &columns * &Dim::from(blocks);
         row = &row * &block_dims[at] + &k;
         column = &column * &Dim::from(blocks) + &place;
     }
+    cx.require_equal(&shape[2], &columns)?;
     let body = cx.load(x, [own[0].clone(), row, column]);
     let reduce = crate::graph::Reduce {
         kind: "sum",

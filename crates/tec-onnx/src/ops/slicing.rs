@@ -6,7 +6,8 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
-use crate::node::{Node, Outcome};
+use crate::node::{Node, Outcome, Refusal};
+use crate::run_time::{Elements, axis_sets, run_time_axes, wide};
 
 pub(crate) fn transpose(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
@@ -43,9 +44,36 @@ fn listed_axes(cx: &Context, node: &Node) -> Outcome<Option<Vec<i64>>> {
     }
 }
 
+/// Removes or adds dimensions of 1 at axes of run time: the declared shape, which the axes must
+/// give.
+fn reshaped_at_run_time(
+    cx: &mut Context,
+    (x, axes): (T, T),
+    named: &Elements,
+    adds: bool,
+) -> Outcome<Vec<T>> {
+    let refuse = || Refusal::NotConstant("the axes".to_string(), axes);
+    let to = cx.declared(0).ok_or_else(refuse)?;
+    let shape = cx.shape(x);
+    let (large, small) = if adds { (&to, &shape) } else { (&shape, &to) };
+    let is_removed = |over: &[usize]| {
+        let rest = large.iter().enumerate().filter(|(at, _)| !over.contains(at));
+        over.iter().all(|at| large[*at].is_one()) && rest.map(|(_, dim)| dim).eq(small)
+    };
+    let rank = large.len();
+    let sets = axis_sets(rank, named.list.len(), &is_removed).ok_or_else(refuse)?;
+    let conditions = sets.iter().map(|over| named.are_axes(over, rank)).collect();
+    let any = E::any(conditions).ok_or("no axes give the declared shape")?;
+    cx.assert(any, "the axes contradict the declared shape")?;
+    Ok(vec![reshape_to(cx, "", x, to)?])
+}
+
 pub(crate) fn squeeze(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let shape = cx.shape(x);
+    if let (Some(named), Some(axes)) = (run_time_axes(cx, node, 1)?, node.optional(1)) {
+        return reshaped_at_run_time(cx, (x, axes), &named, false);
+    }
     let axes: Vec<usize> = match listed_axes(cx, node)? {
         Some(axes) => axes_of(&axes, shape.len())?,
         None if shape.iter().any(|dim| dim.as_const().is_none()) => {
@@ -61,6 +89,9 @@ pub(crate) fn squeeze(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 pub(crate) fn unsqueeze(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
+    if let (Some(named), Some(axes)) = (run_time_axes(cx, node, 1)?, node.optional(1)) {
+        return reshaped_at_run_time(cx, (x, axes), &named, true);
+    }
     let axes = listed_axes(cx, node)?.ok_or("the axes are missing")?;
     let mut shape = cx.shape(x).into_iter();
     let rank = shape.len() + axes.len();
@@ -114,6 +145,10 @@ fn range(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim, step: i64) -> O
 
 pub(crate) fn slice(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
+    let is_unknown = |t: &T| cx.graph[*t].vals.is_none();
+    if node.opset >= 10 && node.inputs.iter().skip(1).flatten().any(is_unknown) {
+        return super::moved::slice(cx, node);
+    }
     let shape = cx.shape(x);
     let list = |name: &str| -> Option<Vec<Dim>> {
         node.ints(name).map(|values| values.iter().map(|v| (*v).into()).collect())
@@ -180,7 +215,11 @@ pub(crate) fn split(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let axis = axis_of(node.int("axis", 0), shape.len())?;
     let count = node.outputs.len() as i64;
     let sizes: Vec<Dim> = match node.optional(1) {
-        Some(sizes) => cx.dims(sizes, "the sizes")?,
+        Some(sizes) => {
+            let own = |at: usize| cx.declared(at).and_then(|shape| shape.get(axis).cloned());
+            let declared = (0..node.outputs.len()).map(own).collect();
+            cx.declared_dims(sizes, "the sizes", declared)?
+        }
         None => match node.ints("split") {
             Some(sizes) => sizes.iter().map(|size| (*size).into()).collect(),
             None => {
@@ -212,9 +251,30 @@ pub(crate) fn split(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 }
 
 pub(crate) fn expand(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    let x = node.input(0)?;
-    let target = cx.dims(node.input(1)?, "the shape")?;
-    Ok(vec![broadcast_to(cx, "", x, target)?])
+    let (x, shape) = (node.input(0)?, node.input(1)?);
+    let Some(elements) = cx.run_time(shape, "the shape")? else {
+        let target = cx.dims(shape, "the shape")?;
+        return Ok(vec![broadcast_to(cx, "", x, target)?]);
+    };
+    let refuse = || Refusal::NotConstant("the shape".to_string(), shape);
+    let to = cx.declared(0).ok_or_else(refuse)?;
+    let from = cx.shape(x);
+    let count = elements.list.len();
+    if to.len() != count.max(from.len()) {
+        return Err(refuse());
+    }
+    // A dimension of the operand stays if the shape has 1 there.
+    let named = elements.list.iter().zip(&to[to.len() - count..]).enumerate();
+    let conditions = named.map(|(at, (element, dim))| {
+        let kept = (at + from.len()).checked_sub(count).map(|at| &from[at]) == Some(dim);
+        let equal = element.clone().bin("==", E::Idx(dim.clone()));
+        let one = element.clone().bin("==", E::int(1, DType::Int64));
+        if kept && !dim.is_one() { equal.bin("or", one) } else { equal }
+    });
+    if let Some(cond) = E::all(conditions.collect()) {
+        cx.assert(cond, &format!("the shape must be {}", crate::text::shape_text(&to)))?;
+    }
+    Ok(vec![broadcast_to(cx, "", x, to)?])
 }
 
 /// Broadcasts a tensor to a shape, which is itself broadcast.
@@ -228,7 +288,10 @@ pub(crate) fn broadcast_to(cx: &mut Context, part: &str, x: T, target: Vec<Dim>)
 pub(crate) fn tile(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let shape = cx.shape(x);
-    let repeats = cx.dims(node.input(1)?, "the repeats")?;
+    let declared = cx.declared(0).filter(|to| to.len() == shape.len());
+    let ratio = |(to, from): (&Dim, &Dim)| to.exact_div(from).filter(|_| *from != Dim::zero());
+    let ratios = declared.and_then(|to| to.iter().zip(&shape).map(ratio).collect());
+    let repeats = cx.declared_dims(node.input(1)?, "the repeats", ratios)?;
     if repeats.len() != shape.len() {
         return Err("there must be a repeat for each axis".into());
     }
@@ -241,7 +304,7 @@ pub(crate) fn tile(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 /// What a pad holds.
 #[derive(Clone, Copy, PartialEq)]
-enum Border {
+pub(crate) enum Border {
     Constant,
     Reflect,
     Edge,
@@ -269,6 +332,10 @@ pub(crate) fn pad(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
             None if dtype == DType::Bool => E::flag(false),
             None => E::num(0.0, dtype),
         };
+        let is_unknown = |at: usize| node.optional(at).is_some_and(|t| cx.graph[t].vals.is_none());
+        if is_unknown(1) || is_unknown(3) {
+            return super::moved::pad(cx, node, border, value);
+        }
         (cx.dims(node.input(1)?, "the pads")?, value)
     };
     let chosen = match node.optional(3) {
@@ -353,11 +420,13 @@ fn padded(
 pub(crate) fn center_crop_pad(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let shape = cx.shape(x);
-    let target = cx.dims(node.input(1)?, "the shape")?;
-    let chosen = match node.ints("axes") {
+    let chosen: Vec<usize> = match node.ints("axes") {
         Some(axes) => axes_of(axes, shape.len())?,
         None => (0..shape.len()).collect(),
     };
+    let declared = cx.declared(0).filter(|to| to.len() == shape.len());
+    let declared = declared.map(|to| chosen.iter().map(|axis| to[*axis].clone()).collect());
+    let target = cx.declared_dims(node.input(1)?, "the shape", declared)?;
     if chosen.len() != target.len() {
         return Err("there must be an extent for each axis".into());
     }
@@ -382,14 +451,20 @@ pub(crate) fn trilu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if shape.len() < 2 {
         return Err("the operand must be a matrix".into());
     }
-    let k = match node.optional(1) {
-        Some(k) => cx.dim(k, "the diagonal")?,
-        None => Dim::zero(),
-    };
     let own = axes(&shape);
     let (row, column) = (own[own.len() - 2].clone(), own[own.len() - 1].clone());
     let op = if node.flag("upper", true) { ">=" } else { "<=" };
-    let inside = E::Idx(column).bin(op, E::Idx(row + &k));
+    let inside = match node.optional(1) {
+        Some(k) if cx.graph[k].vals.is_none() => {
+            let index = vec![Dim::zero(); cx.rank(k).min(1)];
+            // Beyond these bounds, the result is the same.
+            let most = E::int(1 << 48, DType::Int64);
+            let k = E::call("clamp", [cx.load(k, index), most.clone().un("-"), most]);
+            wide(&column).bin(op, wide(&row).bin("+", k))
+        }
+        Some(k) => E::Idx(column).bin(op, E::Idx(row + &cx.dim(k, "the diagonal")?)),
+        None => E::Idx(column).bin(op, E::Idx(row)),
+    };
     let zero = if dtype == DType::Bool { E::flag(false) } else { E::num(0.0, dtype) };
     let body = inside.choose(cx.load(x, own), zero);
     Ok(vec![cx.compute("", dtype, shape, body)?])
@@ -461,13 +536,17 @@ pub(crate) fn reverse_sequence(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
 
 pub(crate) fn one_hot(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (indices, depth, values) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    let depth = match cx.values(depth, "the depth")?.as_slice() {
-        [Val::Int(depth)] => depth.clone(),
-        [Val::Float(depth)] => Dim::from(*depth as i64),
-        _ => return Err("the depth must be one number".into()),
-    };
     let mut shape = cx.shape(indices);
     let axis = axis_of(node.int("axis", -1), shape.len() + 1)?;
+    let depth = match cx.graph[depth].vals.as_deref() {
+        Some([Val::Int(depth)]) => depth.clone(),
+        Some([Val::Float(depth)]) => Dim::from(*depth as i64),
+        Some(_) => return Err("the depth must be one number".into()),
+        None => {
+            let declared = cx.declared(0).and_then(|shape| shape.get(axis).cloned());
+            cx.declared_dim(depth, "the depth", declared)?
+        }
+    };
     shape.insert(axis, depth.clone());
     let own = axes(&shape);
     let mut index = own.clone();

@@ -81,6 +81,12 @@ impl Model {
         self
     }
 
+    /// Adds an output with a declared shape.
+    pub fn shaped_output(mut self, name: &str, shape: &str) -> Self {
+        self.graph.output.push(info(name, FLOAT, shape));
+        self
+    }
+
     /// Adds weights, all of them 0.5.
     pub fn weights(mut self, name: &str, dims: &[i64]) -> Self {
         let count: i64 = dims.iter().product();
