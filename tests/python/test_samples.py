@@ -641,7 +641,7 @@ def sigmoid(x):
 LAYERS = [(1, 1, 3, 4), (9, 2, 5, 24), (20, 1, 80, 256)]
 
 
-@pytest.mark.parametrize("schedule", ["default", "auto", "fast"])
+@pytest.mark.parametrize("schedule", ["default", "auto"])
 @pytest.mark.parametrize("steps, batch, inputs, units", LAYERS)
 def test_lstm(build, rng, schedule, steps, batch, inputs, units):
     x = normal(rng, steps, batch, inputs)
