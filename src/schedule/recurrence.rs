@@ -19,7 +19,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{NodeSet, walk_nodes};
-use crate::ir::{BinOp, Buffer, Expr, ExprKind};
+use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind};
 use crate::te::{self, Body};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -231,6 +231,13 @@ fn check_inside(schedule: &Schedule, inference: &Inference, id: StageId) -> Resu
         let inner = &host.axis(AxisId(steps - 1)).name;
         let help = format!("attach it to `{inner}` or to a loop inside it");
         return Err(Box::new(refuse(span, text).help(help)));
+    }
+    if depth.is_some_and(|depth| depth + 1 == steps)
+        && let Some((annotation, _)) = stage.annotation::<Buffering>()
+    {
+        let text = format!("`{name}` cannot be computed one step ahead");
+        let note = format!("a step of `{name}` needs the results of the step before it");
+        return Err(Box::new(refuse(annotation.span, text).note(note).help("leave this out")));
     }
     let place = |id: StageId| schedule.order.iter().position(|other| *other == id);
     for read in inference.reads.of_stage(id) {

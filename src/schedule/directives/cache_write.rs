@@ -102,7 +102,10 @@ fn check_untouched(schedule: &Schedule, call: &Call) -> Result<()> {
     let annotated = annotations.find(|one| one.axis.is_some() || scatters(one));
     let annotated = annotated.map(|annotation| (annotation.directive.name, annotation.span));
     let loop_annotation = stage.axes.iter().find_map(|axis| axis.annotation);
-    let attached = stage.leaves.iter().find_map(|leaf| schedule.attached_to(call.stage(), *leaf));
+    // The stages of a step stand in its loop without a directive.
+    let steps = stage.te.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+    let inside = stage.leaves.iter().skip(steps);
+    let attached = inside.copied().find_map(|leaf| schedule.attached_to(call.stage(), leaf));
     let (what, place) = match (replaced.or(annotated), loop_annotation, attached) {
         (Some((directive, place)), ..) => (directive, Some(place)),
         (None, Some((annotation, place)), _) => (annotation.name(), Some(place)),
