@@ -354,6 +354,10 @@ fn help(place: &Place) -> Option<String> {
     if place.expects_expression() {
         return None;
     }
+    // Only the axes of a `scan` are followed by a block.
+    if found == ".." && place.expects(Rule::lbrace) && place.expects(Rule::comma) {
+        return Some("the steps of a `scan` begin at 0: write `scan t: n`".to_string());
+    }
     if place.in_schedule && place.expects(Rule::dot) {
         let name = place.before?.text;
         return match place.found?.kind {

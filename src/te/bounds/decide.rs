@@ -21,12 +21,7 @@ pub(super) fn check_index(
         return;
     }
     // Conditions that the entry cannot evaluate may hold.
-    let guards: Vec<(Expr, bool)> = walker
-        .guards
-        .iter()
-        .filter(|(cond, _)| walker.profile([cond]).at_entry())
-        .cloned()
-        .collect();
+    let guards = walker.guards_at_entry();
     let conds = guards.iter().map(|(cond, _)| cond);
     let profile = walker.profile(conds.chain([index, load.extent]));
     if profile.constant() && decide_constant(walker, &load, &guards, &profile) {
@@ -114,7 +109,7 @@ fn is_inside_anyway(walker: &Walker, load: &Load, own: &Profile) -> bool {
 }
 
 /// Variable, first value and extent of each axis, if all are constants.
-fn constant_axes(walker: &Walker, profile: &Profile) -> Option<Vec<(Var, i64, i64)>> {
+pub(super) fn constant_axes(walker: &Walker, profile: &Profile) -> Option<Vec<(Var, i64, i64)>> {
     let range = |&at: &usize| {
         let axis = &walker.axes[at];
         let min = i64::try_from(axis.min.as_int()?).ok()?;

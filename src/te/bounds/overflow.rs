@@ -25,12 +25,7 @@ pub(super) fn check_index(walker: &mut Walker, expr: &Expr) {
     if fits(facts.interval(expr)) || facts.prove(&Expr::and(at_least(expr), at_most(expr))) {
         return;
     }
-    let guards: Vec<(Expr, bool)> = walker
-        .guards
-        .iter()
-        .filter(|(cond, _)| walker.profile([cond]).at_entry())
-        .cloned()
-        .collect();
+    let guards = walker.guards_at_entry();
     let conds = guards.iter().map(|(cond, _)| cond);
     let profile = walker.profile(conds.chain([expr]));
     if profile.constant() {

@@ -4,6 +4,7 @@
 //! Steps run in lexicographic order. A stage may also read the current step of the stages in front
 //! of it.
 
+use super::decide::constant_axes;
 use super::text::show;
 use super::walker::Walker;
 use super::witness::{Domain, SearchResult, find_violation};
@@ -70,22 +71,12 @@ fn search(
 ) -> Option<Option<String>> {
     let ([axis], index) = (axes, indices.first()?) else { return None };
     let ahead = Expr::sub(index.clone(), Expr::var(axis));
-    let guards: Vec<(Expr, bool)> = walker
-        .guards
-        .iter()
-        .filter(|(cond, _)| walker.profile([cond]).at_entry())
-        .cloned()
-        .collect();
+    let guards = walker.guards_at_entry();
     let profile = walker.profile(guards.iter().map(|(cond, _)| cond).chain([&ahead]));
     if !profile.constant() {
         return None;
     }
-    let range = |&at: &usize| {
-        let axis = &walker.axes[at];
-        let min = i64::try_from(axis.min.as_int()?).ok()?;
-        Some((axis.var.clone(), min, i64::try_from(axis.extent.as_int()?).ok()?))
-    };
-    let ranges: Vec<(Var, i64, i64)> = profile.axes.iter().map(range).collect::<Option<_>>()?;
+    let ranges = constant_axes(walker, &profile)?;
     let last = if in_step { 0 } else { -1 };
     let domain = Domain { axes: &ranges, guards: &guards };
     match find_violation(&domain, &ahead, i128::from(i64::MIN), last)? {

@@ -81,6 +81,12 @@ impl Walker<'_> {
         self.stage_span
     }
 
+    /// Returns the enclosing conditions that the entry can evaluate. The others may hold or not.
+    pub(super) fn guards_at_entry(&self) -> Vec<(Expr, bool)> {
+        let at_entry = |(cond, _): &&(Expr, bool)| self.profile([cond]).at_entry();
+        self.guards.iter().filter(at_entry).cloned().collect()
+    }
+
     /// Returns the dependences of several expressions and of the extents of their axes.
     pub(super) fn profile<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Profile {
         let mut profile = Profile::default();

@@ -154,6 +154,7 @@ impl<'a> Elaborator<'a> {
         }
         let mut known: Vec<&str> = env.locals.keys().copied().collect();
         known.extend(env.scope.iter().flat_map(|scope| scope.keys().copied()));
+        known.extend(&self.scan_names);
         known.sort_unstable();
         known.dedup();
         let mut diag = Diag::new("E0201", name.span, format!("unknown name `{text}`"));

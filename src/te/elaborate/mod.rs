@@ -104,6 +104,8 @@ struct Elaborator<'a> {
     operators: Vec<&'a ast::Kernel>,
     /// The stage of a `scan` that is being elaborated, if it belongs to a recurrence.
     member: Option<recurrences::CurrentMember>,
+    /// The stages of the `scan` that is being elaborated, for suggestions.
+    scan_names: Vec<&'a str>,
     /// The place of each load of the current stage.
     load_spans: FxHashMap<usize, Span>,
     /// The reads of stages without a type, by place: the stage and its declaration.
@@ -141,6 +143,7 @@ impl<'a> Elaborator<'a> {
             building: None,
             operators: Vec::new(),
             member: None,
+            scan_names: Vec::new(),
             load_spans: FxHashMap::default(),
             untyped_reads: FxHashMap::default(),
             reported_untyped: FxHashSet::default(),

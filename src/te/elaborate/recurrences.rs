@@ -59,6 +59,8 @@ impl<'a> Elaborator<'a> {
             let help = "write `compute` and `output` stages in its braces";
             self.error(Diag::new("E0239", span, message).help(help));
         }
+        let names = stages.iter().flat_map(|stage| &stage.names);
+        self.scan_names = names.map(|(name, _)| name.text.as_str()).collect();
         let reads = reads_between(stages);
         let components = components(&reads);
         let first = self.graph.stages.iter().filter_map(|stage| stage.recurrence.as_ref());
@@ -91,6 +93,7 @@ impl<'a> Elaborator<'a> {
             self.stage(frame, stage);
             self.member = None;
         }
+        self.scan_names.clear();
         // The caller passes outputs in the order of the text.
         let names = stages.iter().flat_map(|stage| stage.names.iter().map(move |one| (stage, one)));
         let names: Vec<String> =
