@@ -5,6 +5,7 @@
 //! If one extent of a tensor is 0, another one may be huge; without the condition, a call without
 //! work could run for years. Loops over GPU indices are unchanged: they define the launch.
 
+use super::arith::Facts;
 use super::equal::equal;
 use super::visit::{
     NodeSet, for_each_expr, for_each_load, for_each_stmt, map_stmts, mentions, reads_memory,
@@ -52,15 +53,18 @@ impl Guard {
         let before = self.known.len();
         let cond = match (&kind, self.effect(&body, &self.private(&body))) {
             (ForKind::Thread(_), _) => None,
-            (_, Effect::If(lists)) => match effect_if(without_dependent(lists, &var)) {
-                Effect::If(lists) => {
-                    if let [list] = &lists[..] {
-                        self.known.extend(list.iter().cloned());
+            (_, Effect::If(lists)) => {
+                let lists = over_loop(lists, &var, &min, &extent);
+                match effect_if(self.unknown(lists, &extent)) {
+                    Effect::If(lists) => {
+                        if let [list] = &lists[..] {
+                            self.known.extend(list.iter().cloned());
+                        }
+                        condition(&lists)
                     }
-                    condition(&lists)
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
             _ => None,
         };
         self.known.push(extent.clone());
@@ -85,10 +89,10 @@ impl Guard {
             Stmt::Store { buffer, .. } if private.contains(buffer) => Effect::Never,
             Stmt::Prefetch { .. } => Effect::Never,
             Stmt::For { kind: ForKind::Thread(_), .. } => Effect::Always,
-            Stmt::For { var, extent, body, .. } => {
+            Stmt::For { var, min, extent, body, .. } => {
                 let lists = match self.effect(body, private) {
                     Effect::Never => return Effect::Never,
-                    Effect::If(lists) => without_dependent(lists, var),
+                    Effect::If(lists) => over_loop(lists, var, min, extent),
                     Effect::Always => vec![Vec::new()],
                 };
                 if reads_memory(extent) || self.is_positive(extent) {
@@ -122,17 +126,8 @@ impl Guard {
             | Stmt::Tensorize { .. }
             | Stmt::SimdKernel { .. } => {
                 let mut all = Vec::new();
-                let mut always = false;
-                for_each_stmt(stmt, &mut |inner| match self.effect(inner, private) {
-                    Effect::Never => {}
-                    Effect::If(lists) => all.extend(lists),
-                    Effect::Always => always = true,
-                });
-                match all.is_empty() {
-                    _ if always => Effect::Always,
-                    true => Effect::Never,
-                    false => effect_if(all),
-                }
+                for_each_stmt(stmt, &mut |inner| all.push(self.effect(inner, private)));
+                any_of(all)
             }
             Stmt::Store { .. }
             | Stmt::Assert { .. }
@@ -142,12 +137,38 @@ impl Guard {
         }
     }
 
+    /// Returns the extents that are not positive wherever the loops around them have iterations.
+    fn unknown(&self, lists: Vec<Vec<Expr>>, extent: &Expr) -> Vec<Vec<Expr>> {
+        let mut facts = Facts::new();
+        let positive = |extent: &Expr| Expr::lt(Expr::index(0), extent.clone());
+        for known in self.known.iter().chain([extent]) {
+            facts.assume(&positive(known));
+        }
+        let unknown = |list: Vec<Expr>| {
+            list.into_iter().filter(|extent| !facts.prove(&positive(extent))).collect()
+        };
+        lists.into_iter().map(unknown).collect()
+    }
+
     fn is_positive(&self, extent: &Expr) -> bool {
         match extent.as_int() {
             Some(extent) => extent > 0,
             None => self.known.iter().any(|known| equal(known, extent)),
         }
     }
+}
+
+/// Returns the effect of several statements together.
+fn any_of(effects: impl IntoIterator<Item = Effect>) -> Effect {
+    let mut all = Vec::new();
+    for effect in effects {
+        match effect {
+            Effect::Never => {}
+            Effect::If(lists) => all.extend(lists),
+            Effect::Always => return Effect::Always,
+        }
+    }
+    if all.is_empty() { Effect::Never } else { effect_if(all) }
 }
 
 fn effect_if(lists: Vec<Vec<Expr>>) -> Effect {
@@ -167,7 +188,19 @@ fn effect_if(lists: Vec<Vec<Expr>>) -> Effect {
     }
 }
 
-/// Removes the extents that depend on `var`: they may be positive in some iteration.
+/// Replaces the extents that depend on the variable of a loop by their maxima. An unknown maximum
+/// may be positive.
+fn over_loop(lists: Vec<Vec<Expr>>, var: &Var, min: &Expr, extent: &Expr) -> Vec<Vec<Expr>> {
+    let mut facts = Facts::new();
+    facts.bind(var, min, extent);
+    let most = |list: Expr| match mentions(&list, var) {
+        true => Some(facts.extreme(&list, std::slice::from_ref(var), true)?.value),
+        false => Some(list),
+    };
+    lists.into_iter().map(|list| list.into_iter().filter_map(most).collect()).collect()
+}
+
+/// Removes the extents that depend on `var`: they may be positive for some value.
 fn without_dependent(lists: Vec<Vec<Expr>>, var: &Var) -> Vec<Vec<Expr>> {
     let without = |mut list: Vec<Expr>| {
         list.retain(|extent| !mentions(extent, var));

@@ -182,12 +182,20 @@ impl<'a> Nests<'a> {
         self.bounded.schedule.stage(id).te.recurrence.as_ref()?.steps.checked_sub(1)
     }
 
-    /// Returns the stages that a step computes in front of a stage of a recurrence, if `at` is its
-    /// first loop inside the step, in order of computation.
+    /// Returns the stages of the recurrence that a step computes in front of one of its stages, if
+    /// `at` is the first loop of that inside the step, in order of computation.
     fn attached_inside_step(&self, id: StageId, at: usize) -> Vec<StageId> {
-        let last = self.last_step(id).filter(|last| last + 1 == at);
+        let Some(last) = self.last_step(id).filter(|last| last + 1 == at) else {
+            return Vec::new();
+        };
         let attached = self.attached.get(&id).into_iter().flatten();
-        attached.filter(|(depth, _)| last.is_some() && *depth == last).map(|(_, id)| *id).collect()
+        let inside =
+            attached.filter(|(depth, id)| *depth == Some(last) && self.is_in_recurrence(*id));
+        inside.map(|(_, id)| *id).collect()
+    }
+
+    fn is_in_recurrence(&self, id: StageId) -> bool {
+        self.bounded.schedule.stage(id).te.recurrence.is_some()
     }
 
     /// Returns the loops of a stage from `outer` inwards.
@@ -291,7 +299,8 @@ impl<'a> Nests<'a> {
         let attached = group.iter().filter_map(|id| self.attached.get(id)).flatten();
         let attached = attached.filter(|(at, _)| *at == depth).map(|(_, id)| *id);
         let mut attached: Vec<StageId> = attached.collect();
-        // In a step, `shared_nest` places the stages in front of their readers.
+        // In a step, `shared_nest` places the stages of the recurrence in front of their readers.
+        // All others depend on no step and stand first.
         let steps = group.len() > 1 && self.last_step(group[0]) == depth;
         if group.len() > 1 {
             // A stage may read one that is attached to another stage of the group.
@@ -299,7 +308,7 @@ impl<'a> Nests<'a> {
         }
         for id in attached.into_iter().rev() {
             if let Some(produced) = self.group_ending_with(id) {
-                if !steps {
+                if !(steps && self.is_in_recurrence(id)) {
                     body = Stmt::Block(vec![self.produce(&produced)?, body]);
                 }
                 for id in produced.iter().rev() {

@@ -272,6 +272,14 @@ impl Inference {
             };
             intervals.insert(axis.var.clone(), interval);
         }
+        // Stages that are computed inside a step have elements of this step only, whatever the
+        // loops over them exceed: those of the next step do not exist yet.
+        for (axis, step) in stage.te.axes.iter().zip(self.current_steps(id)) {
+            if let Some(step) = step.filter(|step| fixed.iter().any(|(var, ..)| var == step)) {
+                let interval = Interval { min: Expr::var(&step), width: Expr::index(0) };
+                intervals.insert(axis.var.clone(), interval);
+            }
+        }
         intervals
     }
 }

@@ -11,6 +11,7 @@
 //! earlier one, and [`check_recurrences`] that the loops over the steps enclose everything and run
 //! in order.
 
+use super::bounds::attach_depth;
 use super::directives::compute_with::ComputeWith;
 use super::fused::SharedLoops;
 use super::phases::Inference;
@@ -19,7 +20,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{NodeSet, walk_nodes};
-use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind};
+use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind, Var};
 use crate::te::{self, Body};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -140,6 +141,49 @@ fn root_of(schedule: &Schedule, mut id: StageId) -> StageId {
     id
 }
 
+impl Inference {
+    /// Returns the loop over the steps whose variable each data axis of an attached stage always
+    /// equals, if there is one.
+    pub(super) fn current_steps(&self, id: StageId) -> Vec<Option<Var>> {
+        let schedule = &self.bounded.schedule;
+        let stage = schedule.stage(id);
+        if stage.te.recurrence.is_none() || stage.attach == Attach::Root {
+            return vec![None; stage.rank()];
+        }
+        let host = schedule.stage(root_of(schedule, id));
+        let steps = host.te.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+        let is_unchanged = |step: &usize| host.leaves.get(*step) == Some(&AxisId(*step));
+        let var = |step: usize| host.axis(AxisId(step)).var.clone();
+        let axes = self.step_axes(id).into_iter();
+        axes.map(|step| step.filter(|at| *at < steps && is_unchanged(at)).map(var)).collect()
+    }
+
+    /// Returns which step each data axis of a stage of a recurrence is: as declared, or as its
+    /// readers use it if a directive added it.
+    fn step_axes(&self, id: StageId) -> Vec<Option<usize>> {
+        let te = &self.bounded.schedule.stage(id).te;
+        let Some(recurrence) = &te.recurrence else { return vec![None; te.axes.len()] };
+        if recurrence.steps > 0 {
+            return (0..te.axes.len()).map(|at| (at < recurrence.steps).then_some(at)).collect();
+        }
+        let mut found: Option<Vec<Option<usize>>> = None;
+        for read in self.reads.of_stage(id) {
+            let reader = &self.bounded.schedule.stage(read.by).te;
+            let steps = self.step_axes(read.by);
+            let step = |index: &Expr| {
+                let axis = reader.axes.iter().position(|axis| index.as_var() == Some(&axis.var))?;
+                steps[axis]
+            };
+            let new: Vec<Option<usize>> = read.indices.iter().map(step).collect();
+            found = Some(match found {
+                None => new,
+                Some(old) => old.into_iter().zip(new).map(|(a, b)| a.filter(|_| a == b)).collect(),
+            });
+        }
+        found.unwrap_or_else(|| vec![None; te.axes.len()])
+    }
+}
+
 /// Checks that the steps of each recurrence run in order, and that all that a step computes stands
 /// inside the loops over the steps (E0399).
 pub(super) fn check_recurrences(inference: &Inference) -> Result<()> {
@@ -225,7 +269,7 @@ fn check_inside(schedule: &Schedule, inference: &Inference, id: StageId) -> Resu
     if consumer != root {
         return Ok(());
     }
-    let depth = host.leaves.iter().position(|leaf| *leaf == axis);
+    let depth = attach_depth(host, axis);
     if depth.is_some_and(|depth| depth + 1 < steps) {
         let text = format!("`{name}` is computed outside of the steps of `{}`", host.te.name);
         let inner = &host.axis(AxisId(steps - 1)).name;

@@ -2,6 +2,7 @@
 //! products, paddings and transposes, each of which reads earlier tensors.
 
 mod copies;
+mod recurrence;
 mod reductions;
 
 use crate::generate::Ext;
@@ -15,6 +16,8 @@ use tec::ir::DType;
 
 /// The largest number of elements of a stage, or of its reduction terms.
 const MAX_POINTS: i64 = 2500;
+/// One program in this many has a recurrence for certain.
+const RECURRENCE_PERIOD: u64 = 8;
 
 #[derive(Clone)]
 struct Tensor {
@@ -37,6 +40,8 @@ struct Pipeline {
     dims: Vec<Ext>,
     /// See [`empty_pipeline`].
     empty: bool,
+    /// Whether it runs on a GPU.
+    gpu: bool,
     tags: BTreeSet<String>,
     names: usize,
 }
@@ -44,6 +49,13 @@ struct Pipeline {
 /// Returns program number `number` of a run, without a schedule.
 pub fn pipeline(seed: u64, number: u64, name: &str) -> Program {
     Pipeline::new(seed, number, name).program(number)
+}
+
+/// Returns such a program for a GPU, which has no recurrences.
+pub fn pipeline_for_gpu(seed: u64, number: u64, name: &str) -> Program {
+    let mut pipeline = Pipeline::new(seed, number, name);
+    pipeline.gpu = true;
+    pipeline.program(number)
 }
 
 /// Returns a program whose tensors have extents `v` and `w`, the first 0 and the second larger than
@@ -86,6 +98,7 @@ impl Pipeline {
             stages: Vec::new(),
             dims: Vec::new(),
             empty: false,
+            gpu: false,
             tags: BTreeSet::new(),
             names: 0,
         }
@@ -160,6 +173,13 @@ impl Pipeline {
         for kind in ["scan", "scatter"].iter().filter(|kind| wanted.contains(kind)) {
             self.linear_reduction(kind);
         }
+        if number % RECURRENCE_PERIOD == 6 && !self.gpu {
+            let shaped = |tensor: &&Tensor| !tensor.shape.is_empty();
+            let shaped: Vec<Tensor> = self.tensors.iter().filter(shaped).cloned().collect();
+            let tensor = self.pick(&shaped);
+            self.recurrence(&tensor);
+            self.step();
+        }
         self.choose_outputs();
         let mut body = std::mem::take(&mut self.inputs);
         body.append(&mut self.body);
@@ -179,17 +199,26 @@ impl Pipeline {
         }
     }
 
-    /// Makes outputs of the stages without readers, and of some others.
+    /// Makes outputs of the stages that no output needs, and of some others.
     fn choose_outputs(&mut self) {
-        for at in 0..self.stages.len() {
-            let name = self.stages[at].name.clone();
-            let read = self.stages.iter().any(|stage| stage.reads.contains(&name));
-            let output = !read || self.chance(10);
+        let mut needed: Vec<String> = Vec::new();
+        for at in (0..self.stages.len()).rev() {
+            let output = !needed.contains(&self.stages[at].name) || self.chance(10);
             self.stages[at].output = output;
+            let mut next = needed.len();
+            needed.push(self.stages[at].name.clone());
+            while let Some(name) = needed.get(next).cloned() {
+                next += 1;
+                let of = self.stages.iter().filter(|stage| stage.named(&name));
+                let read: Vec<String> =
+                    of.flat_map(|s| s.reads.iter().chain(&s.earlier)).cloned().collect();
+                needed.extend(
+                    read.into_iter().filter(|name| !needed.contains(name)).collect::<Vec<_>>(),
+                );
+            }
             let head = if output { "output" } else { "compute" };
-            let place = self.stages[at].place;
-            let form = &mut self.body[place].form;
-            *form = form.replacen("stage", head, 1);
+            let (place, name) = (self.stages[at].place, self.stages[at].name.clone());
+            declare(&mut self.body[place], &name, head);
         }
         let offset = self.inputs.len();
         self.stages.iter_mut().for_each(|stage| stage.place += offset);
@@ -247,7 +276,7 @@ impl Pipeline {
             false => self.pick(&unread),
         };
         let rank = tensor.shape.len();
-        match self.int(0, 28) {
+        match self.int(0, 30) {
             0..4 => self.elementwise(&tensor),
             4 | 5 if rank > 1 => self.transpose(&tensor),
             6..9 if rank > 0 => self.stencil(&tensor),
@@ -262,6 +291,7 @@ impl Pipeline {
             23 => self.byte_product(),
             24 | 25 if rank > 0 => self.prefix(&tensor),
             26 | 27 if rank > 0 => self.scattered(&tensor),
+            28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
             _ => {}
         }
     }
@@ -309,11 +339,7 @@ impl Pipeline {
         let place = self.body.len();
         let node = Node::stmt(format!("stage {shown}[{}] = {form}", places.join(", ")), all);
         let reads = reads(&node.render(), self.tensors.iter().map(|tensor| &tensor.name[..]));
-        let whole = |read: String| {
-            let of = self.stages.iter().find(|stage| stage.named(&read));
-            of.map_or(read, |stage| stage.name.clone())
-        };
-        let reads: Vec<String> = reads.into_iter().map(whole).collect();
+        let reads: Vec<String> = reads.into_iter().map(|read| self.whole(read)).collect();
         for tensor in &mut self.tensors {
             tensor.readers += usize::from(reads.contains(&tensor.name));
         }
@@ -332,11 +358,19 @@ impl Pipeline {
             dot: false,
             prefix: None,
             scatter: None,
+            steps: 0,
+            earlier: Vec::new(),
         });
         for (name, dtype) in names.into_iter().zip(dtypes) {
             let shape = shape.clone();
             self.tensors.push(Tensor { name, dtype: *dtype, shape, computed: true, readers: 0 });
         }
+    }
+
+    /// Returns the name of the stage of a component.
+    fn whole(&self, read: String) -> String {
+        let of = self.stages.iter().find(|stage| stage.named(&read));
+        of.map_or(read, |stage| stage.name.clone())
     }
 
     fn map(&mut self, axes: &[(String, Ext)], value: Node) {
@@ -488,6 +522,16 @@ impl Pipeline {
         }
         self.map(&axes, value);
     }
+}
+
+/// Replaces the word `stage` in front of a name.
+fn declare(node: &mut Node, name: &str, head: &str) {
+    let rest = node.form.strip_prefix("stage ").map(|rest| rest.trim_start_matches('('));
+    let after = rest.and_then(|rest| rest.strip_prefix(name));
+    if after.is_some_and(|after| after.starts_with(['[', ','])) {
+        node.form = node.form.replacen("stage", head, 1);
+    }
+    node.kids.iter_mut().for_each(|kid| declare(kid, name, head));
 }
 
 /// Returns the tensors of `names` that a statement reads.

@@ -4,7 +4,7 @@ use crate::damage::be_quiet;
 use crate::differential::{self, Case, Interpreted, Verdict};
 use crate::generate::generate;
 use crate::network;
-use crate::pipeline::{empty_pipeline, pipeline};
+use crate::pipeline::{empty_pipeline, pipeline, pipeline_for_gpu};
 use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
@@ -104,7 +104,7 @@ impl Source {
             Source::Plain if number % EMPTY_PERIOD == 3 => empty_pipeline(seed, number, &name),
             Source::Plain => generate(seed, number, &name),
             Source::Threads => {
-                let mut program = pipeline(seed, number, &name);
+                let mut program = pipeline_for_gpu(seed, number, &name);
                 if !has_auto(number / BATCH) {
                     add_threads(&mut program, seed, number);
                 }
@@ -117,7 +117,8 @@ impl Source {
             Source::Network if number % 3 == 2 => generate(seed, number, &name).into_network(),
             Source::Network => pipeline(seed, number, &name).into_network(),
             Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
-            Source::Auto | Source::Space | Source::SpaceThreads => pipeline(seed, number, &name),
+            Source::Auto | Source::Space => pipeline(seed, number, &name),
+            Source::SpaceThreads => pipeline_for_gpu(seed, number, &name),
             Source::Scheduled => {
                 // Some programs have the other features of the language.
                 let mut program = match number % 5 {

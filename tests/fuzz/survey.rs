@@ -80,6 +80,8 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
             dot: false,
             prefix: None,
             scatter: None,
+            steps: 0,
+            earlier: Vec::new(),
         });
     }
     // A reader of any component reads the stage.

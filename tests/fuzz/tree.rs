@@ -95,6 +95,10 @@ pub struct StageInfo {
     pub scatter: Option<String>,
     /// Whether unknown stages read it too, so that it stays at the root.
     pub pinned: bool,
+    /// The number of its first axes that are steps of a recurrence.
+    pub steps: usize,
+    /// Stages of the same recurrence whose earlier steps it reads.
+    pub earlier: Vec<String>,
 }
 
 impl StageInfo {

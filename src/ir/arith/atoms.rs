@@ -395,7 +395,8 @@ fn divide_terms(a: &Poly, c: i128) -> (Poly, Poly) {
 }
 
 /// Returns a sum as an expression: a positive term first, the constant last, subtractions for
-/// negative coefficients.
+/// negative coefficients. Without a positive term the constant is first: `-1 - x` fits 64 bits for
+/// every negative `x`, but `-x` does not.
 pub(crate) fn build_sum(mut terms: Vec<(Expr, i128)>, constant: i128) -> Expr {
     let literal = |value: i128| Expr::int(DType::Index, value);
     let scaled = |term: Expr, factor: i128| match factor {
@@ -411,7 +412,7 @@ pub(crate) fn build_sum(mut terms: Vec<(Expr, i128)>, constant: i128) -> Expr {
             let (term, coefficient) = terms.remove(at);
             scaled(term, coefficient)
         }
-        None if constant > 0 => literal(constant),
+        None if constant != 0 => literal(constant),
         None => {
             let (term, coefficient) = terms.remove(0);
             match coefficient {
@@ -426,7 +427,7 @@ pub(crate) fn build_sum(mut terms: Vec<(Expr, i128)>, constant: i128) -> Expr {
             false => Expr::sub(acc, scaled(term, -coefficient)),
         };
     }
-    if first.is_none() && constant > 0 || constant == 0 {
+    if first.is_none() || constant == 0 {
         acc
     } else if constant > 0 {
         Expr::add(acc, literal(constant))

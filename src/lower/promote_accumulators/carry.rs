@@ -184,7 +184,7 @@ fn are_disjoint(chains: &[Chain]) -> bool {
 }
 
 /// Whether a statement loads from a buffer or stores to it.
-fn accesses(stmt: &Stmt, buffer: &Buffer) -> bool {
+pub(super) fn accesses(stmt: &Stmt, buffer: &Buffer) -> bool {
     let mut found = stored_buffers(stmt).contains(buffer);
     walk_stmt(
         stmt,

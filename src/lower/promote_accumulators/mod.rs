@@ -40,6 +40,7 @@ use crate::ir::visit::{
 };
 use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit};
 use crate::target::Target;
+use carry::accesses;
 use rustc_hash::FxHashSet;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
@@ -78,7 +79,7 @@ impl Promoter {
     /// Promotes elements that the loop updates and that no store before it initializes: they are
     /// loaded before the loop.
     fn promote_loop(&self, mut nest: Stmt) -> Stmt {
-        let mut promoted = Vec::new();
+        let (mut promoted, mut reads) = (Vec::new(), Vec::new());
         for buffer in self.updated_buffers(&nest) {
             let mut elements = self.elements_of(&buffer);
             certain_stores(&nest, &mut |buffer, index, mask| {
@@ -88,14 +89,16 @@ impl Promoter {
                 }
             });
             if self.can_be_promoted(&elements, &[&nest]) {
+                // What the first iteration stores before it loads may not exist in front of it.
+                let loaded =
+                    elements.list.iter().filter(|one| one.first_access(&nest) != Some(true));
+                reads.extend(loaded.map(Element::read));
                 nest = elements.redirect(nest);
                 promoted.push(elements);
             }
         }
-        let nest = map_stmts(nest, &mut |inner| self.promote(inner));
-        let all = || promoted.iter().flat_map(|elements| &elements.list);
-        let mut stmts: Vec<Stmt> = all().map(Element::read).collect();
-        stmts.push(nest);
+        let mut stmts = reads;
+        stmts.push(map_stmts(nest, &mut |inner| self.promote(inner)));
         in_registers(stmts, &promoted)
     }
 
@@ -400,6 +403,29 @@ struct Element {
     /// The lanes that are stored; the other lanes of the register have any value.
     mask: Option<Expr>,
     register: Buffer,
+}
+
+impl Element {
+    /// Whether the first statement that accesses the buffer of the element stores the element, and
+    /// does not read the buffer; `None` if nothing accesses it.
+    fn first_access(&self, stmt: &Stmt) -> Option<bool> {
+        match stmt {
+            Stmt::Store { buffer, indices, value, mask: None, .. }
+                if *buffer == self.buffer && !reads_buffer(value, buffer) =>
+            {
+                Some(self.mask.is_none() && equal(&self.index, &indices[0]))
+            }
+            Stmt::Block(stmts) => stmts.iter().find_map(|stmt| self.first_access(stmt)),
+            Stmt::For { extent, body, .. } if extent.as_int().is_some_and(|extent| extent > 0) => {
+                self.first_access(body)
+            }
+            Stmt::Produce { body, .. } | Stmt::Allocate { body, .. } => self.first_access(body),
+            Stmt::Let { value, body, .. } if !reads_buffer(value, &self.buffer) => {
+                self.first_access(body)
+            }
+            _ => accesses(stmt, &self.buffer).then_some(false),
+        }
+    }
 }
 
 impl Elements {

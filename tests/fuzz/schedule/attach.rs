@@ -1,6 +1,6 @@
 //! Directives that place stages, and the readers of a stage.
 
-use super::{Mark, Model, Place};
+use super::{Mark, Model, Place, Stage};
 
 impl Model {
     /// Returns the stages that read a stage, also through inlined ones.
@@ -26,7 +26,7 @@ impl Model {
 
     /// Whether the loop at `at` of `target` encloses the code of `reader`.
     pub(super) fn encloses(&self, target: usize, at: usize, reader: usize) -> bool {
-        if target == reader {
+        if target == reader || self.shares_step(target, at, reader) {
             return true;
         }
         let mut child = reader;
@@ -80,7 +80,10 @@ impl Model {
             }
             for at in 0..self.stages[target].loops.len() {
                 let covers = readers.iter().all(|reader| self.encloses(target, at, *reader));
-                if illegal || (covers && !readers.is_empty() && !self.is_within(target, stage)) {
+                let last = self.stages[target].steps <= at + 1;
+                let inside = self.stages[stage].recurrence.is_none() || last;
+                let legal = covers && inside && !readers.is_empty();
+                if illegal || (legal && !self.is_within(target, stage)) {
                     points.push((target, at));
                 }
             }
@@ -105,7 +108,9 @@ impl Model {
     }
 
     pub(super) fn has_guests(&self, stage: usize) -> bool {
-        self.stages.iter().any(|other| matches!(other.place, Place::At(at, _) if at == stage))
+        // The stages of a step stand in its loop without a directive.
+        let attached = |place: Place| matches!(place, Place::At(at, id) if at == stage && !self.is_step(at, id));
+        self.stages.iter().any(|other| attached(other.place))
     }
 
     pub(super) fn compute_inline(&mut self) {
@@ -158,8 +163,13 @@ impl Model {
     }
 
     pub(super) fn compute_root(&mut self) {
+        let illegal = self.breaks();
+        let fits = |stage: &Stage| {
+            let inside = stage.recurrence.is_some() && stage.steps == 0;
+            !stage.is_illegal && (illegal || !inside)
+        };
         let free: Vec<usize> =
-            (0..self.stages.len()).filter(|at| !self.stages[*at].is_illegal).collect();
+            (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
         if free.is_empty() {
             return;
         }
@@ -177,7 +187,8 @@ impl Model {
         self.push("auto_inline_injective", "auto_inline_injective()".to_string(), vec![], vec![]);
         for at in 0..self.stages.len() {
             let stage = &self.stages[at];
-            if !stage.touched && !stage.output && !stage.reduction {
+            let kept = stage.recurrence.is_some() && stage.pinned;
+            if !stage.touched && !stage.output && !stage.reduction && !kept {
                 self.stages[at].place = Place::Inline;
                 self.stages[at].touched = true;
             }

@@ -63,7 +63,8 @@ impl Model {
                 });
                 let common = self.common_loops(host, guest, gamble);
                 let free = !b.locked && (!a.locked || members[0].len() > 1) && !b.dot && !a.dot;
-                let legal = a.place == b.place && independent && common > 0 && free;
+                let steps = a.recurrence.is_some() || b.recurrence.is_some();
+                let legal = a.place == b.place && independent && common > 0 && free && !steps;
                 if legal || (illegal && !a.loops.is_empty()) {
                     pairs.push((host, guest));
                 }

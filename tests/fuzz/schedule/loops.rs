@@ -277,7 +277,10 @@ impl Model {
         }
         let before = self.stages[stage].clone();
         self.permute(stage, &order);
-        if self.lanes_are_around(stage) && !self.breaks() {
+        let steps = before.steps;
+        let ids = |of: &Stage| of.loops[..steps].iter().map(|l| l.id).collect::<Vec<_>>();
+        let late = ids(&before) != ids(&self.stages[stage]);
+        if (late || self.lanes_are_around(stage)) && !self.breaks() {
             self.stages[stage] = before;
             return;
         }
@@ -314,7 +317,7 @@ impl Model {
         let stage = self.stage();
         let illegal = self.breaks();
         let attached = self.stages[stage].place != Place::Root;
-        let loops = &self.stages[stage].loops;
+        let (loops, steps) = (&self.stages[stage].loops, self.stages[stage].steps);
         let copies: i64 = loops
             .iter()
             .filter(|l| l.mark == Some(Mark::Unroll))
@@ -326,6 +329,7 @@ impl Model {
             let breaks = illegal && (!l.reduce || l.root && l.extent.is_some_and(|e| e > 1));
             breaks
                 || l.mark.is_none()
+                    && at >= steps
                     && match mark {
                         Mark::Unroll => constant && l.extent.is_some_and(|e| e * copies <= 40),
                         Mark::Vectorize => !l.reduce && constant && self.lanes_fit(stage, at),

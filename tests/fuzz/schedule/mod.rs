@@ -4,6 +4,7 @@
 mod attach;
 mod compute_with;
 mod loops;
+mod recurrence;
 mod stages;
 mod threads;
 
@@ -146,6 +147,17 @@ struct Stage {
     prefix: Option<(String, bool)>,
     /// The axis of a possible scatter.
     scatter: Option<String>,
+    /// The recurrence that it belongs to.
+    recurrence: Option<usize>,
+    /// The number of its first loops that are steps of the recurrence.
+    steps: usize,
+}
+
+impl Stage {
+    /// Returns its loops inside a step.
+    fn inner(&self) -> &[Loop] {
+        &self.loops[self.steps..]
+    }
 }
 
 struct Model {
@@ -345,8 +357,11 @@ impl Model {
                 host: None,
                 prefix: info.prefix.clone(),
                 scatter: info.scatter.clone(),
+                recurrence: (info.steps > 0).then_some(info.place),
+                steps: info.steps,
             });
         }
+        self.read_recurrences(program);
     }
 
     fn new_loop(&mut self, name: String, reduce: bool, extent: Option<i64>, root: bool) -> Loop {

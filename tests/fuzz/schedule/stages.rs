@@ -15,7 +15,7 @@ impl Model {
         let fitting: Vec<usize> = (0..self.stages.len())
             .filter(|at| {
                 let stage = &self.stages[*at];
-                let used = stage.loops.iter().any(|l| l.used || l.mark.is_some());
+                let used = stage.inner().iter().any(|l| l.used || l.mark.is_some());
                 let usual = stage.fresh && stage.place == Place::Root && !self.has_guests(*at);
                 illegal || (usual && !used)
             })
@@ -40,8 +40,10 @@ impl Model {
         old.loops.retain(|l| !l.reduce);
         (old.reduction, old.exact, old.touched, old.dot) = (false, true, true, false);
         old.reads = vec![name];
+        new.steps = 0;
         self.stages.insert(stage, new);
         self.shift_places(stage);
+        self.stages[stage].place = self.place_of_added(stage + 1);
     }
 
     /// Renumbers the stages after an insertion at `stage`.
@@ -74,6 +76,18 @@ impl Model {
                 stage.place != Place::Inline && !stage.locked && stage.reads.contains(&source)
             })
             .collect();
+        // A copy stands inside a step or after all of them.
+        let of = self.stages.iter().find(|stage| stage.name == source);
+        let of = of.and_then(|stage| stage.recurrence);
+        let inside = |at: &usize| of.is_some() && self.stages[*at].recurrence == of;
+        let steps = readers.first().is_some_and(inside);
+        let readers: Vec<usize> = match self.breaks() {
+            true => readers,
+            false => {
+                let inside = |at: &usize| of.is_some() && self.stages[*at].recurrence == of;
+                readers.into_iter().filter(|at| inside(at) == steps).collect()
+            }
+        };
         if readers.is_empty() || (layout && rank == 0) {
             return;
         }
@@ -144,9 +158,14 @@ impl Model {
                 host: None,
                 prefix: None,
                 scatter: None,
+                recurrence: of.filter(|_| steps),
+                steps: 0,
             },
         );
         self.shift_places(first);
+        if steps {
+            self.stages[first].place = self.place_of_added(first + 1);
+        }
         for at in 0..self.stages.len() {
             self.recheck(at);
         }
@@ -156,7 +175,7 @@ impl Model {
         let illegal = self.breaks();
         let fits = |stage: &Stage| {
             let usual = stage.reduction && stage.commutes && stage.place == Place::Root;
-            let marked = stage.loops.iter().any(|l| l.mark.is_some() || l.used);
+            let marked = stage.inner().iter().any(|l| l.mark.is_some() || l.used);
             stage.place != Place::Inline && (illegal || (usual && !marked))
         };
         let fitting: Vec<usize> =
@@ -198,7 +217,7 @@ impl Model {
         new.loops = data;
         (new.name, new.output, new.touched) = (name.clone(), false, true);
         (new.pinned, new.dot, new.host, new.prefix) = (false, false, None, None);
-        new.scatter = None;
+        (new.scatter, new.steps) = (None, 0);
         new.fresh = true;
         let old = &mut self.stages[stage];
         old.loops.retain(|l| !l.reduce);
@@ -209,6 +228,7 @@ impl Model {
         old.reads = vec![name];
         self.stages.insert(stage, new);
         self.shift_places(stage);
+        self.stages[stage].place = self.place_of_added(stage + 1);
     }
 
     /// Adds a scan, sometimes along an axis that is split afterwards.
@@ -370,7 +390,8 @@ impl Model {
                 let at = loops.iter().position(|l| l.id == id);
                 let serial = |l: &Loop| matches!(l.mark, None | Some(Mark::Unroll));
                 let depth = at.and_then(|at| self.depth(target, at));
-                depth.is_some_and(|depth| serial(&loops[depth]))
+                let step = stage.recurrence.is_some() && self.is_step(target, id);
+                depth.is_some_and(|depth| serial(&loops[depth])) && (illegal || !step)
             }
             Place::Root => illegal,
             Place::Inline => false,
