@@ -201,6 +201,48 @@ fn models_are_imported_as_text_and_built() {
     assert!(table.contains("calls") && table.contains("sum"), "{table}");
 }
 
+#[test]
+fn the_kernels_of_a_network_are_tuned() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = folder.path().join("layers.te");
+    let text = text.to_str().expect("UTF-8");
+    succeeds(&["import", layers().to_str().expect("UTF-8"), "-o", text, "--name", "layers"]);
+    // The size of a call is a run-time integer of each kernel.
+    let size = ["--var", "rows=20", "--threads", "1"];
+    let found = succeeds(&[&["tune", text, "--trials", "20"][..], &size].concat());
+    let records = text.replace(".te", ".records.jsonl");
+    assert!(found.ends_with(&format!("\ntec build {text} --records {records}\n")), "{found}");
+    assert_eq!(found.matches("# the best takes ").count(), 2, "{found}");
+    assert!(!found.contains("schedule "), "{found}");
+    let built = tec(&["run", text, "--records", &records, "--verify", "--var", "rows=5"]);
+    let notes = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success() && notes.contains("all 2 kernels have schedules"), "{notes}");
+    let printed = String::from_utf8_lossy(&built.stdout);
+    assert!(printed.contains("y: bit-identical to the interpreter"), "{printed}");
+    let replayed = succeeds(&[&["records", "replay", &records, text][..], &size].concat());
+    assert!(replayed.is_empty(), "all are measured: {replayed}");
+    fails(&["tune", text, "--schedule", "fast"], "E0703");
+    fails(&["build", text, "--schedule", "fast"], "E0703");
+    write(folder.path(), "other.te", "kernel k() {\n    output Y[i: 4] = i as int32\n}\n");
+    let other = folder.path().join("other.te");
+    let other = other.to_str().expect("UTF-8");
+    succeeds(&["tune", other, "--trials", "1", "--threads", "1"]);
+    fails(&["build", text, "--records", &other.replace(".te", ".records.jsonl")], "E0605");
+}
+
+#[test]
+fn kernels_that_gather_are_not_tuned() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = "network rows(n = 8) {
+    input X: float32[n]
+    input first: int32[4]
+    output Y[i: 4] = X[clamp(first[i], 0, n - 1)]
+}
+";
+    let file = write(folder.path(), "rows.te", source);
+    fails(&["tune", &file, "--trials", "1"], "no kernel of the network can be measured");
+}
+
 /// A NumPy file of a vector of int64.
 fn vector(values: &[i64]) -> Vec<u8> {
     let header =

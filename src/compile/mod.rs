@@ -14,7 +14,7 @@ pub mod text;
 
 use crate::codegen::{Code, NetworkCode};
 use crate::diag::Diag;
-use crate::driver::{self, Failure, Network, Options, Trace};
+use crate::driver::{self, Failure, Network, Options, RecordedSchedules, Trace};
 use crate::lang::Program;
 use crate::lang::ast::Item;
 use crate::module::params::{Params, read_params};
@@ -22,7 +22,7 @@ use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
 use crate::schedule::{BoundedSchedule, Fallback, InputSelector, Origin};
 use crate::te::Graph;
 use error::Error;
-use recorded::{edit, insert_best_schedules};
+use recorded::{BestRecords, edit, insert_best_schedules};
 use source::{EditedLoader, Source};
 use std::path::{Path, PathBuf};
 
@@ -154,15 +154,11 @@ pub fn compile_file(
             }
         };
     };
-    refuse_for_networks(first, records, options)?;
-    let params = match (source.params, params_file(path, files.params)) {
-        (Some(_), _) if files.params.is_some() => {
-            let text = "--params: an ONNX model has its parameters in itself";
-            return Err(Error::Usage(text.to_string()));
-        }
-        (Some(params), _) => params,
-        (None, Some(file)) => read_params(&file)?,
-        (None, None) => Params::default(),
+    refuse_schedule_of_network(first, options)?;
+    let params = params_of(path, source.params, files.params)?;
+    let known = match records {
+        Some(records) => BestRecords::read(Path::new(records))?,
+        None => BestRecords::default(),
     };
     let fallback = match &options.schedule {
         Some((_, name)) if name == "default" => Fallback::Default,
@@ -171,7 +167,15 @@ pub fn compile_file(
     };
     let options = &Options { fallback, ..options.clone() };
     for graph in &networks {
-        let network = driver::compile_network(graph, &params, options, trace);
+        let failed = |failure| Error::Compile(compiled.program.sources.clone(), failure);
+        let recorded = match records {
+            Some(_) => {
+                let kernels = network_kernels(graph, &params).map_err(failed)?;
+                known.schedules(kernels.iter().map(|one| &one.graph), &options.target, trace)?
+            }
+            None => RecordedSchedules::default(),
+        };
+        let network = driver::compile_network(graph, &params, &recorded, options, trace);
         let sources = &compiled.program.sources;
         let network = network.map_err(|failure| Error::Compile(sources.clone(), failure))?;
         compiled.networks.push(network);
@@ -179,23 +183,77 @@ pub fn compile_file(
     Ok(compiled)
 }
 
-/// Refuses options that have no effect on networks.
-fn refuse_for_networks(
-    network: &Graph,
-    records: Option<&str>,
-    options: &Options,
-) -> Result<(), Error> {
+/// Refuses a schedule that a network cannot have.
+pub fn refuse_schedule_of_network(network: &Graph, options: &Options) -> Result<(), Error> {
     let is_known = |name: &str| matches!(name, "auto" | "default");
     let schedule = options.schedule.as_ref().filter(|(_, name)| !is_known(name));
-    let given = match (schedule, records) {
-        (Some((_, name)), _) => format!("--schedule {name}"),
-        (None, Some(records)) => format!("--records {records}"),
-        (None, None) => return Ok(()),
-    };
-    let text = format!("`{given}` has no effect on the network `{}`", network.name);
+    let Some((_, given)) = schedule else { return Ok(()) };
+    let text = format!("`--schedule {given}` has no effect on the network `{}`", network.name);
     let diag = Diag::global("E0703", text);
-    let note = "the kernels of a network get automatic schedules, or `--schedule default`";
+    let note = "the kernels of a network get automatic schedules, recorded ones (`--records`), or \
+                `--schedule default`";
     Err(diag.note(note).into())
+}
+
+/// Returns the elements of the params of a network: those of the model, or of a file.
+fn params_of(path: &str, own: Option<Params>, given: Option<&str>) -> Result<Params, Error> {
+    match (own, params_file(path, given)) {
+        (Some(_), _) if given.is_some() => {
+            let text = "--params: an ONNX model has its parameters in itself";
+            Err(Error::Usage(text.to_string()))
+        }
+        (Some(params), _) => Ok(params),
+        (None, Some(file)) => Ok(read_params(&file)?),
+        (None, None) => Ok(Params::default()),
+    }
+}
+
+/// A kernel that can be called by itself: of a file, or one that a network is cut into.
+pub struct SingleKernel {
+    /// Its stage graph.
+    pub graph: Graph,
+    /// The network that it is a part of.
+    pub network: Option<String>,
+    /// The number of calls in one call of the network, or 1.
+    pub calls: usize,
+}
+
+/// Reads a file and elaborates its kernels; networks are cut into kernels.
+pub fn elaborate_kernels(
+    path: &str,
+    files: SideFiles<'_>,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<SingleKernel>), Error> {
+    let source = open(path, options, files.freeze)?;
+    let (program, graphs) = elaborate_source(path, &source, trace)?;
+    let mut kernels = Vec::new();
+    let mut params = None;
+    let mut own = source.params;
+    for graph in graphs {
+        if !graph.network {
+            kernels.push(SingleKernel { graph, network: None, calls: 1 });
+            continue;
+        }
+        if params.is_none() {
+            params = Some(params_of(path, own.take(), files.params)?);
+        }
+        let known = params.as_ref().expect("they were read");
+        let parts = network_kernels(&graph, known)
+            .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
+        kernels.extend(parts);
+    }
+    Ok((program, kernels))
+}
+
+/// Cuts a network into kernels.
+fn network_kernels(graph: &Graph, params: &Params) -> Result<Vec<SingleKernel>, Failure> {
+    let plan = driver::plan_network(graph, params)?.plan;
+    let calls = |at: usize| plan.calls.iter().filter(|call| call.kernel == at).count();
+    let counts: Vec<usize> = (0..plan.kernels.len()).map(calls).collect();
+    let network = || Some(graph.name.clone());
+    let parts = plan.kernels.into_iter().zip(counts);
+    Ok(parts.map(|(graph, calls)| SingleKernel { graph, network: network(), calls }).collect())
 }
 
 /// Returns the file with the elements of params: the one of `--params`, or the one beside the
@@ -231,7 +289,8 @@ pub fn schedule_file(
     if let Some(network) = graphs.iter().find(|graph| graph.network) {
         let text = format!("this command does not take the network `{}`", network.name);
         let diag = Diag::new("E0703", network.span, text);
-        let help = "`tec build`, `run`, `bench`, `check` and `lower --groups` take networks";
+        let help = "`tec build`, `run`, `bench`, `check`, `tune` and `lower --groups` take \
+                    networks";
         let diag = diag.help(help);
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }

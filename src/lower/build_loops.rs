@@ -301,7 +301,8 @@ impl<'a> Nests<'a> {
         let mut attached: Vec<StageId> = attached.collect();
         // In a step, `shared_nest` places the stages of the recurrence in front of their readers.
         // All others depend on no step and stand first.
-        let steps = group.len() > 1 && self.last_step(group[0]) == depth;
+        let ends_step = |id: &StageId| depth.is_some() && self.last_step(*id) == depth;
+        let steps = group.len() > 1 && group.iter().any(ends_step);
         if group.len() > 1 {
             // A stage may read one that is attached to another stage of the group.
             attached.sort_by_key(|id| schedule.order.iter().position(|other| other == id));

@@ -15,7 +15,7 @@ pub use reducer::check_reducer;
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
-use crate::ir::visit::substitute;
+use crate::ir::visit::{any_expr, reads_memory, substitute};
 use crate::ir::{ActualDim, BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 
 /// An elaborated kernel: every parameter has a value, every compile-time `if` is decided.
@@ -55,6 +55,20 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Whether an index of a read is read from memory itself, as in a gather.
+    pub fn reads_at_loaded_indices(&self) -> bool {
+        let mut found = false;
+        for stage in &self.stages {
+            stage.body.for_each_expr(&mut |expr| {
+                found |= any_expr(expr, &mut |e| match &e.kind {
+                    ExprKind::Load { indices, .. } => indices.iter().any(reads_memory),
+                    _ => false,
+                });
+            });
+        }
+        found
+    }
+
     /// Returns the facts that the checked entries guarantee: assumptions hold, extents are not
     /// negative.
     pub fn known_facts(&self) -> Vec<Expr> {

@@ -60,7 +60,13 @@ fn compile(graph: &Graph, case: &Case, options: &Options) -> Result<Compared, Ve
             params.insert(buffer.name.clone(), data);
         }
     }
-    let network = driver::compile_network(graph, &params, options, &mut Trace::default());
+    let network = driver::compile_network(
+        graph,
+        &params,
+        &driver::RecordedSchedules::default(),
+        options,
+        &mut Trace::default(),
+    );
     let network = network.or_else(|failure| match failure {
         // The entry would have to check the elements of a param.
         Failure::User(diags) if diags.iter().all(|diag| diag.code == "E0704") => {

@@ -13,7 +13,8 @@ use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
 use crate::cli::bench::machine;
 use crate::cli::bench::work::{Roofline, Work};
-use crate::cli::compile::{elaborate_file, no_kernel};
+use crate::cli::compile::source::is_model;
+use crate::cli::compile::{SingleKernel, elaborate_kernels, no_kernel};
 use crate::cli::data;
 use crate::cli::options::CompileArgs;
 use crate::cli::paths::Files;
@@ -33,6 +34,7 @@ use crate::tune::search::{CostModel, Search, budget};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Space, dag, space};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +49,9 @@ Examples:
   tec tune matmul.te --dag                  # the stages of each kernel
   tec tune matmul.te --runner 'srun sh {}'  # measure with a job system
   tec tune matmul.te --target nvptx-sm_80   # for a GPU; without one, by the cost model
-  tec build matmul.te --records matmul.records.jsonl";
+  tec build matmul.te --records matmul.records.jsonl
+  tec tune resnet50.onnx --budget 10m       # the kernels of a network
+  tec build resnet50.onnx --records resnet50.records.jsonl";
 
 /// Search for the fastest schedule of each kernel.
 ///
@@ -65,8 +69,8 @@ Examples:
 #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
 #[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
 pub struct TuneArgs {
-    /// Source file.
-    #[arg(value_name = "FILE.te")]
+    /// Source file, or an ONNX model.
+    #[arg(value_name = "FILE")]
     file: String,
     /// Candidates to measure, for all kernels together [default: limited by --budget only]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -134,10 +138,13 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     check_options(&args.compile)?;
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
-    let (program, graphs) = elaborate_file(&args.file, &options, &mut trace)?;
-    if graphs.is_empty() {
+    let files = args.compile.side_files();
+    let (program, kernels) = elaborate_kernels(&args.file, files, &options, &mut trace)?;
+    if kernels.is_empty() {
         return Err(no_kernel(&args.file, &program).into());
     }
+    let kernels = searched(kernels, template.as_ref())?;
+    let graphs: Vec<Graph> = kernels.iter().map(|one| one.graph.clone()).collect();
     if args.dag {
         return print(&dags(&graphs));
     }
@@ -182,13 +189,17 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
         .collect::<Result<_, _>>()
         .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let (options, program) = (&options, &program);
-    let run = Run { args, arguments, options, program, plain, limits, path, begin };
+    let noted = RefCell::default();
+    let run = Run { args, arguments, options, program, plain, limits, path, begin, noted };
     let mut tasks = Vec::new();
+    let is_network = kernels.iter().any(|one| one.network.is_some());
+    let parts = kernels;
     let kernels = evaluators.iter().zip(&models).zip(&spaces);
     for (at, ((evaluator, model), (space, is_template))) in kernels.enumerate() {
         let search = Search::new(&**space, &**model, run.arguments.seed);
         // A search of knobs ignores trials of other schedules.
-        tasks.push(run.open(at, evaluator, search, is_template.then_some(&**space))?);
+        let own = is_template.then_some(&**space);
+        tasks.push(run.open((at, &parts[at]), evaluator, search, own)?);
     }
     let limits = Limits::new(args, begin);
     tasks.iter_mut().for_each(|task| task.ends = limits.search.map(|search| begin + search));
@@ -198,7 +209,8 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
         report.find_packed(evaluator);
     }
     show_bugs(&bugs);
-    let head = report::RunInfo { options, threads, records: &run.path };
+    let network = is_network.then_some(&args.file[..]);
+    let head = report::RunInfo { options, threads, records: &run.path, network };
     let text =
         if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) };
     print_and_plot(&text, args, reporter, || report::svg(&reports))
@@ -296,6 +308,8 @@ struct Run<'a> {
     /// The records.
     path: PathBuf,
     begin: Instant,
+    /// The notes about kernels, without their names.
+    noted: RefCell<BTreeSet<String>>,
 }
 
 impl Run<'_> {
@@ -303,7 +317,7 @@ impl Run<'_> {
     /// there is one. Prints notes about the records for the first kernel.
     fn open<'s>(
         &self,
-        at: usize,
+        (at, kernel): (usize, &SingleKernel),
         evaluator: &CostEvaluator<'_>,
         search: Search<'s>,
         own: Option<&dyn Space>,
@@ -312,7 +326,7 @@ impl Run<'_> {
         let all: Vec<&Kernel> = self.plain.iter().collect();
         let work = work_of(graph, plain, &all, self.options, &self.arguments, self.program)?;
         let arguments = self.arguments.of(plain);
-        let setup = Setup::new(&args.file, &graph.name, self.options, &args.compile, &arguments);
+        let setup = Setup::new(&args.file, kernel, self.options, &args.compile, &arguments);
         // Fails before the measurements if the records cannot be written.
         Writer::open(&self.path)?;
         let owner = owner(&workload_hash(graph), &self.path);
@@ -326,6 +340,7 @@ impl Run<'_> {
             recorded::files::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roofline), log, self.begin);
+        task.progress.calls = kernel.calls;
         let ResumedTrials { count, refused } = task.resume(&parsed.records, evaluator, own);
         if count > 0 {
             let (plural, path) = (if count == 1 { "" } else { "s" }, self.path.display());
@@ -341,14 +356,21 @@ impl Run<'_> {
                        this version refuses{why}"
             );
         }
-        task.notes().iter().for_each(|note| eprintln!("note: {}: {note}", graph.name));
+        // The kernels of a network have the same notes.
+        for note in task.notes() {
+            let about = note.replace(&format!("`{}`", graph.name), "");
+            if self.noted.borrow_mut().insert(about) || kernel.network.is_none() {
+                eprintln!("note: {}: {note}", graph.name);
+            }
+        }
         Ok(task)
     }
 }
 
 fn check_paths(args: &TuneArgs) -> Result<(), Error> {
-    if !args.file.ends_with(".te") {
-        return Err(Error::Usage(format!("`tec tune` takes a `.te` file, not {}", args.file)));
+    if !args.file.ends_with(".te") && !is_model(&args.file) {
+        let text = format!("`tec tune` takes a `.te` file or an ONNX model, not {}", args.file);
+        return Err(Error::Usage(text));
     }
     let Some(path) = &args.plot else { return Ok(()) };
     if Path::new(path).extension().is_none_or(|ext| ext != "svg") {
@@ -390,9 +412,40 @@ fn options_of(args: &TuneArgs) -> Result<(Option<ScheduleSelector>, Options), Er
     Ok((options.schedule.take(), options))
 }
 
-/// Returns `FILE.records.jsonl` for `FILE.te`.
+/// Returns `FILE.records.jsonl` for `FILE.te` or `FILE.onnx`.
 pub fn default_records(file: &str) -> PathBuf {
-    PathBuf::from(format!("{}.records.jsonl", file.strip_suffix(".te").unwrap_or(file)))
+    let stem = file.strip_suffix(".te").or_else(|| file.strip_suffix(".onnx"));
+    PathBuf::from(format!("{}.records.jsonl", stem.unwrap_or(file)))
+}
+
+/// Returns the kernels that can be measured on random inputs. Refuses knobs of a schedule for the
+/// kernels of a network, which have none in the file (E0703).
+fn searched(
+    kernels: Vec<SingleKernel>,
+    template: Option<&ScheduleSelector>,
+) -> Result<Vec<SingleKernel>, Error> {
+    let part = kernels.iter().find_map(|one| one.network.as_ref());
+    if let (Some(network), Some((_, name))) = (part, template) {
+        let text = format!("`--schedule {name}` has no effect on the network `{network}`");
+        let note = "the file has no schedules for the kernels of a network";
+        return Err(Diag::global("E0703", text).note(note).into());
+    }
+    let (left, kept): (Vec<_>, Vec<_>) = kernels
+        .into_iter()
+        .partition(|one| one.network.is_some() && one.graph.reads_at_loaded_indices());
+    if !left.is_empty() {
+        let names: Vec<String> = left.iter().map(|one| format!("`{}`", one.graph.name)).collect();
+        eprintln!(
+            "note: not searched: {}, which read elements at indices that are inputs; they keep \
+             automatic schedules",
+            names.join(", ")
+        );
+    }
+    if kept.is_empty() {
+        let text = "no kernel of the network can be measured on random inputs";
+        return Err(Diag::global("E0601", text).into());
+    }
+    Ok(kept)
 }
 
 fn dags(graphs: &[Graph]) -> String {

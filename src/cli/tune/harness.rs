@@ -76,12 +76,13 @@ impl Harness {
         let mut trace = Trace::default();
         let options = compile.options().map_err(text_of)?;
         let options = Options { prepacked: PrepackedInputs::All, ..options };
-        let elaborated = compile::elaborate_file(&setup.file, &options, &mut trace);
-        let (program, mut graphs) = elaborated.map_err(text_of)?;
-        if graphs.len() != 1 {
+        let files = compile.side_files();
+        let elaborated = compile::elaborate_kernels(&setup.file, files, &options, &mut trace);
+        let (program, kernels) = elaborated.map_err(text_of)?;
+        let graph = kernels.into_iter().map(|one| one.graph);
+        let Some(graph) = graph.into_iter().find(|graph| graph.name == setup.kernel) else {
             return Err(format!("{} has no kernel `{}`", setup.file, setup.kernel));
-        }
-        let graph = graphs.remove(0);
+        };
         let failed = |failure| text_of(Error::Compile(program.sources.clone(), failure));
         let default_loops = driver::lower_unoptimized(&graph, &options.target).map_err(failed)?;
         let work = driver::count_work(&graph, &options.target).map_err(failed)?;

@@ -98,12 +98,17 @@ impl Log {
     /// Writes the source with the schedule to a new file.
     fn keep_wrong(&self, schedule: &str, ulp: u64) -> Result<PathBuf> {
         let Setup { file, kernel, target, fp_contract, seed, threads, .. } = &self.setup;
+        let tuned = edit::rename_to_tuned(schedule, kernel)?;
+        if let Some(network) = &self.setup.network {
+            let text = format!(
+                "# A bug in tec: this schedule of a kernel of the network `{network}` of {file}\n\
+                 # changes the result, by {ulp} units of the last place, for {target}.\n\n{tuned}"
+            );
+            return self.write_wrong(text);
+        }
         let source = input::read_text(Path::new(file), input::SOURCE)
             .map_err(|why| Box::new(Diag::global("E0604", format!("cannot read {file}: {why}"))))?;
-        let stem = self.records.to_string_lossy().into_owned();
-        let stem = stem.strip_suffix(".records.jsonl").unwrap_or(&stem);
-        let paths = (1..).map(|number| PathBuf::from(format!("{stem}.wrong-{number}.te")));
-        let path = paths.into_iter().find(|path| !path.exists()).expect("numbers do not end");
+        let path = self.wrong_path();
         let more = |option: &str, values: &[String]| -> String {
             values.iter().map(|value| format!(" {option} {value}")).collect()
         };
@@ -119,8 +124,19 @@ impl Log {
             more("--scalar", &setup.scalar),
             more("--input", &setup.input),
         );
-        let text =
-            head + &edit::insert_schedules(&source, &[edit::rename_to_tuned(schedule, kernel)?])?;
+        self.write_wrong(head + &edit::insert_schedules(&source, &[tuned])?)
+    }
+
+    /// Returns the path of the next failing case.
+    fn wrong_path(&self) -> PathBuf {
+        let stem = self.records.to_string_lossy().into_owned();
+        let stem = stem.strip_suffix(".records.jsonl").unwrap_or(&stem);
+        let mut paths = (1..).map(|number| PathBuf::from(format!("{stem}.wrong-{number}.te")));
+        paths.find(|path| !path.exists()).expect("numbers do not end")
+    }
+
+    fn write_wrong(&self, text: String) -> Result<PathBuf> {
+        let path = self.wrong_path();
         let file = OutputFile { path: path.clone(), bytes: text.into_bytes(), executable: false };
         write_files(&[file])?;
         Ok(path)

@@ -1,7 +1,7 @@
 //! `tec records`: shows, merges, prunes and replays files of records.
 
 use super::super::arguments::Arguments;
-use super::super::compile;
+use super::super::compile::{self, SingleKernel};
 use super::super::options::CompileArgs;
 use super::super::paths::Files;
 use super::super::recorded::{files, machine};
@@ -205,17 +205,20 @@ fn replay(args: &Replay) -> Result<(), Error> {
     let parsed = files::read(&args.old)?;
     files::show_notes(&args.old, &parsed);
     let options = args.compile.options()?;
-    let (program, graphs) = compile::elaborate_file(&args.file, &options, &mut Trace::default())?;
-    if graphs.is_empty() {
+    let files = args.compile.side_files();
+    let (program, kernels) =
+        compile::elaborate_kernels(&args.file, files, &options, &mut Trace::default())?;
+    if kernels.is_empty() {
         return Err(compile::no_kernel(&args.file, &program).into());
     }
     let files = Files::default().program(&program).named_inputs(&args.arguments.input);
     files.output("-o", Some(args.output.as_ref().unwrap_or(&args.old))).check()?;
-    let lower = |graph| driver::lower_unoptimized(graph, &options.target);
-    let plain: Result<Vec<Kernel>, _> = graphs.iter().map(lower).collect();
+    let lower = |one: &SingleKernel| driver::lower_unoptimized(&one.graph, &options.target);
+    let plain: Result<Vec<Kernel>, _> = kernels.iter().map(lower).collect();
     let plain = plain.map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let all: Vec<&Kernel> = plain.iter().collect();
-    for (graph, plain) in graphs.iter().zip(&plain) {
+    for (one, plain) in kernels.iter().zip(&plain) {
+        let graph = &one.graph;
         args.arguments.read(plain, &all)?;
         let (workload, target) = (workload_hash(graph), options.target.to_string());
         let wanted = |record: &&Record| (&record.workload, &record.target) == (&workload, &target);
@@ -229,7 +232,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
         let threads: BTreeSet<i32> = wanted.iter().map(own).collect();
         for threads in threads {
             let arguments = Arguments { threads: Some(threads), ..args.arguments.of(plain) };
-            let setup = Setup::new(&args.file, &graph.name, &options, &args.compile, &arguments);
+            let setup = Setup::new(&args.file, one, &options, &args.compile, &arguments);
             let wanted = wanted.iter().filter(|record| own(record) == threads).copied();
             replay_kernel(args, graph, setup, wanted.collect(), &parsed.records)?;
         }

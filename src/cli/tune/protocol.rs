@@ -2,6 +2,7 @@
 //! JSON, one message per line.
 
 use super::super::arguments::Arguments;
+use super::super::compile::SingleKernel;
 use super::super::options::{CompileArgs, Contract};
 use crate::driver::{FpContract, Options};
 use crate::tune::records::Machine;
@@ -12,10 +13,19 @@ use std::path::PathBuf;
 /// The first message: the kernel whose candidates are measured, and how.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// The `.te` file.
+    /// The `.te` file or ONNX model.
     pub file: String,
     /// The kernel.
     pub kernel: String,
+    /// The network that the kernel is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// `--params`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<String>,
+    /// `--freeze`, as written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
     /// The target's name; never `native`.
     pub target: String,
     /// `-D`, as written.
@@ -45,14 +55,17 @@ impl Setup {
     /// Returns the setup of a kernel that is compiled and called with these options.
     pub fn new(
         file: &str,
-        kernel: &str,
+        kernel: &SingleKernel,
         options: &Options,
         compile: &CompileArgs,
         arguments: &Arguments,
     ) -> Setup {
         Setup {
             file: file.to_string(),
-            kernel: kernel.to_string(),
+            kernel: kernel.graph.name.clone(),
+            network: kernel.network.clone(),
+            params: compile.params.clone(),
+            freeze: compile.freeze.clone(),
             target: options.target.to_string(),
             define: compile.define.clone(),
             fp_contract: options.fp_contract.name().to_string(),
@@ -70,13 +83,13 @@ impl Setup {
     pub fn compile(&self) -> CompileArgs {
         let off = self.fp_contract == FpContract::Off.name();
         CompileArgs {
-            kernel: vec![self.kernel.clone()],
+            kernel: vec![self.network.as_ref().unwrap_or(&self.kernel).clone()],
             target: self.target.clone(),
             define: self.define.clone(),
             schedule: Vec::new(),
             records: None,
-            params: None,
-            freeze: Vec::new(),
+            params: self.params.clone(),
+            freeze: self.freeze.clone(),
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             fast_math: false,

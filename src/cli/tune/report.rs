@@ -119,6 +119,8 @@ pub struct RunInfo<'a> {
     pub threads: usize,
     /// The file of records.
     pub records: &'a Path,
+    /// The source, if it has a network.
+    pub network: Option<&'a str>,
 }
 
 /// Returns the schedules, with notes in comments.
@@ -129,10 +131,15 @@ pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
             text.push('\n');
         }
         lines_of(head, report).iter().for_each(|line| text.push_str(&format!("# {line}\n")));
-        if let Some(winner) = &report.winner {
+        // A schedule of a network's kernel has no place in the source.
+        if let (Some(winner), None) = (&report.winner, head.network) {
             text.push('\n');
             text.push_str(&edit::rename_found(&winner.trial.proposal.text, &report.name));
         }
+    }
+    if let Some(file) = head.network {
+        let records = head.records.display();
+        text.push_str(&format!("\ntec build {file} --records {records}\n"));
     }
     text
 }
@@ -164,7 +171,9 @@ fn lines_of(head: &RunInfo<'_>, report: &Report) -> Vec<String> {
                 best.push_str(&format!(": {part:.0} % of what {} allows", roofline.limit_name));
             }
             lines.push(best);
-            lines.extend(report.packed.iter().flat_map(Packed::lines));
+            // A network packs its params when it is built.
+            let packed = report.packed.iter().filter(|_| head.network.is_none());
+            lines.extend(packed.flat_map(Packed::lines));
         }
     }
     for path in &report.wrong {

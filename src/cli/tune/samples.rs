@@ -252,6 +252,9 @@ mod tests {
         super::super::protocol::Setup {
             file: format!("samples/{file}"),
             kernel: kernel.to_string(),
+            network: None,
+            params: None,
+            freeze: Vec::new(),
             target: Target::native().to_string(),
             define: define.iter().map(|text| text.to_string()).collect(),
             fp_contract: "fast".to_string(),

@@ -6,12 +6,13 @@ pub mod files;
 use super::cpu;
 use super::text::{duration, plural};
 use crate::diag::{Diag, Result};
+use crate::driver::{RecordedSchedules, Trace};
 use crate::module::gpu::Gpu;
 use crate::target::Target;
 use crate::te::Graph;
 use crate::tune::records::{Filter, Machine, Record, best};
 use crate::tune::workload::workload_hash;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns this machine: its CPU, or its GPU for a GPU target.
 pub fn machine(target: &str) -> Machine {
@@ -85,4 +86,54 @@ pub fn insert_best_schedules(
         return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
     }
     Ok((edit::insert_schedules(source, &texts)?, notes))
+}
+
+/// The best records of a file, for the kernels of networks.
+#[derive(Default)]
+pub struct BestRecords {
+    path: PathBuf,
+    records: Vec<Record>,
+}
+
+impl BestRecords {
+    /// Reads a file of records.
+    pub fn read(path: &Path) -> Result<BestRecords> {
+        Ok(BestRecords { path: path.to_path_buf(), records: files::read(path)?.records })
+    }
+
+    /// Returns the best schedules of kernels, by workload. Notes how many have one. Refuses a file
+    /// that has none of them (E0605).
+    pub fn schedules<'a>(
+        &self,
+        graphs: impl ExactSizeIterator<Item = &'a Graph>,
+        target: &Target,
+        trace: &mut Trace,
+    ) -> Result<RecordedSchedules> {
+        let (count, path) = (graphs.len(), self.path.display());
+        let mut schedules = RecordedSchedules::default();
+        for graph in graphs {
+            let workload = workload_hash(graph);
+            let (of, name) = (Some(workload.clone()), Some(target.to_string()));
+            let filter = Filter { workload: of, target: name, ..Filter::default() };
+            if let Some(record) = best_here(&self.records, &filter) {
+                let text = tuned_schedule(record, &graph.name, &self.path)?;
+                schedules.insert(workload, text);
+            }
+        }
+        if schedules.is_empty() {
+            let text = format!("{path} has no record of these kernels for {target}");
+            let diag = Diag::global("E0605", text);
+            let note = "a record matches a kernel with the same sizes, types and arithmetic";
+            return Err(Box::new(diag.note(note).help("`tec records show` lists what it has")));
+        }
+        let found = schedules.len();
+        trace.notes.push(match found == count {
+            true => format!("all {count} kernels have schedules of {path}"),
+            false => {
+                let others = "the others have automatic ones";
+                format!("{found} of {count} kernels have schedules of {path}; {others}")
+            }
+        });
+        Ok(schedules)
+    }
 }

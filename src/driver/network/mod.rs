@@ -20,6 +20,7 @@ use crate::network::place::Arena;
 use crate::network::{Argument, Plan, Planned, fold, plan};
 use crate::schedule::{self, BoundedSchedule, PrepackedInputs, Schedule, infer_bounds};
 use crate::te::{Graph, Input};
+use crate::tune::workload::workload_hash;
 use constants::{Constants, tensor_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -52,11 +53,21 @@ pub struct Network {
     fold: Option<Graph>,
 }
 
+/// Recorded schedules of kernels, by their workload.
+pub type RecordedSchedules = FxHashMap<String, String>;
+
+/// Cuts a network into kernels. `params` are the known elements.
+pub fn plan_network(graph: &Graph, params: &Params) -> Result<Planned, Failure> {
+    let known: FxHashSet<Buffer> = known_params(graph, params)?.into_keys().collect();
+    Ok(plan(graph, &known))
+}
+
 /// Compiles a network for a CPU. `params` are the known elements; a `param` without them is an
-/// input.
+/// input. A kernel without a recorded schedule gets the one of `options.fallback`.
 pub fn compile_network(
     graph: &Graph,
     params: &Params,
+    recorded: &RecordedSchedules,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Network, Failure> {
@@ -73,7 +84,7 @@ pub fn compile_network(
     let (folded, plan) = (&planned.folded, &planned.plan);
     let mut scheduled = Vec::new();
     for kernel in &plan.kernels {
-        scheduled.push(schedule_kernel(kernel, options, trace)?);
+        scheduled.push(schedule_kernel(kernel, recorded, options, trace)?);
     }
     let params = known.clone();
     let fold = fold::fold_graph(graph, folded);
@@ -170,6 +181,7 @@ struct Scheduled {
 
 fn schedule_kernel(
     graph: &Graph,
+    recorded: &RecordedSchedules,
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Scheduled, Failure> {
@@ -177,9 +189,14 @@ fn schedule_kernel(
     let prepacked = PrepackedInputs::All;
     let options = &Options { prepacked: prepacked.clone(), ..options.clone() };
     let mut notes = Vec::new();
-    let schedule = trace.phase("schedule", &String::new, || match options.fallback {
-        schedule::Fallback::Default => Schedule::new(graph.clone(), &options.target),
-        schedule::Fallback::Auto => auto::automatic_schedule(graph, options, &mut notes),
+    let schedule = trace.phase("schedule", &String::new, || {
+        if let Some(schedule) = recorded_schedule(graph, recorded, options, &mut notes) {
+            return schedule;
+        }
+        match options.fallback {
+            schedule::Fallback::Default => Schedule::new(graph.clone(), &options.target),
+            schedule::Fallback::Auto => auto::automatic_schedule(graph, options, &mut notes),
+        }
     })?;
     trace.notes.append(&mut notes);
     let bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
@@ -198,6 +215,30 @@ fn schedule_kernel(
     };
     let packs = made.into_iter().map(|one| (position(&one), one)).collect();
     Ok(Scheduled { bounded, packed, packs })
+}
+
+/// Returns the recorded schedule of a kernel. Notes one that this version refuses, or that names
+/// stages of another kernel.
+fn recorded_schedule(
+    graph: &Graph,
+    recorded: &RecordedSchedules,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Option<Schedule> {
+    if recorded.is_empty() {
+        return None;
+    }
+    let text = recorded.get(&workload_hash(graph))?;
+    let applied = schedule::apply_text(graph, &options.target, &options.defines, text);
+    let checked = applied.and_then(|schedule| infer_bounds(schedule.clone()).map(|_| schedule));
+    match checked {
+        Ok(schedule) => Some(schedule),
+        Err(diag) => {
+            let name = &graph.name;
+            notes.push(format!("the recorded schedule of `{name}` is not used: {diag}"));
+            None
+        }
+    }
 }
 
 impl Network {

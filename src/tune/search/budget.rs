@@ -14,6 +14,8 @@ pub struct Progress {
     pub floor: f64,
     /// Whether its space has no more candidates.
     pub exhausted: bool,
+    /// The number of calls that count: those of one call of its network, or 1.
+    pub calls: usize,
 }
 
 /// Batches over which a recent gain is measured.
@@ -22,7 +24,7 @@ const WINDOW: usize = 3;
 impl Progress {
     /// Returns the progress before the first batch.
     pub fn new(floor: f64) -> Progress {
-        Progress { best: Vec::new(), floor, exhausted: false }
+        Progress { best: Vec::new(), floor, exhausted: false, calls: 1 }
     }
 
     /// Returns the seconds that another batch is expected to save; infinite before the first
@@ -38,7 +40,7 @@ impl Progress {
         };
         // Without a recent gain, the expectation falls with the number of batches.
         let hope = last / (batches * batches) as f64;
-        recent.max(hope).min((last - self.floor).max(0.0))
+        recent.max(hope).min((last - self.floor).max(0.0)) * self.calls as f64
     }
 }
 

@@ -180,6 +180,7 @@ fn the_budget_goes_to_the_largest_expected_gain() {
         best: best.iter().map(|seconds| Some(*seconds)).collect(),
         floor,
         exhausted: false,
+        calls: 1,
     };
     let fresh = Progress::new(0.0);
     let falling = of(&[10.0, 8.0, 6.0], 0.0);

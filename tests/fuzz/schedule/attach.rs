@@ -109,7 +109,10 @@ impl Model {
 
     pub(super) fn has_guests(&self, stage: usize) -> bool {
         // The stages of a step stand in its loop without a directive.
-        let attached = |place: Place| matches!(place, Place::At(at, id) if at == stage && !self.is_step(at, id));
+        let attached = |place: Place| match place {
+            Place::At(at, id) => at == stage && !self.is_step(at, id),
+            _ => false,
+        };
         self.stages.iter().any(|other| attached(other.place))
     }
 
