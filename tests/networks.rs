@@ -141,7 +141,6 @@ fn wrong_params_are_refused() {
 fn what_networks_lack_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = write(folder.path(), "layer.te", LAYER);
-    fails(&["explain", &file], "E0703");
     fails(&["lower", &file], "E0703");
     fails(&["build", &file, "--schedule", "fast"], "`--schedule fast` has no effect");
     fails(&["build", &file, "--target", "nvptx-sm_80"], "E0702");
@@ -199,6 +198,26 @@ fn models_are_imported_as_text_and_built() {
     fails(&["build", model, "--params", "p.safetensors"], "an ONNX model has its parameters");
     let table = succeeds(&["bench", model, "-D", "rows=64", "--per-kernel", "--min-time", "0.01"]);
     assert!(table.contains("calls") && table.contains("sum"), "{table}");
+}
+
+#[test]
+fn the_kernels_of_a_network_are_estimated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "layer.te", LAYER);
+    let explain = |more: &[&str]| {
+        let how = ["--threads", "2", "--target", "x86-avx2", "--machine", "typical"];
+        succeeds(&[&["explain", &file][..], &how, more].concat())
+    };
+    let table = explain(&[]);
+    assert!(table.starts_with("layer, x86-avx2, 2 threads, typical machine\n\nkernel "), "{table}");
+    assert!(table.contains("  share  bound by\n") && table.contains("\ntotal "), "{table}");
+    let terms = explain(&["--terms"]);
+    let kernels = table.lines().count() - 4;
+    assert!(terms.starts_with(&table), "{terms}");
+    assert_eq!(terms.matches("\nbound by ").count(), kernels, "{terms}");
+    let json: serde_json::Value = serde_json::from_str(&explain(&["--json"])).expect("JSON");
+    assert_eq!(json["kernels"][0]["network"]["name"], "layer");
+    assert_eq!(json["kernels"][0]["network"]["calls"], 1);
 }
 
 #[test]

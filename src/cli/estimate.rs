@@ -1,13 +1,13 @@
 //! `tec explain`: the cost model's estimate of a kernel, term by term.
 
 use super::bench::machine;
-use super::compile::schedule_file;
+use super::compile::{Compiled, compile_file};
 use super::options::CompileArgs;
 use super::report::{Error, print, show_trace};
 use super::text::duration;
 use super::threads::{self, MAX_THREADS};
-use crate::driver::{self, Options};
-use crate::schedule::PrepackedInputs;
+use crate::driver::{self, Failure, Network, Options, Trace};
+use crate::schedule::{BoundedSchedule, PrepackedInputs};
 use crate::target::Target;
 use crate::tune::model::{Estimate, MachineModel, estimate};
 use serde_json::json;
@@ -16,18 +16,21 @@ const EXAMPLES: &str = "\
 Examples:
   tec explain matmul.te                             # the cost of each part, and its loop
   tec explain matmul.te --schedule block -D n=512   # under one schedule
-  tec explain matmul.te --machine typical --json    # for a typical machine, as JSON";
+  tec explain matmul.te --machine typical --json    # for a typical machine, as JSON
+  tec explain resnet50.onnx                         # the kernels of a network
+  tec explain resnet50.onnx --terms                 # the cost of their parts, too";
 
 /// Estimate the run time of kernels with the cost model.
 ///
 /// Prints each term of the estimate with its share of the total. `tec tune` and `--schedule auto`
 /// use the same model to rank schedules; as a prediction of seconds it is rough. If terms overlap
-/// in time, the longest counts in full and the others in part (docs/COST-MODEL.md).
+/// in time, the longest counts in full and the others in part (docs/COST-MODEL.md). For a network,
+/// prints what each of its kernels takes of a call.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExplainArgs {
-    /// Source file.
-    #[arg(value_name = "FILE.te")]
+    /// Source file, or an ONNX model.
+    #[arg(value_name = "FILE")]
     file: String,
     /// Threads for parallel loops, 512 at most [default: $TEC_NUM_THREADS, else one per CPU]
     #[arg(long, value_name = "N")]
@@ -36,6 +39,9 @@ pub struct ExplainArgs {
     /// Machine to estimate for [default: measured, if `tec bench` measured this machine]
     #[arg(long, value_enum, value_name = "WHICH")]
     machine: Option<MachineOption>,
+    /// Print the terms of each kernel of a network.
+    #[arg(long, conflicts_with = "json")]
+    terms: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -58,32 +64,79 @@ pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let threads = args.threads.map_or_else(threads::usual, |threads| threads as usize);
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
-    let (program, bounded) =
-        schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+    let compiled = compile_file(&args.file, args.compile.side_files(), &options, &mut trace)?;
+    let Compiled { program, bounded, networks } = &compiled;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    let mut estimator = Estimator { machine, threads, options: &options, trace: &mut trace };
     let mut all = Vec::new();
-    for one in &bounded {
-        let kernel = driver::lower_to_estimate(one, &options, &mut trace).map_err(failed)?;
-        let ahead =
-            driver::prepacked_kernel(one, &PrepackedInputs::All, &mut trace).map_err(failed)?;
-        let ahead = match ahead {
-            None => None,
-            Some(ahead) => {
-                let kernel = driver::lower_to_estimate(&ahead, &options, &mut trace);
-                let seconds = estimate(&kernel.map_err(failed)?, &machine, threads).seconds;
-                let inputs = driver::packed_in_calls(one, &mut trace).map_err(failed)?;
-                Some((inputs, seconds))
-            }
-        };
-        let schedule = super::bench::label(&one.schedule).to_string();
-        let estimate = estimate(&kernel, &machine, threads);
-        all.push(KernelEstimate { kernel: kernel.name.clone(), schedule, estimate, ahead });
+    for one in bounded {
+        all.push(estimator.kernel(one).map_err(failed)?);
+    }
+    for network in networks {
+        all.extend(estimator.network(network).map_err(failed)?);
     }
     show_trace(&trace, args.compile.time);
     let from = if measured { "measured" } else { "typical" };
-    match args.json {
-        true => print(&as_json(&all, &options, threads, from)),
-        false => print(&as_text(&all, &options, threads, from)),
+    if args.json {
+        return print(&as_json(&all, &options, threads, from));
+    }
+    let (parts, kernels): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.part.is_some());
+    let mut text = as_text(&kernels, &options, threads, from);
+    for network in networks {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let name = &network.graph.name;
+        let head = head_of(name, "", &options, threads, from);
+        text.push_str(&format!("{gap}{head}\n{}", network_table(name, &parts)));
+    }
+    if args.terms {
+        text.push_str(&format!("\n{}", as_text(&parts, &options, threads, from)));
+    }
+    print(&text)
+}
+
+/// Estimates kernels.
+struct Estimator<'a> {
+    machine: MachineModel,
+    threads: usize,
+    options: &'a Options,
+    trace: &'a mut Trace,
+}
+
+impl Estimator<'_> {
+    fn kernel(&mut self, one: &BoundedSchedule) -> Result<KernelEstimate, Failure> {
+        let Estimator { machine, threads, options, trace } = self;
+        let kernel = driver::lower_to_estimate(one, options, trace)?;
+        let ahead = match driver::prepacked_kernel(one, &PrepackedInputs::All, trace)? {
+            None => None,
+            Some(ahead) => {
+                let kernel = driver::lower_to_estimate(&ahead, options, trace)?;
+                let estimate = estimate(&kernel, machine, *threads);
+                Some((driver::packed_in_calls(one, trace)?, estimate))
+            }
+        };
+        Ok(KernelEstimate {
+            kernel: kernel.name.clone(),
+            schedule: super::bench::label(&one.schedule).to_string(),
+            estimate: estimate(&kernel, machine, *threads),
+            ahead,
+            part: None,
+        })
+    }
+
+    /// Returns the estimates of the kernels of a network, whose params are packed already.
+    fn network(&mut self, network: &Network) -> Result<Vec<KernelEstimate>, Failure> {
+        let calls = &network.planned.plan.calls;
+        let mut all = Vec::new();
+        for (at, one) in network.kernels.iter().enumerate() {
+            let mut found = self.kernel(&one.bounded)?;
+            if let Some((_, estimate)) = found.ahead.take() {
+                found.estimate = estimate;
+            }
+            let calls = calls.iter().filter(|call| call.kernel == at).count();
+            found.part = Some(Part { network: network.graph.name.clone(), calls });
+            all.push(found);
+        }
+        Ok(all)
     }
 }
 
@@ -93,8 +146,17 @@ struct KernelEstimate {
     schedule: String,
     /// The estimate of a call.
     estimate: Estimate,
-    /// The `layout_free` inputs that the call packs, and its seconds without the packing.
-    ahead: Option<(Vec<String>, f64)>,
+    /// The `layout_free` inputs that the call packs, and the estimate without the packing.
+    ahead: Option<(Vec<String>, Estimate)>,
+    /// The network that it is a part of.
+    part: Option<Part>,
+}
+
+/// A kernel's place in a network.
+struct Part {
+    network: String,
+    /// The number of calls in one call of the network.
+    calls: usize,
 }
 
 /// Returns the options of `tec build` that pack these inputs ahead.
@@ -128,24 +190,66 @@ fn machine_of(
     Ok((known.refine(typical), true))
 }
 
+/// Returns the line that says what is estimated.
+fn head_of(name: &str, schedule: &str, options: &Options, threads: usize, from: &str) -> String {
+    let threads = match (options.target.is_gpu(), threads) {
+        (true, _) => String::new(),
+        (false, 1) => ", 1 thread".to_string(),
+        (false, threads) => format!(", {threads} threads"),
+    };
+    format!("{name}{schedule}, {}{threads}, {from} machine\n", options.target)
+}
+
+/// Returns a table of the kernels of a network, the most expensive first.
+fn network_table(network: &str, parts: &[KernelEstimate]) -> String {
+    let calls = |one: &KernelEstimate| {
+        one.part.as_ref().filter(|part| part.network == network).map(|part| part.calls)
+    };
+    let mut rows: Vec<(&KernelEstimate, usize, f64)> = parts
+        .iter()
+        .filter_map(|one| calls(one).map(|calls| (one, calls, one.estimate.seconds * calls as f64)))
+        .collect();
+    rows.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let sum: f64 = rows.iter().map(|(.., total)| total).sum();
+    let names = rows.iter().map(|(one, ..)| one.kernel.chars().count());
+    let width = names.max().unwrap_or(0).max(6);
+    let schedules = rows.iter().map(|(one, ..)| one.schedule.len()).max().unwrap_or(0).max(8);
+    let mut text = format!(
+        "{:width$}  {:schedules$}  calls       time      total    share  bound by\n",
+        "kernel", "schedule"
+    );
+    for (one, calls, total) in &rows {
+        let bound = one.estimate.terms.first().map_or("", |term| term.kind.name());
+        text.push_str(&format!(
+            "{:width$}  {:schedules$}  {calls:>5}  {:>9}  {:>9}  {:>5.1} %  {bound}\n",
+            one.kernel,
+            one.schedule,
+            duration(one.estimate.seconds),
+            duration(*total),
+            100.0 * total / sum,
+        ));
+    }
+    text + &format!(
+        "{:width$}  {:schedules$}         {:>9}  {:>9}\n",
+        "total",
+        "",
+        "",
+        duration(sum)
+    )
+}
+
 fn as_text(all: &[KernelEstimate], options: &Options, threads: usize, from: &str) -> String {
     let mut text = String::new();
-    for (at, KernelEstimate { kernel, schedule, estimate, ahead }) in all.iter().enumerate() {
+    for (at, KernelEstimate { kernel, schedule, estimate, ahead, .. }) in all.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
-        let threads = match (options.target.is_gpu(), threads) {
-            (true, _) => String::new(),
-            (false, 1) => ", 1 thread".to_string(),
-            (false, threads) => format!(", {threads} threads"),
-        };
-        text.push_str(&format!(
-            "{gap}{kernel}, schedule {schedule}, {}{threads}, {from} machine\n\n",
-            options.target
-        ));
+        let schedule = format!(", schedule {schedule}");
+        let head = head_of(kernel, &schedule, options, threads, from);
+        text.push_str(&format!("{gap}{head}\n"));
         text.push_str(&table(estimate));
         if let Some(first) = estimate.terms.first() {
             text.push_str(&format!("\nbound by {}\n", first.kind.name()));
         }
-        if let Some((inputs, seconds)) = ahead {
+        if let Some((inputs, Estimate { seconds, .. })) = ahead {
             let less = 100.0 * (1.0 - seconds / estimate.seconds);
             text.push_str(&format!(
                 "with `tec build {}`: {}, {less:.1} % less\n",
@@ -185,15 +289,18 @@ pub fn table(estimate: &Estimate) -> String {
 }
 
 fn as_json(all: &[KernelEstimate], options: &Options, threads: usize, from: &str) -> String {
-    let kernel = |KernelEstimate { kernel, schedule, estimate, ahead }: &KernelEstimate| {
+    let kernel = |KernelEstimate { kernel, schedule, estimate, ahead, part }: &KernelEstimate| {
         let terms = estimate.terms.iter().map(|term| {
             json!({"name": term.kind.name(), "seconds": term.seconds, "alone": term.alone,
                    "about": term.about})
         });
         json!({"kernel": kernel, "schedule": schedule, "seconds": estimate.seconds,
         "terms": terms.collect::<Vec<_>>(), "features": estimate.features,
-        "prepacked": ahead.as_ref().map(|(inputs, seconds)| json!({
-            "inputs": inputs, "seconds": seconds,
+        "prepacked": ahead.as_ref().map(|(inputs, estimate)| json!({
+            "inputs": inputs, "seconds": estimate.seconds,
+        })),
+        "network": part.as_ref().map(|part| json!({
+            "name": part.network, "calls": part.calls,
         })),
         "warps": estimate.warps.map(|warps| json!({
             "wavefronts": warps.wavefronts, "ideal_wavefronts": warps.ideal_wavefronts,

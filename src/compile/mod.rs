@@ -289,8 +289,8 @@ pub fn schedule_file(
     if let Some(network) = graphs.iter().find(|graph| graph.network) {
         let text = format!("this command does not take the network `{}`", network.name);
         let diag = Diag::new("E0703", network.span, text);
-        let help = "`tec build`, `run`, `bench`, `check`, `tune` and `lower --groups` take \
-                    networks";
+        let help = "`tec build`, `run`, `bench`, `check`, `explain`, `tune` and `lower --groups` \
+                    take networks";
         let diag = diag.help(help);
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
