@@ -64,7 +64,7 @@ fn launches_agree() {
 
 #[test]
 fn barriers_of_launches_are_needed() {
-    let n = setting("TEC_FUZZ_N", 120);
+    let n = setting("TEC_FUZZ_N", 240);
     barriers::are_needed(n, setting("TEC_FUZZ_SEED", 0));
 }
 
