@@ -1,8 +1,8 @@
 //! The manifest, the JSON that describes a module. `docs/MANIFEST.md` documents the schema, which
 //! the fields here define.
 
-use super::BuildInfo;
 use super::extent::Extent;
+use super::{BuildInfo, ModuleVariant};
 use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
@@ -28,8 +28,11 @@ pub struct Manifest {
     pub compiler: String,
     /// The module's name, the prefix of its functions.
     pub module: String,
-    /// The target.
+    /// The target; the least capable one of `variants`.
     pub target: TargetManifest,
+    /// The targets of a module for several CPUs, the most capable one first; absent for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantManifest>,
     /// `fast` or `off`.
     pub fp_contract: String,
     /// Whether float32 functions and division are approximated; absent if not.
@@ -53,6 +56,35 @@ pub struct TargetManifest {
     pub arch: String,
     /// CPU features that the checked entries require.
     pub features: Vec<String>,
+}
+
+/// What a module for several CPUs has for one of its targets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VariantManifest {
+    /// The target.
+    pub target: TargetManifest,
+    /// The kernels, in the order of the module.
+    pub kernels: Vec<VariantKernelManifest>,
+}
+
+/// A kernel as a variant has it. The other facts are those of the module's kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VariantKernelManifest {
+    /// The exported name.
+    pub name: String,
+    /// As [`KernelManifest::schedule`].
+    pub schedule: String,
+    /// As [`KernelManifest::automatic`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub automatic: bool,
+    /// As [`KernelManifest::workspace_bytes`].
+    pub workspace_bytes: Extent,
+    /// As [`KernelManifest::args`], if they differ: shapes of packed tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<ArgManifest>>,
+    /// As [`KernelManifest::prepack`], if it differs: the size of the packed tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepack: Option<PrepackManifest>,
 }
 
 /// A source file.
@@ -279,6 +311,7 @@ impl Manifest {
                 arch: info.target.arch.name().to_string(),
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
+            variants: Vec::new(),
             fp_contract: info.fp_contract.clone(),
             fast_math: info.target.gpu.is_some_and(|gpu| gpu.fast_math),
             ptx_version: ptx.map(|ptx| format!("{}.{}", ptx.version.0, ptx.version.1)),
@@ -292,6 +325,36 @@ impl Manifest {
                 .collect(),
             kernels: code.entries().zip(&info.kernels).enumerate().map(describe).collect(),
         }
+    }
+
+    /// Returns the manifest of a module for several CPUs, the most capable one first. Its kernels
+    /// are those of the least capable one, with the largest workspace.
+    pub fn of_variants(variants: &[ModuleVariant<'_>]) -> Manifest {
+        let each = variants.iter().map(|one| Manifest::new(one.code, None, one.info));
+        let mut each: Vec<Manifest> = each.collect();
+        let mut module = each.last().cloned().expect("a module has a variant");
+        if each.len() == 1 {
+            return module;
+        }
+        for (at, kernel) in module.kernels.iter_mut().enumerate() {
+            let needs = each.iter().map(|one| one.kernels[at].workspace_bytes.clone());
+            kernel.workspace_bytes = needs.reduce(Extent::max).expect("not empty");
+            kernel.reassociated = each.iter().any(|one| one.kernels[at].reassociated);
+        }
+        for one in &mut each {
+            let kernels = std::mem::take(&mut one.kernels).into_iter().zip(&module.kernels);
+            let kernels = kernels.map(|(kernel, common)| VariantKernelManifest {
+                name: kernel.name,
+                schedule: kernel.schedule,
+                automatic: kernel.automatic,
+                workspace_bytes: kernel.workspace_bytes,
+                args: (kernel.args != common.args).then_some(kernel.args),
+                prepack: kernel.prepack.filter(|own| Some(own) != common.prepack.as_ref()),
+            });
+            let kernels = kernels.collect();
+            module.variants.push(VariantManifest { target: one.target.clone(), kernels });
+        }
+        module
     }
 
     /// Formats it as indented JSON with a final newline.

@@ -19,7 +19,7 @@ mod wild;
 pub mod write;
 
 use crate::codegen::ptx::PtxModule;
-use crate::codegen::{Code, ObjectOptions, compile_launchers, compile_object};
+use crate::codegen::{Code, ObjectOptions, Variant, compile_launchers, compile_variants};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
 use crate::ir::{Kernel, PrepackRole};
@@ -96,10 +96,25 @@ pub fn build_module<'a>(
     info: &BuildInfo,
     kind: ModuleKind,
 ) -> Result<BuiltModule> {
+    build_variants(&[ModuleVariant { code: code.into(), info }], kind)
+}
+
+/// The kernels and networks of a module for one of its targets.
+#[derive(Clone, Copy)]
+pub struct ModuleVariant<'a> {
+    /// Lowered for the target.
+    pub code: Code<'a>,
+    /// Equal in all variants, but for the target and the facts about kernels.
+    pub info: &'a BuildInfo,
+}
+
+/// Like [`build_module`], for several CPUs: an entry calls the first variant that the CPU can run.
+/// The most capable variant is first. All have the same functions.
+pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Result<BuiltModule> {
+    let ModuleVariant { code, info } = *variants.last().expect("a module has a variant");
     check_module_name(&info.module)?;
-    let code = code.into();
-    let manifest = Manifest::new(code, None, info).to_json();
-    let header = header::make_header(code, info);
+    let manifest = Manifest::of_variants(variants).to_json();
+    let header = header::make_header(code, info, variants.len() > 1);
     let options = ObjectOptions {
         module: info.module.clone(),
         symbol_prefix: (kind == ModuleKind::Linked).then(|| linked_prefix(&info.module)),
@@ -111,7 +126,9 @@ pub fn build_module<'a>(
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.tar`, `.o` or `.s`"));
     }
-    let object = compile_object(code, &info.target, &options)?;
+    let each = variants.iter();
+    let each = each.map(|one| Variant { code: one.code, target: &one.info.target });
+    let object = compile_variants(&each.collect::<Vec<_>>(), &options)?;
     let arch = info.target.arch;
     let bytes = match kind {
         ModuleKind::SharedObject => link::link_module(object.bytes, arch)?,
@@ -143,7 +160,7 @@ pub fn build_gpu_module(
     check_module_name(&info.module)?;
     let described = Manifest::new(kernels.into(), Some(ptx), info);
     let manifest = described.to_json();
-    let header = header::make_header(kernels.into(), info);
+    let header = header::make_header(kernels.into(), info, false);
     let object = || {
         let (module, manifest) = (info.module.clone(), manifest.clone());
         let options = ObjectOptions { module, manifest, opt: info.opt, ..Default::default() };
