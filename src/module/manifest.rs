@@ -67,24 +67,60 @@ pub struct VariantManifest {
     pub kernels: Vec<VariantKernelManifest>,
 }
 
-/// A kernel as a variant has it. The other facts are those of the module's kernel.
+/// A kernel as a variant has it: the facts that differ from those of the module's kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VariantKernelManifest {
     /// The exported name.
     pub name: String,
+    /// As [`KernelManifest::signature`]: shapes of packed tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
     /// As [`KernelManifest::schedule`].
-    pub schedule: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// As [`KernelManifest::automatic`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub automatic: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automatic: Option<bool>,
     /// As [`KernelManifest::workspace_bytes`].
-    pub workspace_bytes: Extent,
-    /// As [`KernelManifest::args`], if they differ: shapes of packed tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_bytes: Option<Extent>,
+    /// As [`KernelManifest::args`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<ArgManifest>>,
-    /// As [`KernelManifest::prepack`], if it differs: the size of the packed tensor.
+    /// As [`KernelManifest::prepack`]: the size of the packed tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepack: Option<PrepackManifest>,
+}
+
+impl VariantKernelManifest {
+    /// Returns what `own` has and `common` has otherwise.
+    fn new(own: KernelManifest, common: &KernelManifest) -> VariantKernelManifest {
+        fn other<T: PartialEq>(own: T, common: &T) -> Option<T> {
+            (own != *common).then_some(own)
+        }
+        VariantKernelManifest {
+            name: own.name,
+            signature: other(own.signature, &common.signature),
+            schedule: other(own.schedule, &common.schedule),
+            automatic: other(own.automatic, &common.automatic),
+            workspace_bytes: other(own.workspace_bytes, &common.workspace_bytes),
+            args: other(own.args, &common.args),
+            prepack: other(own.prepack, &common.prepack).flatten(),
+        }
+    }
+
+    /// Returns the kernel of the variant, for the module's kernel.
+    fn to_kernel(&self, common: &KernelManifest) -> KernelManifest {
+        let mut kernel = common.clone();
+        let own = self.clone();
+        kernel.signature = own.signature.unwrap_or(kernel.signature);
+        kernel.schedule = own.schedule.unwrap_or(kernel.schedule);
+        kernel.automatic = own.automatic.unwrap_or(kernel.automatic);
+        kernel.workspace_bytes = own.workspace_bytes.unwrap_or(kernel.workspace_bytes);
+        kernel.args = own.args.unwrap_or(kernel.args);
+        kernel.prepack = own.prepack.or(kernel.prepack);
+        kernel
+    }
 }
 
 /// A source file.
@@ -343,18 +379,26 @@ impl Manifest {
         }
         for one in &mut each {
             let kernels = std::mem::take(&mut one.kernels).into_iter().zip(&module.kernels);
-            let kernels = kernels.map(|(kernel, common)| VariantKernelManifest {
-                name: kernel.name,
-                schedule: kernel.schedule,
-                automatic: kernel.automatic,
-                workspace_bytes: kernel.workspace_bytes,
-                args: (kernel.args != common.args).then_some(kernel.args),
-                prepack: kernel.prepack.filter(|own| Some(own) != common.prepack.as_ref()),
-            });
+            let kernels = kernels.map(|(own, common)| VariantKernelManifest::new(own, common));
             let kernels = kernels.collect();
             module.variants.push(VariantManifest { target: one.target.clone(), kernels });
         }
         module
+    }
+
+    /// Returns the manifest of a module for several CPUs as if it were for one of its targets
+    /// alone.
+    pub fn for_target(mut self, name: &str) -> Manifest {
+        let Some(at) = self.variants.iter().position(|one| one.target.name == name) else {
+            return self;
+        };
+        let VariantManifest { target, kernels } = self.variants.swap_remove(at);
+        self.variants.clear();
+        self.target = target;
+        for (kernel, own) in self.kernels.iter_mut().zip(&kernels) {
+            *kernel = own.to_kernel(kernel);
+        }
+        self
     }
 
     /// Formats it as indented JSON with a final newline.

@@ -22,7 +22,7 @@ use crate::codegen::ptx::PtxModule;
 use crate::codegen::{Code, ObjectOptions, Variant, compile_launchers, compile_variants};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
-use crate::ir::{Kernel, PrepackRole};
+use crate::ir::{Kernel, Param, PrepackRole};
 use crate::target::Target;
 use manifest::Manifest;
 use std::path::Path;
@@ -113,6 +113,7 @@ pub struct ModuleVariant<'a> {
 pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Result<BuiltModule> {
     let ModuleVariant { code, info } = *variants.last().expect("a module has a variant");
     check_module_name(&info.module)?;
+    variants.iter().try_for_each(|other| check_functions(code, info, other))?;
     let manifest = Manifest::of_variants(variants).to_json();
     let header = header::make_header(code, info, variants.len() > 1);
     let options = ObjectOptions {
@@ -140,6 +141,36 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
         ModuleKind::Ptx => unreachable!("refused above"),
     };
     Ok(BuiltModule { bytes, manifest, header })
+}
+
+/// Requires that a variant has the functions of another one, with the same parameters. Only packed
+/// tensors may have other shapes.
+fn check_functions(code: Code<'_>, info: &BuildInfo, other: &ModuleVariant<'_>) -> Result<()> {
+    let params = |kernel: &Kernel| -> Vec<(String, String)> {
+        let kind = |param: &Param| match param {
+            Param::Tensor { buffer, output, .. } => format!("{} {output}", buffer.dtype),
+            Param::Scalar { dtype, .. } => dtype.to_string(),
+            Param::Runtime { source, .. } => format!("{source:?}"),
+        };
+        kernel.params.iter().map(|param| (param.name().to_string(), kind(param))).collect()
+    };
+    let text_of = |code: Code<'_>| -> Vec<_> {
+        code.entries().map(|kernel| (kernel.name.clone(), params(kernel))).collect()
+    };
+    let (these, others) = (text_of(code), text_of(other.code));
+    if these == others {
+        return Ok(());
+    }
+    let differs = |(this, other): &(&_, &_)| this != other;
+    let found =
+        these.iter().zip(&others).find(differs).map(|((name, _), _)| format!(" (`{name}`)"));
+    let (a, b) = (&other.info.target, &info.target);
+    let text = format!(
+        "the functions for {a} and {b} differ{}: their schedules pack other inputs",
+        found.unwrap_or_default()
+    );
+    let help = "give one schedule for both, such as `for x86`, or build one module for each target";
+    Err(Box::new(Diag::global("E0406", text).help(help)))
 }
 
 /// Returns the names of the kernels that pack an input.

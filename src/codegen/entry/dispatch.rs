@@ -109,43 +109,48 @@ pub(super) fn by_variant(
     mut build: impl FnMut(&mut Env<'_, '_>, usize) -> Value,
 ) -> Value {
     let Some(dispatch) = dispatch else { return build(env, 0) };
-    let (head, done) = (env.builder.create_block(), env.builder.create_block());
-    env.builder.ins().jump(head, &[]);
-    env.builder.switch_to_block(head);
-    let selected = dispatch.load(env);
+    let done = env.builder.create_block();
     let mut result = None;
     let mut finish = |env: &mut Env<'_, '_>, value: Value| {
         let ty = env.builder.func.dfg.value_type(value);
         result.get_or_insert_with(|| env.builder.append_block_param(done, ty));
         env.builder.ins().jump(done, &[BlockArg::Value(value)]);
     };
-    for variant in 0..dispatch.count {
-        if variant + 1 == dispatch.count && refusal.is_none() {
-            let value = build(env, variant);
-            finish(env, value);
-            break;
+    let mut selected = dispatch.load(env);
+    if let Some(refusal) = refusal {
+        // The second load is not a loop around the choice: Cranelift would hoist addresses out of
+        // it, into registers that each call saves.
+        let [unknown, failed, chosen] = [(); 3].map(|()| env.builder.create_block());
+        let known = env.builder.create_block();
+        let number = env.builder.append_block_param(known, types::I32);
+        let arg = [BlockArg::Value(selected)];
+        env.builder.ins().brif(selected, known, &arg, unknown, &[]);
+        for block in [unknown, failed, chosen] {
+            env.builder.set_cold_block(block);
         }
+        env.builder.switch_to_block(unknown);
+        let code = dispatch.select(env, refusal.blob, refusal.packed);
+        env.builder.ins().brif(code, failed, &[], chosen, &[]);
+        env.builder.switch_to_block(failed);
+        let value = env.builder.ins().iconst(refusal.ty, refusal.result);
+        finish(env, value);
+        env.builder.switch_to_block(chosen);
+        let number_now = dispatch.load(env);
+        env.builder.ins().jump(known, &[BlockArg::Value(number_now)]);
+        env.builder.switch_to_block(known);
+        selected = number;
+    }
+    for variant in 0..dispatch.count - 1 {
         let (this, next) = (env.builder.create_block(), env.builder.create_block());
-        let number = variant as i64 + 1;
-        let is_this = env.builder.ins().icmp_imm_u(IntCC::Equal, selected, number);
+        let is_this = env.builder.ins().icmp_imm_u(IntCC::Equal, selected, variant as i64 + 1);
         env.builder.ins().brif(is_this, this, &[], next, &[]);
         env.builder.switch_to_block(this);
         let value = build(env, variant);
         finish(env, value);
         env.builder.switch_to_block(next);
     }
-    if let Some(refusal) = refusal {
-        let failed = env.builder.create_block();
-        if let Some(block) = env.builder.current_block() {
-            env.builder.set_cold_block(block);
-        }
-        env.builder.set_cold_block(failed);
-        let code = dispatch.select(env, refusal.blob, refusal.packed);
-        env.builder.ins().brif(code, failed, &[], head, &[]);
-        env.builder.switch_to_block(failed);
-        let value = env.builder.ins().iconst(refusal.ty, refusal.result);
-        finish(env, value);
-    }
+    let value = build(env, dispatch.count - 1);
+    finish(env, value);
     env.builder.switch_to_block(done);
     result.expect("a module has a variant")
 }

@@ -355,7 +355,9 @@ impl<'a> Emitter<'a> {
 
     /// Emits a packed function that returns the text of the variant.
     fn text_function(&mut self, name: &str, mut texts: Vec<String>) {
-        texts.dedup();
+        if texts.iter().all(|text| *text == texts[0]) {
+            texts.truncate(1);
+        }
         let all: Vec<(DataId, i64)> = texts
             .iter()
             .map(|text| (self.data(text.as_bytes(), None), text.len() as i64))
