@@ -1,5 +1,5 @@
-//! Modules for several CPUs (`tec build --target A,B`): equal bits in all variants, the choice of the
-//! variant by CPU and by `TEC_MAX_TARGET`, programs in C, and what is refused.
+//! Modules for several CPUs (`tec build --target A,B`): equal bits in all variants, the choice of
+//! the variant by CPU and by `TEC_MAX_TARGET`, programs in C, and what is refused.
 
 use crate::samples::{CASES, pairs};
 use crate::support::{answer, runs_here, say_skipped};
@@ -295,8 +295,8 @@ fn programs_run_the_code_for_their_cpu() {
     let dir = scratch();
     build_scale(dir.path(), "x86-avx2,x86-avx512", "k.so");
     let program = compile_c(dir.path(), "variants.c", forms[0]);
-    let message = "no variant of the module can run here: x86-avx512 exceeds TEC_MAX_TARGET=x86-64; \
-                   x86-avx2 exceeds TEC_MAX_TARGET=x86-64";
+    let message = "no variant of the module can run here: x86-avx512 exceeds \
+                   TEC_MAX_TARGET=x86-64; x86-avx2 exceeds TEC_MAX_TARGET=x86-64";
     run_c(&program, &["-", message], &[("TEC_MAX_TARGET", "x86-64")]);
     run_c(&program, &["Nehalem", "-", "; x86-avx2 needs avx, avx2, f16c, fma"], &[]);
 }
@@ -362,8 +362,8 @@ fn dispatch_is_cheap_and_modules_choose_for_themselves() {
     // A module names no library that it needs, so a name space of its own gets the C library
     // through a library that is linked with the module.
     let mut wrapper = Command::new("cc");
-    wrapper.args(["-shared", "-fPIC", "-x", "c", "/dev/null", "-x", "none", "./k.so", "-o"]);
-    wrapper.args(["wrapper.so", "-Wl,--no-as-needed", "-Wl,-rpath,."]).arg("-lc");
+    wrapper.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-Wl,-rpath,.", "-o", "wrapper.so"]);
+    wrapper.args(["-x", "c", "/dev/null", "-x", "none", "./k.so"]);
     let output = wrapper.current_dir(dir.path()).output().expect("a C compiler is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let other = if Target::parse("x86-avx512+fp16").expect("a target").runs_here() {

@@ -118,8 +118,8 @@ fn note_software_fma(
     let fuses = texts(&rounded) != texts(elaborated);
     Ok(fuses.then(|| {
         format!(
-            "{} has no fused multiply-add and computes it exactly, but slowly, in software, so that \
-             results do not depend on the CPU; `--fp-contract off` does without",
+            "{} has no fused multiply-add and computes it exactly, but slowly, in software, so \
+             that results do not depend on the CPU; `--fp-contract off` does without",
             without.join(", ")
         )
     }))

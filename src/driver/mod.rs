@@ -29,7 +29,8 @@ use crate::lang::ast::Item;
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
 use crate::module::{
-    BuildInfo, BuiltModule, ModuleKind, ModuleVariant, build_gpu_module, build_variants,
+    BuildInfo, BuiltModule, ModuleKind, ModuleVariant, build_gpu_module, build_module,
+    build_variants,
 };
 use crate::schedule::{self, BoundedSchedule, Schedule, infer_bounds};
 use crate::target::Target;
@@ -418,15 +419,18 @@ pub fn build<'a>(
         let build = || build_gpu_module(kernels, &ptx, info, kind);
         return Ok(trace.phase("build_module", &print, build)??);
     }
-    build_all(&[ModuleVariant { code, info }], kind, trace)
+    Ok(trace.phase("build_module", &print, || build_module(code, info, kind))??)
 }
 
-/// Like [`build`], for several CPUs, the most capable one first.
+/// Like [`build`]; if there are several variants, they are for CPUs, the most capable one first.
 pub fn build_all(
     variants: &[ModuleVariant<'_>],
     kind: ModuleKind,
     trace: &mut Trace,
 ) -> Result<BuiltModule, Failure> {
+    if let [ModuleVariant { code, info }] = variants {
+        return build(*code, info, kind, trace);
+    }
     let print = || {
         let texts = variants.iter().map(|variant| print_kernels(variant.code));
         texts.collect::<Vec<_>>().join("\n")

@@ -52,11 +52,12 @@ extern "C" {
 pub fn make_header(code: Code<'_>, info: &BuildInfo, several: bool) -> String {
     let module = &info.module;
     let guard = format!("TEC_{}_H", module.to_uppercase());
+    let others = if several { " and others" } else { "" };
     let mut out = format!(
-        "/* Module {module}, made by tec {} for target {}{}. */\n#ifndef {guard}\n#define {guard}\n",
+        "/* Module {module}, made by tec {} for target {}{others}. */\n#ifndef {guard}\n\
+         #define {guard}\n",
         env!("CARGO_PKG_VERSION"),
         info.target,
-        if several { " and others" } else { "" }
     );
     out += PREAMBLE;
     let gpu = info.target.is_gpu();
@@ -67,8 +68,8 @@ pub fn make_header(code: Code<'_>, info: &BuildInfo, several: bool) -> String {
                 and return 3 if the driver fails. */\n";
     }
     if several {
-        out += "\n/* The entries run code for the most capable of the module's targets that the CPU \
-                supports and\n * TEC_MAX_TARGET in the environment permits. Without one, raw \
+        out += "\n/* The entries run code for the most capable of the module's targets that the \
+                CPU supports and\n * TEC_MAX_TARGET in the environment permits. Without one, raw \
                 entries return 3. */\n";
     }
     out += "\n/* Raw entries check nothing: tensors must be row-major, contiguous and aligned to \

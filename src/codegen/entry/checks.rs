@@ -122,8 +122,8 @@ impl ArgumentChecks {
         if self.device_slot.is_some() { 2 } else { 1 }
     }
 
-    /// The blob for the runtime's check. `target` is the name of the target, `messages` are the texts
-    /// of the kernel's own checks.
+    /// The blob for the runtime's check. `target` is the name of the target, `messages` are the
+    /// texts of the kernel's own checks.
     pub fn blob(&self, kernel: &Kernel, target: &str, messages: &[String]) -> Vec<u8> {
         const HEADER: usize = 40;
         const PARAM: usize = 24;

@@ -1,7 +1,7 @@
 //! The choice among the variants of a module for several CPUs.
 //!
-//! Before: a word of the module, 0. After the first call: 1 + the position of the variant that calls
-//! use. Each entry loads the word and jumps to that variant by comparisons; the runtime
+//! Before: a word of the module, 0. After the first call: 1 + the position of the variant that
+//! calls use. Each entry loads the word and jumps to that variant by comparisons; the runtime
 //! (`src/runtime/variants.c`) sets the word. Several threads may do so at the same time: they store
 //! the same value. There are no resolvers (`ifunc`) and no constructors, which would run before the
 //! module is relocated, and no table of pointers, so no call is indirect.
@@ -155,8 +155,8 @@ pub(super) fn by_variant(
     result.expect("a module has a variant")
 }
 
-/// Returns the bytes of `struct variants` (src/runtime/tec_runtime.h), and the offset of the name of
-/// each variant.
+/// Returns the bytes of `struct variants` (src/runtime/tec_runtime.h), and the offset of the name
+/// of each variant.
 fn table(targets: &[&Target]) -> (Vec<u8>, Vec<u32>) {
     const HEADER: usize = 8;
     const ENTRY: usize = 12;
