@@ -218,8 +218,7 @@ impl<'a> Elaborated<'a> {
                 None => RecordedSchedules::default(),
             };
             let leader = leader.map(|leader| &leader.networks[at]);
-            let network =
-                driver::compile_network(graph, params, &recorded, options, leader, trace);
+            let network = driver::compile_network(graph, params, &recorded, options, leader, trace);
             let sources = &compiled.program.sources;
             let network = network.map_err(|failure| Error::Compile(sources.clone(), failure))?;
             compiled.networks.push(network);
