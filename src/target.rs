@@ -37,6 +37,12 @@ impl Arch {
     }
 }
 
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A processor family with its features. Equal targets get the same code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
@@ -184,6 +190,11 @@ impl Target {
     /// Parses a target's name with its features; `native` is the running CPU's best target with
     /// every known feature that the CPU has.
     pub fn parse(name: &str) -> Result<Target> {
+        if name.contains(',') {
+            let text = format!("`{name}` names several targets");
+            let diag = Diag::global("E0406", text);
+            return Err(Box::new(diag.help("only `tec build` makes a module for several CPUs")));
+        }
         let (base, extra) = name.split_once('+').unwrap_or((name, ""));
         let mut target = if base == "native" {
             Target::native()
@@ -225,6 +236,45 @@ impl Target {
         Ok(target)
     }
 
+    /// Parses the targets of a module, separated by commas, and orders them, the most capable one
+    /// first. Refuses several targets that cannot be in one module (E0406).
+    pub fn parse_list(names: &str) -> Result<Vec<Target>> {
+        let mut targets: Vec<Target> = Vec::new();
+        for name in names.split(',') {
+            let target = Target::parse(name.trim())?;
+            if targets.contains(&target) {
+                return Err(Box::new(Diag::global("E0406", format!("`{target}` is given twice"))));
+            }
+            targets.push(target);
+        }
+        if let [_] = targets[..] {
+            return Ok(targets);
+        }
+        let refused = |text: String| Diag::global("E0406", text);
+        let first = targets[0].arch;
+        if let Some(other) = targets.iter().find(|target| target.arch != first || target.is_gpu()) {
+            let text = format!("`{names}`: a module for several targets is for CPUs of one family");
+            let note = format!("`{}` is for {first}, `{other}` for {}", targets[0], other.arch);
+            return Err(Box::new(
+                refused(text).note(note).help("build one module for each family"),
+            ));
+        }
+        let rounds = |target: &&Target| target.features.contains(&"bf16");
+        if targets.iter().any(|target| rounds(&target)) && !targets.iter().all(|t| rounds(&t)) {
+            let text = format!("`{names}`: all targets of a module need `+bf16`, or none");
+            let note =
+                "`dot2_bf16` treats subnormal numbers as 0, so results would depend on the CPU";
+            return Err(Box::new(refused(text).note(note)));
+        }
+        let all = Target::all();
+        let rank = |target: &Target| {
+            let place = all.iter().position(|known| known.name == target.name);
+            (place, target.features.len())
+        };
+        targets.sort_by_key(|target| std::cmp::Reverse(rank(target)));
+        Ok(targets)
+    }
+
     /// The best target that the running CPU can execute, with every known feature that the CPU has,
     /// or the baseline of its family if the CPU cannot execute even that.
     pub fn native() -> Target {
@@ -242,7 +292,7 @@ impl Target {
     }
 
     /// Whether [`Target::KNOWN_FEATURES`], all extensions of AVX-512, may be added to the target.
-    fn takes_features(&self) -> bool {
+    pub fn takes_features(&self) -> bool {
         self.simd() == Some(SimdIsa::Avx512)
     }
 
@@ -418,6 +468,30 @@ mod tests {
         assert_eq!(error("").code, "E0401");
         assert_eq!(error("x86-avx2+vnni").code, "E0402");
         assert_eq!(error("x86-avx512+sse9").code, "E0402");
+    }
+
+    #[test]
+    fn lists_are_ordered_by_capability() {
+        let list = |names: &str| -> Vec<String> {
+            Target::parse_list(names).unwrap().iter().map(Target::to_string).collect()
+        };
+        let names = "x86-64,x86-avx512,x86-avx512+vnni,x86-avx2";
+        assert_eq!(list(names), ["x86-avx512+vnni", "x86-avx512", "x86-avx2", "x86-64"]);
+        assert_eq!(list("nvptx-sm_80"), ["nvptx-sm_80"]);
+        let error = |names: &str| Target::parse_list(names).unwrap_err();
+        for refused in [
+            "x86-avx2,x86-avx2",
+            "x86-avx512+vnni+fp16,x86-avx512+fp16+vnni",
+            "x86-avx2,aarch64",
+            "x86-avx2,nvptx-sm_80",
+            "nvptx-sm_80,nvptx-sm_90",
+            "x86-avx512+bf16,x86-avx512",
+        ] {
+            assert_eq!(error(refused).code, "E0406", "{refused}");
+        }
+        assert_eq!(error("x86-avx2,x86-avx51").help.as_deref(), Some("did you mean `x86-avx512`?"));
+        assert_eq!(error("x86-avx2,").code, "E0401");
+        assert_eq!(Target::parse("x86-avx2,x86-64").unwrap_err().code, "E0406");
     }
 
     #[test]

@@ -17,17 +17,17 @@ use tec::schedule::BoundedSchedule;
 use tec::target::Target;
 
 /// A kernel and the options that make it small: definitions, run-time integers, scalars.
-struct Case {
-    file: &'static str,
-    kernel: &'static str,
-    options: &'static str,
+pub struct Case {
+    pub file: &'static str,
+    pub kernel: &'static str,
+    pub options: &'static str,
 }
 
 const fn case(file: &'static str, kernel: &'static str, options: &'static str) -> Case {
     Case { file, kernel, options }
 }
 
-const CASES: &[Case] = &[
+pub const CASES: &[Case] = &[
     case("vector_add", "vector_add", ""),
     case("vector_add", "vector_add", "-D n=20000"),
     case("vector_add_dtypes", "vector_add_t", "-D T=uint16"),
@@ -145,7 +145,7 @@ fn schedules(case: &Case) -> Vec<String> {
 }
 
 /// Pairs of a name and a value that follow `option`: `-D` or `--var`.
-fn pairs<'a>(case: &'a Case, option: &str) -> Vec<(&'a str, &'a str)> {
+pub fn pairs<'a>(case: &'a Case, option: &str) -> Vec<(&'a str, &'a str)> {
     let words: Vec<&str> = case.options.split_whitespace().collect();
     let given = words.chunks(2).filter(|pair| pair[0] == option);
     given.map(|pair| pair[1].split_once('=').expect("name=value")).collect()

@@ -38,3 +38,4 @@ mod tensor;
 mod tidy;
 mod tiles;
 mod tune;
+mod variants;

@@ -1,6 +1,7 @@
 //! `tec build`: compiles a file to a module.
 
-use super::compile::{build_module, compile_file, params_file, prepack, split_kernel};
+use super::compile::variants::{build_variants, compile_variants};
+use super::compile::{params_file, split_kernel};
 use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, Reporter, show_trace};
@@ -18,6 +19,7 @@ Examples:
   tec build matmul.te -o matmul.s              # an assembly listing
   tec build matmul_add.te --prepack B          # pack B once, for many calls
   tec build matmul.te --target aarch64 -o m.tar
+  tec build matmul.te --target x86-avx512,x86-avx2,x86-64  # one module for several CPUs
   tec build matmul.te --records matmul.records.jsonl
   tec build matmul.te --schedule auto --no-cache  # search again for a schedule";
 
@@ -27,6 +29,10 @@ Examples:
 /// `.tar` (object files, run-time library, header, manifest), `.o` (an object file to link with
 /// tec_runtime.o of the `.tar`), `.s` (an assembly listing) or `.ptx` (for GPUs). The manifest and
 /// the C header are written beside a `.so`. All files are written completely, or none.
+///
+/// `--target` takes several CPU targets, separated by commas. The module then has the kernels for
+/// each of them, and runs those for the most capable one that the CPU supports. The results are the
+/// same on all. `TEC_MAX_TARGET=x86-avx2` in the environment of a program limits the choice.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BuildArgs {
@@ -63,18 +69,20 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let selectors: Vec<_> = args.prepack.iter().map(|text| split_kernel(text)).collect();
     // The cost of packing ahead does not count in an automatic schedule.
     let prepacked = PrepackedInputs::Named(selectors.clone());
-    let options = Options { prepacked, ..args.compile.options_to_run()? };
+    let (options, targets) = args.compile.options_for_targets()?;
+    let options = Options { prepacked, ..options };
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
     let mut trace = args.compile.trace()?;
     let side_files = args.compile.side_files();
-    let mut compiled = compile_file(&args.file, side_files, &options, &mut trace)?;
-    prepack(&mut compiled, &selectors, &mut trace)?;
+    let (contract, choice) = (args.compile.contract(), (&options, &targets[..]));
+    let variants =
+        compile_variants(&args.file, side_files, choice, contract, &selectors, &mut trace)?;
     let (manifest, header) = (
         beside(args, &args.manifest, "json", kind, &output),
         beside(args, &args.header, "h", kind, &output),
     );
-    let files = Files::default().program(&compiled.program);
+    let files = Files::default().program(&variants[0].compiled.program);
     let files = match &args.compile.records {
         Some(records) => files.input("the records", records),
         None => files,
@@ -86,7 +94,7 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let files = files.output("-o", Some(&output)).output("--manifest", manifest.as_ref());
     files.output("--header", header.as_ref()).check()?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
-    let built = build_module(&compiled, &options, &module, kind, &mut trace);
+    let built = build_variants(&variants, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
     reporter.write(&output_files(built?, kind, output, manifest, header))
 }

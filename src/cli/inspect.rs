@@ -32,7 +32,13 @@ pub fn run(args: &InspectArgs, _reporter: &Reporter) -> Result<(), Error> {
 pub fn describe(manifest: &Manifest) -> String {
     let Manifest { module, target, compiler, fp_contract, .. } = manifest;
     let mut text = format!("module {module}, by {compiler}\n");
-    text.push_str(&format!("target {} ({})\n", target.name, target.arch));
+    if manifest.variants.is_empty() {
+        text.push_str(&format!("target {} ({})\n", target.name, target.arch));
+    } else {
+        let names = manifest.variants.iter().map(|variant| &variant.target.name[..]);
+        let names: Vec<&str> = names.collect();
+        text.push_str(&format!("targets {} ({})\n", names.join(" "), target.arch));
+    }
     if !target.features.is_empty() {
         text.push_str(&format!("needs {}\n", target.features.join(" ")));
     }
@@ -47,13 +53,18 @@ pub fn describe(manifest: &Manifest) -> String {
         let short: String = source.sha256.chars().take(16).collect();
         text.push_str(&format!("source {} sha256 {short}\n", source.file));
     }
-    for kernel in &manifest.kernels {
-        text.push_str(&describe_kernel(kernel));
+    let names = manifest.variants.iter().map(|variant| &variant.target.name);
+    let variants: Vec<Manifest> = names.map(|name| manifest.clone().for_target(name)).collect();
+    for (at, kernel) in manifest.kernels.iter().enumerate() {
+        let variants = variants.iter().filter_map(|one| Some((one, one.kernels.get(at)?)));
+        let variants = variants.map(|(one, kernel)| (&one.target.name[..], kernel));
+        text.push_str(&describe_kernel(kernel, &variants.collect::<Vec<_>>()));
     }
     text
 }
 
-fn describe_kernel(kernel: &KernelManifest) -> String {
+/// Describes a kernel, with the facts that depend on the target in a module for several.
+fn describe_kernel(kernel: &KernelManifest, variants: &[(&str, &KernelManifest)]) -> String {
     let mut text = format!("\n{}\n", kernel.signature);
     if !kernel.parameters.is_empty() {
         let values = kernel.parameters.iter().map(|(name, value)| match value.as_str() {
@@ -62,14 +73,10 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
         });
         text.push_str(&format!("  parameters {}\n", values.collect::<Vec<_>>().join(", ")));
     }
-    let mut lines = kernel.schedule.lines();
-    match (kernel.schedule.starts_with("schedule "), lines.next()) {
-        // The schedules of a network's kernels begin with their names.
-        (false, Some(head)) if head.starts_with("# ") => text.push_str(&format!("  {head}\n")),
-        (true, Some(head)) => text.push_str(&format!("  {head}\n")),
-        _ => text.push_str(&format!("  schedule {}\n", kernel.schedule)),
+    let is_common = variants.iter().all(|(_, own)| own.schedule == kernel.schedule);
+    if is_common {
+        text.push_str(&describe_schedule(&kernel.schedule, "  "));
     }
-    lines.for_each(|line| text.push_str(&format!("  {line}\n")));
     text.push_str(&format!("  operations {}, bytes {}\n", kernel.flops, kernel.bytes));
     text.push_str(&format!("  workspace {} bytes\n", kernel.workspace_bytes));
     match &kernel.prepack {
@@ -81,6 +88,15 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
             text.push_str(&format!("  is {of} with packed {}\n", inputs.join(", ")));
         }
     }
+    for (target, own) in variants {
+        text.push_str(&format!("  for {target}: workspace {} bytes\n", own.workspace_bytes));
+        if own.signature != kernel.signature {
+            text.push_str(&format!("    {}\n", own.signature));
+        }
+        if !is_common {
+            text.push_str(&describe_schedule(&own.schedule, "    "));
+        }
+    }
     if kernel.reassociated {
         text.push_str("  reassociated\n");
     }
@@ -89,6 +105,19 @@ fn describe_kernel(kernel: &KernelManifest) -> String {
         text.push_str(&format!("  fits {}\n", names.collect::<Vec<_>>().join(", ")));
     }
     kernel.launches.iter().for_each(|launch| text.push_str(&describe_launch(launch)));
+    text
+}
+
+fn describe_schedule(schedule: &str, indent: &str) -> String {
+    let mut text = String::new();
+    let mut lines = schedule.lines();
+    match (schedule.starts_with("schedule "), lines.next()) {
+        // The schedules of a network's kernels begin with their names.
+        (false, Some(head)) if head.starts_with("# ") => text += &format!("{indent}{head}\n"),
+        (true, Some(head)) => text += &format!("{indent}{head}\n"),
+        _ => text += &format!("{indent}schedule {schedule}\n"),
+    }
+    lines.for_each(|line| text += &format!("{indent}{line}\n"));
     text
 }
 

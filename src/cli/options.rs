@@ -14,7 +14,7 @@ pub struct CompileArgs {
     /// Compile only this kernel (repeatable) [default: all kernels]
     #[arg(long, value_name = "NAME")]
     pub kernel: Vec<String>,
-    /// Target to compile for; `tec targets` lists them.
+    /// Target to compile for; `tec targets` lists them. `build` takes several CPUs, `A,B`.
     #[arg(long, default_value = "native", value_name = "TARGET")]
     pub target: String,
     /// Set a parameter, such as `-D n=512` (repeatable).
@@ -85,7 +85,32 @@ pub enum Contract {
 impl CompileArgs {
     /// Returns the driver's options. Kernels without a schedule get the default schedule.
     pub fn options(&self) -> Result<Options, Error> {
-        let mut options = Options::new(Target::parse(&self.target)?);
+        self.options_for(Target::parse(&self.target)?)
+    }
+
+    /// Returns the targets of a module, the most capable one first, and the options of
+    /// [`CompileArgs::options_to_run`] for the first one.
+    pub fn options_for_targets(&self) -> Result<(Options, Vec<Target>), Error> {
+        let targets = Target::parse_list(&self.target)?;
+        let options = self.options_for(targets[0].clone())?;
+        // Only one target can be a GPU.
+        let targets = match &targets[..] {
+            [_] => vec![options.target.clone()],
+            _ => targets,
+        };
+        Ok((Options { fallback: Fallback::Auto, ..options }, targets))
+    }
+
+    /// Returns the value of `--fp-contract`.
+    pub fn contract(&self) -> Option<FpContract> {
+        self.fp_contract.map(|contract| match contract {
+            Contract::Fast => FpContract::Fast,
+            Contract::Off => FpContract::Off,
+        })
+    }
+
+    fn options_for(&self, target: Target) -> Result<Options, Error> {
+        let mut options = Options::new(target);
         options.kernels = (!self.kernel.is_empty()).then(|| self.kernel.clone());
         options.defines =
             self.define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
@@ -110,10 +135,8 @@ impl CompileArgs {
             };
             gpu.fast_math = true;
         }
-        match self.fp_contract {
-            Some(Contract::Fast) => options.fp_contract = FpContract::Fast,
-            Some(Contract::Off) => options.fp_contract = FpContract::Off,
-            None => {}
+        if let Some(contract) = self.contract() {
+            options.fp_contract = contract;
         }
         Ok(options)
     }

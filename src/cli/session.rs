@@ -96,6 +96,13 @@ fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let manifest = read_manifest(Path::new(file))?;
     refuse_options(file, compile, &manifest)?;
     let module = LoadedModule::open(Path::new(file))?;
+    let manifest = match &manifest.variants[..] {
+        [] => manifest,
+        _ => {
+            let target = module.target(&manifest.module)?;
+            manifest.for_target(&target)
+        }
+    };
     let gpu =
         if Target::parse(&manifest.target.name)?.is_gpu() { Some(Gpu::open()?) } else { None };
     Ok(Session { manifest, module, gpu, source: None })

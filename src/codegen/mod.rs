@@ -23,8 +23,9 @@ pub mod ptx;
 pub mod simd;
 
 use crate::ir::{Expr, Kernel};
+use crate::target::Target;
 use cranelift_module::FuncId;
-pub use object::{compile_launchers, compile_object};
+pub use object::{compile_launchers, compile_object, compile_variants};
 use std::sync::Arc;
 
 /// An operand of a call in the body of a network.
@@ -79,6 +80,21 @@ impl<'a> Code<'a> {
     pub fn entries(self) -> impl Iterator<Item = &'a Kernel> {
         self.kernels.iter().chain(self.networks.iter().map(|network| &network.entry))
     }
+}
+
+/// The functions of a module, lowered for one of its targets.
+#[derive(Clone, Copy)]
+pub struct Variant<'a> {
+    /// The functions, in the same order in all variants.
+    pub code: Code<'a>,
+    /// The target.
+    pub target: &'a Target,
+}
+
+/// Returns a suffix for the symbols of a variant: `__x86_avx512_vnni`.
+fn variant_suffix(target: &Target) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("__{}", target.to_string().chars().map(allowed).collect::<String>())
 }
 
 impl<'a> From<&'a [Kernel]> for Code<'a> {

@@ -1,9 +1,9 @@
 //! Composes an object file: the functions of the kernels from [`clif`], and the entries around them
 //! from [`entry`].
 
-use super::entry::EntryKernel;
+use super::entry::{EntryKernel, EntryVariant};
 use super::ptx::{PtxKernel, PtxModule};
-use super::{Code, Object, ObjectOptions, clif, entry};
+use super::{Code, Object, ObjectOptions, Variant, clif, entry};
 use crate::diag::Result;
 use crate::ir::{Expr, Kernel};
 use crate::target::Target;
@@ -14,17 +14,26 @@ pub fn compile_object<'a>(
     target: &Target,
     options: &ObjectOptions,
 ) -> Result<Object> {
-    let code = code.into();
-    let baseline = clif::baseline_isa(target.arch, options.opt);
+    compile_variants(&[Variant { code: code.into(), target }], options)
+}
+
+/// Compiles the variants of a module into one object file. If there are several, the most capable
+/// one is first, and an entry calls the first one that the CPU can run.
+pub fn compile_variants(variants: &[Variant<'_>], options: &ObjectOptions) -> Result<Object> {
+    let arch = variants[0].target.arch;
+    let baseline = clif::baseline_isa(arch, options.opt);
     let mut module = clif::new_module(baseline.clone(), &options.module);
     let mut notes = options.listing.then(Vec::new);
-    let functions = clif::compile_kernels(&mut module, code, target, options, notes.as_mut())?;
-    let entries: Vec<EntryKernel<'_>> = (code.entries().zip(functions))
-        .map(|(kernel, functions)| EntryKernel { kernel, functions, launches: None })
-        .collect();
-    entry::emit_entries(&mut module, &*baseline, &entries, None, target, options)?;
+    let functions = clif::compile_variants(&mut module, variants, options, notes.as_mut())?;
+    let mut entries = Vec::new();
+    for (Variant { code, target }, functions) in variants.iter().zip(functions) {
+        let kernels = code.entries().zip(functions);
+        let entry = |(kernel, functions)| EntryKernel { kernel, functions, launches: None };
+        entries.push(EntryVariant { target, kernels: kernels.map(entry).collect() });
+    }
+    entry::emit_entries(&mut module, &*baseline, &entries, None, options)?;
     let bytes = module.finish().emit().expect("an object in memory is written");
-    let listing = notes.map(|notes| clif::write_listing(target.arch, &bytes, &notes));
+    let listing = notes.map(|notes| clif::write_listing(arch, &bytes, &notes));
     Ok(Object { bytes, listing })
 }
 
@@ -44,14 +53,15 @@ pub fn compile_launchers(
     let numbers: Vec<(&Kernel, Vec<Expr>)> =
         launched.iter().map(|(kernel, launches)| (*kernel, launches.numbers())).collect();
     let functions = clif::compile_launch_params(&mut module, &numbers, &host, options.opt)?;
-    let entries: Vec<EntryKernel<'_>> = (launched.into_iter().zip(functions))
+    let kernels = (launched.into_iter().zip(functions))
         .map(|((kernel, launches), functions)| EntryKernel {
             kernel,
             functions,
             launches: Some(launches),
         })
         .collect();
-    entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), target, options)?;
+    let entries = [EntryVariant { target, kernels }];
+    entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), options)?;
     let bytes = module.finish().emit().expect("an object in memory is written");
     Ok(Object { bytes, listing: None })
 }

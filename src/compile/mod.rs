@@ -11,10 +11,12 @@ pub mod npy;
 pub mod recorded;
 pub mod source;
 pub mod text;
+pub mod variants;
 
 use crate::codegen::{Code, NetworkCode};
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Network, Options, RecordedSchedules, Trace};
+use crate::ir::Kernel;
 use crate::lang::Program;
 use crate::lang::ast::Item;
 use crate::module::params::{Params, read_params};
@@ -134,53 +136,95 @@ pub fn compile_file(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<Compiled, Error> {
-    let records = files.records;
-    check_choice(options, records)?;
-    let source = open(path, options, files.freeze)?;
-    let (program, graphs) = elaborate_source(path, &source, trace)?;
-    let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
-        graphs.into_iter().partition(|graph| graph.network);
-    let (program, bounded) = match graphs.is_empty() && !networks.is_empty() {
-        true => (program, Vec::new()),
-        false => schedule_graphs(path, (program, graphs), options, records, trace)?,
-    };
-    let mut compiled = Compiled { program, bounded, networks: Vec::new() };
-    let Some(first) = networks.first() else {
-        return match files.params {
-            None => Ok(compiled),
-            Some(file) => {
+    let elaborated = Elaborated::read(path, files, options, trace)?;
+    elaborated.compile(options, None, trace)
+}
+
+/// A file whose kernels and networks are elaborated, with the elements of its params.
+struct Elaborated<'a> {
+    path: &'a str,
+    files: SideFiles<'a>,
+    program: Program,
+    graphs: Vec<Graph>,
+    networks: Vec<Graph>,
+    params: Params,
+}
+
+impl<'a> Elaborated<'a> {
+    fn read(
+        path: &'a str,
+        files: SideFiles<'a>,
+        options: &Options,
+        trace: &mut Trace,
+    ) -> Result<Elaborated<'a>, Error> {
+        let records = files.records;
+        check_choice(options, records)?;
+        let source = open(path, options, files.freeze)?;
+        let (program, graphs) = elaborate_source(path, &source, trace)?;
+        let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
+            graphs.into_iter().partition(|graph| graph.network);
+        let params = match (networks.first(), files.params) {
+            (None, None) => Params::default(),
+            (None, Some(file)) => {
                 let text = format!("`--params {file}`: `{path}` has no network");
-                Err(Error::Usage(text + ", so it has no params"))
+                return Err(Error::Usage(text + ", so it has no params"));
+            }
+            (Some(first), given) => {
+                refuse_schedule_of_network(first, options)?;
+                params_of(path, source.params, given)?
             }
         };
-    };
-    refuse_schedule_of_network(first, options)?;
-    let params = params_of(path, source.params, files.params)?;
-    let known = match records {
-        Some(records) => BestRecords::read(Path::new(records))?,
-        None => BestRecords::default(),
-    };
-    let fallback = match &options.schedule {
-        Some((_, name)) if name == "default" => Fallback::Default,
-        Some(_) => Fallback::Auto,
-        None => options.fallback,
-    };
-    let options = &Options { fallback, ..options.clone() };
-    for graph in &networks {
-        let failed = |failure| Error::Compile(compiled.program.sources.clone(), failure);
-        let recorded = match records {
-            Some(_) => {
-                let kernels = network_kernels(graph, &params).map_err(failed)?;
-                known.schedules(kernels.iter().map(|one| &one.graph), &options.target, trace)?
-            }
-            None => RecordedSchedules::default(),
-        };
-        let network = driver::compile_network(graph, &params, &recorded, options, trace);
-        let sources = &compiled.program.sources;
-        let network = network.map_err(|failure| Error::Compile(sources.clone(), failure))?;
-        compiled.networks.push(network);
+        Ok(Elaborated { path, files, program, graphs, networks, params })
     }
-    Ok(compiled)
+
+    /// Schedules the kernels and compiles the networks. `leader` is the same file for the most
+    /// capable target of the module, if this is another one.
+    fn compile(
+        &self,
+        options: &Options,
+        leader: Option<&Compiled>,
+        trace: &mut Trace,
+    ) -> Result<Compiled, Error> {
+        let (program, graphs) = (self.program.clone(), self.graphs.clone());
+        let (program, bounded) = match graphs.is_empty() && !self.networks.is_empty() {
+            true => (program, Vec::new()),
+            false => {
+                let records = self.files.records;
+                schedule_graphs(self.path, (program, graphs), options, records, trace)?
+            }
+        };
+        let mut compiled = Compiled { program, bounded, networks: Vec::new() };
+        if let Some(leader) = leader {
+            variants::order_kernels(&mut compiled, leader, trace);
+        }
+        let fallback = match &options.schedule {
+            Some((_, name)) if name == "default" => Fallback::Default,
+            Some(_) => Fallback::Auto,
+            None => options.fallback,
+        };
+        let options = &Options { fallback, ..options.clone() };
+        let known = match self.files.records {
+            Some(records) if !self.networks.is_empty() => BestRecords::read(Path::new(records))?,
+            _ => BestRecords::default(),
+        };
+        for (at, graph) in self.networks.iter().enumerate() {
+            let failed = |failure| Error::Compile(compiled.program.sources.clone(), failure);
+            let params = &self.params;
+            let recorded = match self.files.records {
+                Some(_) => {
+                    let kernels = network_kernels(graph, params).map_err(failed)?;
+                    known.schedules(kernels.iter().map(|one| &one.graph), &options.target, trace)?
+                }
+                None => RecordedSchedules::default(),
+            };
+            let leader = leader.map(|leader| &leader.networks[at]);
+            let network = driver::compile_network(graph, params, &recorded, options, leader, trace);
+            let sources = &compiled.program.sources;
+            let network = network.map_err(|failure| Error::Compile(sources.clone(), failure))?;
+            compiled.networks.push(network);
+        }
+        Ok(compiled)
+    }
 }
 
 /// Refuses a schedule that a network cannot have.
@@ -393,12 +437,35 @@ pub fn prepack(
 
 /// Lowers the scheduled kernels of a program, and compiles them and its networks to a module.
 pub fn build_module(
-    Compiled { program, bounded, networks }: &Compiled,
+    compiled: &Compiled,
     options: &Options,
     module: &str,
     kind: ModuleKind,
     trace: &mut Trace,
 ) -> Result<BuiltModule, Error> {
+    let (code, info) = lower_program(compiled, options, module, trace)?;
+    let built = driver::build(code.code(), &info, kind, trace);
+    built.map_err(|failure| Error::Compile(compiled.program.sources.clone(), failure))
+}
+
+/// The lowered functions of a program.
+struct Lowered {
+    kernels: Vec<Kernel>,
+    networks: Vec<NetworkCode>,
+}
+
+impl Lowered {
+    fn code(&self) -> Code<'_> {
+        Code { kernels: &self.kernels, networks: &self.networks }
+    }
+}
+
+fn lower_program(
+    Compiled { program, bounded, networks }: &Compiled,
+    options: &Options,
+    module: &str,
+    trace: &mut Trace,
+) -> Result<(Lowered, BuildInfo), Error> {
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut kernels = Vec::new();
     let mut infos = Vec::new();
@@ -429,6 +496,5 @@ pub fn build_module(
         sources: files.map(|file| (name(&file.path), file.text.clone())).collect(),
         kernels: infos,
     };
-    let code = Code { kernels: &kernels, networks: &networks };
-    driver::build(code, &info, kind, trace).map_err(failed)
+    Ok((Lowered { kernels, networks }, info))
 }

@@ -28,7 +28,10 @@ use crate::ir::{Kernel, interp};
 use crate::lang::ast::Item;
 use crate::lang::{Loader, Program, load_program};
 use crate::lower;
-use crate::module::{BuildInfo, BuiltModule, ModuleKind, build_gpu_module, build_module};
+use crate::module::{
+    BuildInfo, BuiltModule, ModuleKind, ModuleVariant, build_gpu_module, build_module,
+    build_variants,
+};
 use crate::schedule::{self, BoundedSchedule, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
@@ -49,6 +52,13 @@ impl FpContract {
     /// `fast`, but `off` if the target has no fused multiply-add.
     pub fn default_for(target: &Target) -> FpContract {
         if target.fma { FpContract::Fast } else { FpContract::Off }
+    }
+
+    /// The choice for a module for several CPUs, whose results do not depend on the CPU: `fast` if
+    /// one of its targets has a fused multiply-add. The others compute it in software.
+    pub fn default_for_all(targets: &[Target]) -> FpContract {
+        let fuses = |target| FpContract::default_for(target) == FpContract::Fast;
+        if targets.iter().any(fuses) { FpContract::Fast } else { FpContract::Off }
     }
 
     /// Returns the name on the command line and in manifests.
@@ -410,6 +420,22 @@ pub fn build<'a>(
         return Ok(trace.phase("build_module", &print, build)??);
     }
     Ok(trace.phase("build_module", &print, || build_module(code, info, kind))??)
+}
+
+/// Like [`build`]; if there are several variants, they are for CPUs, the most capable one first.
+pub fn build_all(
+    variants: &[ModuleVariant<'_>],
+    kind: ModuleKind,
+    trace: &mut Trace,
+) -> Result<BuiltModule, Failure> {
+    if let [ModuleVariant { code, info }] = variants {
+        return build(*code, info, kind, trace);
+    }
+    let print = || {
+        let texts = variants.iter().map(|variant| print_kernels(variant.code));
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    Ok(trace.phase("build_module", &print, || build_variants(variants, kind))??)
 }
 
 /// Counts the arithmetic of a kernel's default schedule, in which scans and scatters visit each

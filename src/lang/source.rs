@@ -18,7 +18,7 @@ pub trait Loader {
 type Place = (usize, usize);
 
 /// The parsed files.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     /// The texts.
     pub sources: Sources,

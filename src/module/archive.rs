@@ -5,7 +5,7 @@ use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source, for archives for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 13] = [
+const RUNTIME_SOURCE: [(&str, &str); 14] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
@@ -18,6 +18,7 @@ const RUNTIME_SOURCE: [(&str, &str); 13] = [
     ("pool.c", include_str!("../runtime/pool.c")),
     ("system.c", include_str!("../runtime/system.c")),
     ("threads.c", include_str!("../runtime/threads.c")),
+    ("variants.c", include_str!("../runtime/variants.c")),
     ("workspace.c", include_str!("../runtime/workspace.c")),
 ];
 

@@ -40,6 +40,15 @@ impl Extent {
         }
     }
 
+    /// Returns the larger one of two numbers.
+    pub fn max(self, other: Extent) -> Extent {
+        match (&self, &other) {
+            (Extent::Number(a), Extent::Number(b)) => Extent::Number(*a.max(b)),
+            (a, b) if a == b => self,
+            (a, b) => Extent::Expression(format!("max({a}, {b})")),
+        }
+    }
+
     /// Returns the name, if the expression is a single name.
     pub fn as_name(&self) -> Option<&str> {
         match self {

@@ -47,14 +47,17 @@ extern "C" {
 #endif
 "#;
 
-/// Returns the header of a module with these kernels.
-pub fn make_header(code: Code<'_>, info: &BuildInfo) -> String {
+/// Returns the header of a module with these kernels. `several` tells whether it is for several
+/// CPUs; `info` describes the least capable one.
+pub fn make_header(code: Code<'_>, info: &BuildInfo, several: bool) -> String {
     let module = &info.module;
     let guard = format!("TEC_{}_H", module.to_uppercase());
+    let others = if several { " and others" } else { "" };
     let mut out = format!(
-        "/* Module {module}, made by tec {} for target {}. */\n#ifndef {guard}\n#define {guard}\n",
+        "/* Module {module}, made by tec {} for target {}{others}. */\n#ifndef {guard}\n\
+         #define {guard}\n",
         env!("CARGO_PKG_VERSION"),
-        info.target
+        info.target,
     );
     out += PREAMBLE;
     let gpu = info.target.is_gpu();
@@ -64,6 +67,11 @@ pub fn make_header(code: Code<'_>, info: &BuildInfo) -> String {
                 and return before it is done.\n * Raw entries launch in the current CUDA context, \
                 and return 3 if the driver fails. */\n";
     }
+    if several {
+        out += "\n/* The entries run code for the most capable of the module's targets that the \
+                CPU supports and\n * TEC_MAX_TARGET in the environment permits. Without one, raw \
+                entries return 3. */\n";
+    }
     out += "\n/* Raw entries check nothing: tensors must be row-major, contiguous and aligned to \
             their elements,\n * and outputs must not overlap other tensors. They return 0 on \
             success, 1 without memory for\n * temporaries.\n *\n * The entries ending in _dl check \
@@ -71,6 +79,15 @@ pub fn make_header(code: Code<'_>, info: &BuildInfo) -> String {
     let _ = writeln!(out, " * {module}_last_error() returns the reason. */");
     for (kernel, info) in code.entries().zip(&info.kernels) {
         declare(&mut out, kernel, info.prepack_role.as_ref(), gpu);
+    }
+    if several {
+        let _ = write!(
+            out,
+            "
+/* The name of the target that calls run code for, or null if there is none. */
+const char *{module}_target(void);
+"
+        );
     }
     let _ = write!(
         out,

@@ -153,6 +153,25 @@ impl LoadedModule {
         self.text("tec_manifest")
     }
 
+    /// Returns the target whose code calls of a module for several CPUs run.
+    pub fn target(&self, module: &str) -> Result<String> {
+        let symbol = format!("{module}_target");
+        // SAFETY: this is the signature of the function of that name in such a module. Its text is
+        // a constant of the module.
+        let name = unsafe {
+            let function: Symbol<'_, TextFn> = self
+                .library
+                .get(symbol.as_bytes())
+                .map_err(|_| missing(&format!("function `{symbol}`")))?;
+            let name = function();
+            (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+        };
+        match name {
+            Some(name) => Ok(name),
+            None => Err(Box::new(Diag::global("E0525", self.text("tec_last_error")?))),
+        }
+    }
+
     /// Limits the threads that the module's kernels use.
     pub fn set_num_threads(&self, threads: i32) -> Result<()> {
         // SAFETY: this is the signature of the function of that name in every module.

@@ -1,8 +1,8 @@
 //! The manifest, the JSON that describes a module. `docs/MANIFEST.md` documents the schema, which
 //! the fields here define.
 
-use super::BuildInfo;
 use super::extent::Extent;
+use super::{BuildInfo, ModuleVariant};
 use crate::codegen::clif::workspace_bytes;
 use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
@@ -28,8 +28,11 @@ pub struct Manifest {
     pub compiler: String,
     /// The module's name, the prefix of its functions.
     pub module: String,
-    /// The target.
+    /// The target; the least capable one of `variants`.
     pub target: TargetManifest,
+    /// The targets of a module for several CPUs, the most capable one first; absent for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantManifest>,
     /// `fast` or `off`.
     pub fp_contract: String,
     /// Whether float32 functions and division are approximated; absent if not.
@@ -53,6 +56,71 @@ pub struct TargetManifest {
     pub arch: String,
     /// CPU features that the checked entries require.
     pub features: Vec<String>,
+}
+
+/// What a module for several CPUs has for one of its targets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VariantManifest {
+    /// The target.
+    pub target: TargetManifest,
+    /// The kernels, in the order of the module.
+    pub kernels: Vec<VariantKernelManifest>,
+}
+
+/// A kernel as a variant has it: the facts that differ from those of the module's kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VariantKernelManifest {
+    /// The exported name.
+    pub name: String,
+    /// As [`KernelManifest::signature`]: shapes of packed tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// As [`KernelManifest::schedule`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// As [`KernelManifest::automatic`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automatic: Option<bool>,
+    /// As [`KernelManifest::workspace_bytes`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_bytes: Option<Extent>,
+    /// As [`KernelManifest::args`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<ArgManifest>>,
+    /// As [`KernelManifest::prepack`]: the size of the packed tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepack: Option<PrepackManifest>,
+}
+
+impl VariantKernelManifest {
+    /// Returns what `own` has and `common` has otherwise.
+    fn new(own: KernelManifest, common: &KernelManifest) -> VariantKernelManifest {
+        fn other<T: PartialEq>(own: T, common: &T) -> Option<T> {
+            (own != *common).then_some(own)
+        }
+        VariantKernelManifest {
+            name: own.name,
+            signature: other(own.signature, &common.signature),
+            schedule: other(own.schedule, &common.schedule),
+            automatic: other(own.automatic, &common.automatic),
+            workspace_bytes: other(own.workspace_bytes, &common.workspace_bytes),
+            args: other(own.args, &common.args),
+            prepack: other(own.prepack, &common.prepack).flatten(),
+        }
+    }
+
+    /// Returns the kernel of the variant, for the module's kernel.
+    fn to_kernel(&self, common: &KernelManifest) -> KernelManifest {
+        let mut kernel = common.clone();
+        let own = self.clone();
+        kernel.signature = own.signature.unwrap_or(kernel.signature);
+        kernel.schedule = own.schedule.unwrap_or(kernel.schedule);
+        kernel.automatic = own.automatic.unwrap_or(kernel.automatic);
+        kernel.workspace_bytes = own.workspace_bytes.unwrap_or(kernel.workspace_bytes);
+        kernel.args = own.args.unwrap_or(kernel.args);
+        kernel.prepack = own.prepack.or(kernel.prepack);
+        kernel
+    }
 }
 
 /// A source file.
@@ -279,6 +347,7 @@ impl Manifest {
                 arch: info.target.arch.name().to_string(),
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
             },
+            variants: Vec::new(),
             fp_contract: info.fp_contract.clone(),
             fast_math: info.target.gpu.is_some_and(|gpu| gpu.fast_math),
             ptx_version: ptx.map(|ptx| format!("{}.{}", ptx.version.0, ptx.version.1)),
@@ -292,6 +361,44 @@ impl Manifest {
                 .collect(),
             kernels: code.entries().zip(&info.kernels).enumerate().map(describe).collect(),
         }
+    }
+
+    /// Returns the manifest of a module for several CPUs, the most capable one first. Its kernels
+    /// are those of the least capable one, with the largest workspace.
+    pub fn of_variants(variants: &[ModuleVariant<'_>]) -> Manifest {
+        let each = variants.iter().map(|one| Manifest::new(one.code, None, one.info));
+        let mut each: Vec<Manifest> = each.collect();
+        let mut module = each.last().cloned().expect("a module has a variant");
+        if each.len() == 1 {
+            return module;
+        }
+        for (at, kernel) in module.kernels.iter_mut().enumerate() {
+            let needs = each.iter().map(|one| one.kernels[at].workspace_bytes.clone());
+            kernel.workspace_bytes = needs.reduce(Extent::max).expect("not empty");
+            kernel.reassociated = each.iter().any(|one| one.kernels[at].reassociated);
+        }
+        for one in &mut each {
+            let kernels = std::mem::take(&mut one.kernels).into_iter().zip(&module.kernels);
+            let kernels = kernels.map(|(own, common)| VariantKernelManifest::new(own, common));
+            let kernels = kernels.collect();
+            module.variants.push(VariantManifest { target: one.target.clone(), kernels });
+        }
+        module
+    }
+
+    /// Returns the manifest of a module for several CPUs as if it were for one of its targets
+    /// alone.
+    pub fn for_target(mut self, name: &str) -> Manifest {
+        let Some(at) = self.variants.iter().position(|one| one.target.name == name) else {
+            return self;
+        };
+        let VariantManifest { target, kernels } = self.variants.swap_remove(at);
+        self.variants.clear();
+        self.target = target;
+        for (kernel, own) in self.kernels.iter_mut().zip(&kernels) {
+            *kernel = own.to_kernel(kernel);
+        }
+        self
     }
 
     /// Formats it as indented JSON with a final newline.

@@ -19,10 +19,10 @@ mod wild;
 pub mod write;
 
 use crate::codegen::ptx::PtxModule;
-use crate::codegen::{Code, ObjectOptions, compile_launchers, compile_object};
+use crate::codegen::{Code, ObjectOptions, Variant, compile_launchers, compile_variants};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
-use crate::ir::{Kernel, PrepackRole};
+use crate::ir::{Kernel, Param, PrepackRole};
 use crate::target::Target;
 use manifest::Manifest;
 use std::path::Path;
@@ -96,10 +96,26 @@ pub fn build_module<'a>(
     info: &BuildInfo,
     kind: ModuleKind,
 ) -> Result<BuiltModule> {
+    build_variants(&[ModuleVariant { code: code.into(), info }], kind)
+}
+
+/// The kernels and networks of a module for one of its targets.
+#[derive(Clone, Copy)]
+pub struct ModuleVariant<'a> {
+    /// Lowered for the target.
+    pub code: Code<'a>,
+    /// Equal in all variants, but for the target and the facts about kernels.
+    pub info: &'a BuildInfo,
+}
+
+/// Like [`build_module`], for several CPUs: an entry calls the first variant that the CPU can run.
+/// The most capable variant is first. All have the same functions.
+pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Result<BuiltModule> {
+    let ModuleVariant { code, info } = *variants.last().expect("a module has a variant");
     check_module_name(&info.module)?;
-    let code = code.into();
-    let manifest = Manifest::new(code, None, info).to_json();
-    let header = header::make_header(code, info);
+    variants.iter().try_for_each(|other| check_functions(code, info, other))?;
+    let manifest = Manifest::of_variants(variants).to_json();
+    let header = header::make_header(code, info, variants.len() > 1);
     let options = ObjectOptions {
         module: info.module.clone(),
         symbol_prefix: (kind == ModuleKind::Linked).then(|| linked_prefix(&info.module)),
@@ -111,7 +127,9 @@ pub fn build_module<'a>(
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.tar`, `.o` or `.s`"));
     }
-    let object = compile_object(code, &info.target, &options)?;
+    let each = variants.iter();
+    let each = each.map(|one| Variant { code: one.code, target: &one.info.target });
+    let object = compile_variants(&each.collect::<Vec<_>>(), &options)?;
     let arch = info.target.arch;
     let bytes = match kind {
         ModuleKind::SharedObject => link::link_module(object.bytes, arch)?,
@@ -123,6 +141,36 @@ pub fn build_module<'a>(
         ModuleKind::Ptx => unreachable!("refused above"),
     };
     Ok(BuiltModule { bytes, manifest, header })
+}
+
+/// Requires that a variant has the functions of another one, with the same parameters. Only packed
+/// tensors may have other shapes.
+fn check_functions(code: Code<'_>, info: &BuildInfo, other: &ModuleVariant<'_>) -> Result<()> {
+    let params = |kernel: &Kernel| -> Vec<(String, String)> {
+        let kind = |param: &Param| match param {
+            Param::Tensor { buffer, output, .. } => format!("{} {output}", buffer.dtype),
+            Param::Scalar { dtype, .. } => dtype.to_string(),
+            Param::Runtime { source, .. } => format!("{source:?}"),
+        };
+        kernel.params.iter().map(|param| (param.name().to_string(), kind(param))).collect()
+    };
+    let text_of = |code: Code<'_>| -> Vec<_> {
+        code.entries().map(|kernel| (kernel.name.clone(), params(kernel))).collect()
+    };
+    let (these, others) = (text_of(code), text_of(other.code));
+    if these == others {
+        return Ok(());
+    }
+    let differs = |(this, other): &(&_, &_)| this != other;
+    let found =
+        these.iter().zip(&others).find(differs).map(|((name, _), _)| format!(" (`{name}`)"));
+    let (a, b) = (&other.info.target, &info.target);
+    let text = format!(
+        "the functions for {a} and {b} differ{}: their schedules pack other inputs",
+        found.unwrap_or_default()
+    );
+    let help = "give one schedule for both, such as `for x86`, or build one module for each target";
+    Err(Box::new(Diag::global("E0406", text).help(help)))
 }
 
 /// Returns the names of the kernels that pack an input.
@@ -143,7 +191,7 @@ pub fn build_gpu_module(
     check_module_name(&info.module)?;
     let described = Manifest::new(kernels.into(), Some(ptx), info);
     let manifest = described.to_json();
-    let header = header::make_header(kernels.into(), info);
+    let header = header::make_header(kernels.into(), info, false);
     let object = || {
         let (module, manifest) = (info.module.clone(), manifest.clone());
         let options = ObjectOptions { module, manifest, opt: info.opt, ..Default::default() };

@@ -119,18 +119,22 @@ static int32_t check_gpu(const struct call *call) {
 }
 #endif
 
+static COLD void put_features(struct message *m, uint32_t features) {
+    const char *separator = "";
+    for (uint32_t i = 0; i < FEATURES; i++) {
+        if (!(features >> i & 1)) continue;
+        put(m, separator);
+        put(m, feature_names[i]);
+        separator = ", ";
+    }
+}
+
 static COLD int32_t check_cpu(const struct call *call) {
     uint32_t missing = call->sig->features & ~cpu_features();
     if (!missing) return 0;
     struct message m = {.length = 0};
     put(&m, "this CPU lacks ");
-    const char *separator = "";
-    for (uint32_t i = 0; i < FEATURES; i++) {
-        if (!(missing >> i & 1)) continue;
-        put(&m, separator);
-        put(&m, feature_names[i]);
-        separator = ", ";
-    }
+    put_features(&m, missing);
     put(&m, ": the module was compiled for target ");
     put(&m, text_at(call->sig, call->sig->target));
     return refuse_call(&m, call, "RuntimeError");

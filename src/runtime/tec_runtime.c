@@ -9,6 +9,7 @@
 #include "system.c"
 #include "workspace.c"
 #include "threads.c"
+#include "variants.c"
 #include "pool.c"
 #include "parallel.c"
 

@@ -97,6 +97,18 @@ struct extent {
     uint32_t unused;
 };
 
+/* The variants of a module for several CPUs; offsets are relative to its start. */
+struct variants {
+    uint32_t variants; /* number of variants, the most capable one first */
+    uint32_t targets;  /* number of targets that TEC_MAX_TARGET can name, after the variants */
+};
+
+struct variant {
+    uint32_t name;     /* offset: name of the target */
+    uint32_t features; /* CPU features that it requires, as bits of tec_rt_cpu */
+    uint32_t more;     /* features that its name may be extended by, `+vnni` */
+};
+
 /* The layouts that `src/codegen/entry` writes byte by byte or reads at constant offsets. */
 _Static_assert(sizeof(struct any) == 16, "an argument of tvm-ffi");
 _Static_assert(sizeof(struct tensor) == 48, "a DLTensor");
@@ -104,6 +116,8 @@ _Static_assert(__builtin_offsetof(struct tensor, byte_offset) == 40, "a DLTensor
 _Static_assert(sizeof(struct signature) == 40, "HEADER of plan.rs");
 _Static_assert(sizeof(struct param) == 24, "PARAM of plan.rs");
 _Static_assert(sizeof(struct extent) == 16, "EXTENT of plan.rs");
+_Static_assert(sizeof(struct variants) == 8, "HEADER of dispatch.rs");
+_Static_assert(sizeof(struct variant) == 12, "ENTRY of dispatch.rs");
 
 /* ---- called by compiled code ---- */
 
@@ -117,6 +131,10 @@ extern INTERNAL uint32_t tec_rt_cpu;
 INTERNAL int32_t tec_rt_check_packed(const struct signature *, const struct any *args,
                                      int32_t num_args, uint64_t *slots);
 INTERNAL int32_t tec_rt_check_dl(const struct signature *, const uint64_t *args, uint64_t *slots);
+/* Chooses the first variant that this CPU can run and TEC_MAX_TARGET permits, and stores 1 + its
+ * position in `selected`. Returns 0, or -1 after raising an error; `sig` may be null. */
+INTERNAL int32_t tec_rt_select_variant(const struct variants *, uint32_t *selected,
+                                       const struct signature *, int32_t packed);
 /* Failure codes of the body of a kernel or of a task. */
 enum { FAILED_MEMORY = 1, FAILED_HOST = 2, FAILED_CUDA = 3 };
 /* Raise the error for a result of a kernel's own check (1 + number of the message, bit 30 set on

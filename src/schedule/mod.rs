@@ -46,7 +46,7 @@ pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};
 pub(crate) use inline::inline_stages;
 pub use linear_work::{apply_linear_work, copy_linear_work};
-pub use phases::{BoundedSchedule, infer_bounds};
+pub use phases::{BoundedSchedule, infer_bounds, order_as};
 pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};
 pub use recomputed::note_recomputed;
 pub use recurrence::{in_same_recurrence, outlives_its_step};

@@ -242,3 +242,17 @@ fn note_order_of_terms(inference: &mut Inference) -> Result<()> {
     inference.bounded.schedule.reassociated |= legality::changes_order(&inference.bounded);
     Ok(())
 }
+
+/// Gives a kernel the schedule of `leader`, which is for a more capable target of the same module,
+/// if one of both adds in another order than the source. The bits of the result then do not depend
+/// on the target. Returns whether the schedule changed.
+pub fn order_as(bounded: &mut BoundedSchedule, leader: &BoundedSchedule) -> bool {
+    if !bounded.schedule.reassociated && !leader.schedule.reassociated {
+        return false;
+    }
+    let target = bounded.schedule.target.clone();
+    let changed = bounded.schedule.text != leader.schedule.text;
+    *bounded = leader.clone();
+    bounded.schedule.target = target;
+    changed
+}

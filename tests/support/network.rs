@@ -65,6 +65,7 @@ fn compile(graph: &Graph, case: &Case, options: &Options) -> Result<Compared, Ve
         &params,
         &driver::RecordedSchedules::default(),
         options,
+        None,
         &mut Trace::default(),
     );
     let network = network.or_else(|failure| match failure {

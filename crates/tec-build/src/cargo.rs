@@ -40,10 +40,10 @@ impl Surroundings {
         })
     }
 
-    /// Returns the target with this name, or the most capable one whose features every CPU has that
-    /// the program is compiled for. If the program promises less than all targets need, returns the
-    /// least capable one.
-    pub(crate) fn target(&self, name: Option<&str>) -> Result<Target, Error> {
+    /// Returns the targets with these names, the most capable one first, or the most capable one
+    /// whose features every CPU has that the program is compiled for. If the program promises less
+    /// than all targets need, returns the least capable one.
+    pub(crate) fn targets(&self, names: &[String]) -> Result<Vec<Target>, Error> {
         let arch = Arch::CPUS.into_iter().find(|arch| arch.name() == self.arch);
         let arch = arch.filter(|_| self.os == "linux" && self.pointer_bits == "64");
         let Some(arch) = arch else {
@@ -51,11 +51,11 @@ impl Surroundings {
             let note = "  = note: it makes ELF objects for Linux on x86_64, aarch64 and riscv64\n";
             return Err(Error::new(text + note));
         };
-        let target = match name {
-            Some(name) => Target::parse(name).map_err(|diag| Error::of(&diag.into()))?,
-            None => self.widest(arch),
+        let targets = match names {
+            [] => vec![self.widest(arch)],
+            _ => Target::parse_list(&names.join(",")).map_err(|diag| Error::of(&diag.into()))?,
         };
-        if target.arch != arch {
+        if let Some(target) = targets.iter().find(|target| target.arch != arch) {
             let text = format!("error: target `{target}` is not for {}\n", self.triple);
             return Err(Error::new(text));
         }
@@ -64,7 +64,7 @@ impl Surroundings {
             let help = "  = help: enable the feature `foreign` of tec-build\n";
             return Err(Error::new(text + help));
         }
-        Ok(target)
+        Ok(targets)
     }
 
     fn widest(&self, arch: Arch) -> Target {
@@ -127,11 +127,12 @@ mod tests {
             (&v4, "x86-avx512"),
             (&amx, "x86-avx512+bf16+vnni"),
         ] {
-            let found = Surroundings::for_tests("x86_64", features).target(None);
-            assert_eq!(found.unwrap().to_string(), target, "{features}");
+            let found = Surroundings::for_tests("x86_64", features).targets(&[]).unwrap();
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].to_string(), target, "{features}");
         }
-        let named = Surroundings::for_tests("x86_64", x86).target(Some("x86-avx2"));
-        assert_eq!(named.unwrap().to_string(), "x86-avx2");
+        let named = Surroundings::for_tests("x86_64", x86).targets(&["x86-avx2".to_string()]);
+        assert_eq!(named.unwrap()[0].to_string(), "x86-avx2");
     }
 
     #[test]
@@ -142,13 +143,13 @@ mod tests {
             ("nvptx-sm_80", "target `nvptx-sm_80` is not for x86_64-unknown-linux-gnu"),
             ("x86-avx3", "did you mean"),
         ] {
-            let error = x86.target(Some(name)).unwrap_err().to_string();
+            let error = x86.targets(&[name.to_string()]).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         }
         let mac = Surroundings { os: "macos".to_string(), ..x86 };
-        let error = mac.target(None).unwrap_err().to_string();
+        let error = mac.targets(&[]).unwrap_err().to_string();
         assert!(error.contains("tec makes no code for"), "{error}");
         let wasm = Surroundings::for_tests("wasm32", "");
-        assert!(wasm.target(None).is_err());
+        assert!(wasm.targets(&[]).is_err());
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use tec::compile::variants::{build_variants, compile_variants};
 use tec::compile::{self, Compiled, SideFiles, cache, source, split_kernel};
 use tec::driver::{self, FpContract, Options, Trace};
 use tec::lang::LIBRARY;
@@ -34,7 +35,7 @@ pub struct Config {
     prepack: Vec<String>,
     records: Option<PathBuf>,
     schedule: Option<String>,
-    target: Option<String>,
+    targets: Vec<String>,
 }
 
 impl Config {
@@ -96,7 +97,15 @@ impl Config {
     /// Compiles for this target instead of the widest one whose features every CPU has that Cargo
     /// builds for. On other CPUs the kernels return an error.
     pub fn target(&mut self, name: &str) -> &mut Config {
-        self.target = Some(name.to_string());
+        self.targets = vec![name.to_string()];
+        self
+    }
+
+    /// Compiles for each of these targets. A call runs the code for the most capable one that the
+    /// CPU supports, with the same results on all. The least capable one decides which CPUs can
+    /// call the kernels at all.
+    pub fn targets<T: AsRef<str>>(&mut self, names: impl IntoIterator<Item = T>) -> &mut Config {
+        self.targets = names.into_iter().map(|name| name.as_ref().to_string()).collect();
         self
     }
 
@@ -154,24 +163,24 @@ impl Config {
             let help = "  = help: enable the feature `networks` of tec-build\n";
             return Err(Error::new(text + help));
         }
-        let target = surroundings.target(self.target.as_deref())?;
+        let targets = surroundings.targets(&self.targets)?;
         let name = match &self.module {
             Some(name) => name.clone(),
             None => module_name(path),
         };
-        let options = self.options(target);
+        let options = self.options(targets[0].clone());
         let selectors: Vec<_> = self.prepack.iter().map(|text| split_kernel(text)).collect();
         let files =
             SideFiles { records: records.as_deref(), params: params.as_deref(), freeze: &[] };
         let mut trace = Trace::default();
         let linked = linked_name(surroundings, &name);
         let work = || -> Result<_, compile::error::Error> {
-            let mut compiled = compile::compile_file(&text, files, &options, &mut trace)?;
-            compile::prepack(&mut compiled, &selectors, &mut trace)?;
-            let kind = ModuleKind::Linked;
-            let module = compile::build_module(&compiled, &options, &linked, kind, &mut trace)?;
+            let (choice, contract) = ((&options, &targets[..]), self.contract());
+            let mut compiled =
+                compile_variants(&text, files, choice, contract, &selectors, &mut trace)?;
+            let module = build_variants(&compiled, &linked, ModuleKind::Linked, &mut trace)?;
             let manifest = Manifest::from_json(&module.manifest, &text)?;
-            Ok((compiled, module, manifest))
+            Ok((compiled.swap_remove(0).compiled, module, manifest))
         };
         let done = driver::try_with_stack(work).map_err(|error| {
             Error::new(format!("error: tec needs 1 GiB of address space for its stack: {error}\n"))
@@ -192,12 +201,11 @@ impl Config {
         options.fallback = Fallback::Auto;
         let selectors = self.prepack.iter().map(|text| split_kernel(text)).collect();
         options.prepacked = PrepackedInputs::Named(selectors);
-        match self.fp_contract {
-            Some(true) => options.fp_contract = FpContract::Fast,
-            Some(false) => options.fp_contract = FpContract::Off,
-            None => {}
-        }
         options
+    }
+
+    fn contract(&self) -> Option<FpContract> {
+        self.fp_contract.map(|fuse| if fuse { FpContract::Fast } else { FpContract::Off })
     }
 }
 

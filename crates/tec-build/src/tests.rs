@@ -47,6 +47,45 @@ fn constants_disappear_from_the_arguments() {
 }
 
 #[test]
+fn several_targets_are_one_module() {
+    let text = format!("{ADD}{}", PRODUCT);
+    let targets = ["x86-64", "x86-avx512", "x86-avx2"];
+    let built = build(&text, Config::new().targets(targets).kernel("add").schedule("plain"));
+    let bindings = built.unwrap().bindings;
+    assert!(bindings.contains("for `x86-avx512`, `x86-avx2`, `x86-64`."), "{bindings}");
+    let error = |config: &mut Config| build(&text, config).map(|_| ()).unwrap_err().to_string();
+    let twice = error(Config::new().targets(["x86-avx2", "x86-avx2"]));
+    assert!(twice.starts_with("error[E0406]: `x86-avx2` is given twice"), "{twice}");
+    let foreign = error(Config::new().targets(["aarch64"]));
+    assert!(foreign.contains("target `aarch64` is not for x86_64"), "{foreign}");
+    // The type of a packed operand has one layout.
+    let packed = error(Config::new().targets(targets).kernel("product").prepack("B"));
+    assert!(packed.starts_with("error[E0406]: `product_pack_B`: the layout of"), "{packed}");
+    let same = build(
+        &text,
+        Config::new()
+            .targets(["x86-64", "x86-avx2"])
+            .define("product.w", 8)
+            .kernel("product")
+            .prepack("B"),
+    );
+    assert!(same.unwrap().bindings.contains("struct ProductPackedB"));
+}
+
+const PRODUCT: &str = "
+kernel product(n = 32, w = 0) {
+    input A: float32[n, n]
+    input B: float32[n, n]
+    reduce k: 0..n
+    output C[x: n, y: n] = sum(A[x, k] * B[k, y], axis=k)
+}
+schedule product for cpu {
+    let width = if w == 0 then target.lanes(float32) else w
+    let P = B.cache_read(global, [C], layout=[ax1 // width, ax0, ax1 % width])
+}
+";
+
+#[test]
 fn errors_are_diagnostics() {
     let error = build("kernel f() { output a[i: 2] = b }", &Config::new()).map(|_| ()).unwrap_err();
     assert!(error.to_string().starts_with("error[E0201]"), "{error}");

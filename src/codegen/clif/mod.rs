@@ -25,9 +25,10 @@ mod tests;
 mod vector;
 
 use super::common::{clif_type, define_function, enter_function, new_context};
-use super::{Code, KernelFunctions, ObjectOptions};
+use super::{KernelFunctions, ObjectOptions, Variant, variant_suffix};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::output_bytes;
+use crate::ir::print::{Style, print_kernel};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
 use crate::target::Target;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
@@ -40,30 +41,55 @@ use emit::{EmittedFunction, Emitter};
 pub(super) use isa::baseline_isa;
 pub(super) use listing::{FunctionNotes, write_listing};
 use rustc_hash::FxHashMap;
+use sha2::{Digest, Sha256};
 pub use storage::workspace_bytes;
 use task::{Task, task_signature};
 
-/// Compiles the functions of each kernel and then of each network into `module`. Fills `notes` for
-/// the listing.
-pub(super) fn compile_kernels(
+/// Alignment of constants: a cache line, and the widest vector.
+const CONSTANT_ALIGNMENT: u64 = 64;
+
+/// The check of an entry and its messages, as [`Unit::compile_check`] returns them.
+type Check = (Option<FuncId>, Vec<String>);
+
+/// Compiles the functions of each kernel and then of each network into `module`, for each variant.
+/// Several variants share the checks that are equal in all of them, and equal constants. Fills
+/// `notes` for the listing.
+pub(super) fn compile_variants(
     module: &mut ObjectModule,
-    Code { kernels, networks }: Code<'_>,
-    target: &Target,
+    variants: &[Variant<'_>],
     options: &ObjectOptions,
-    notes: Option<&mut Vec<FunctionNotes>>,
-) -> Result<Vec<KernelFunctions>> {
-    let inner = networks.iter().flat_map(|network| &network.kernels);
-    kernels.iter().chain(inner).try_for_each(|kernel| support::check_supported(kernel, target))?;
-    let mut unit = Unit::new(module, target, options.opt, notes);
-    let is_sized = |kernel: &Kernel| options.sized.contains(&kernel.name);
-    let mut functions: Vec<KernelFunctions> = kernels
-        .iter()
-        .map(|kernel| unit.compile_kernel(kernel, is_sized(kernel)))
-        .collect::<Result<_>>()?;
-    for network in networks {
-        functions.push(unit.compile_network(network)?);
+    mut notes: Option<&mut Vec<FunctionNotes>>,
+) -> Result<Vec<Vec<KernelFunctions>>> {
+    let [first, others @ ..] = variants else { crate::bug!("a module without variants") };
+    if others.is_empty() {
+        let mut unit = Unit::new(module, first.target, options.opt, notes);
+        return Ok(vec![unit.compile_variant(*first, options, &[])?]);
     }
-    Ok(functions)
+    // Any CPU that runs one of the variants can run code for the least capable target.
+    let baseline = Target::baseline(first.target.arch);
+    let mut unit = Unit::new(module, &baseline, options.opt, notes.as_deref_mut());
+    let mut checks: Vec<Option<Check>> = Vec::new();
+    for (at, kernel) in first.code.entries().enumerate() {
+        let interface = interface_text(kernel);
+        let mut same = others.iter().map(|other| other.code.entries().nth(at));
+        let is_shared = same.all(|other| other.map(interface_text).as_ref() == Some(&interface));
+        checks.push(if is_shared { Some(unit.compile_check(kernel)?) } else { None });
+    }
+    let mut constants = FxHashMap::default();
+    let compile = |variant: &Variant<'_>| {
+        let mut unit = Unit::new(module, variant.target, options.opt, notes.as_deref_mut());
+        unit.suffix = variant_suffix(variant.target);
+        unit.shared_constants = Some(&mut constants);
+        unit.compile_variant(*variant, options, &checks)
+    };
+    variants.iter().map(compile).collect()
+}
+
+/// Returns a text that is equal for kernels whose callers see the same parameters and checks.
+fn interface_text(kernel: &Kernel) -> String {
+    let (body, facts) = (Stmt::nothing(), Vec::new());
+    let interface = Kernel { body, facts, reassociated: false, ..kernel.clone() };
+    print_kernel(&interface, Style::Full)
 }
 
 /// Compiles, for the CPU `host`, the checks of kernels that run on GPUs, and as body a function
@@ -128,6 +154,10 @@ struct Unit<'u> {
     notes: Option<&'u mut Vec<FunctionNotes>>,
     /// Number of nests compiled by the SIMD back end so far.
     nests: usize,
+    /// Follows the kernel's name in symbols; empty in a module of one variant.
+    suffix: String,
+    /// The constants of all variants by the hash of their bytes, if there are several.
+    shared_constants: Option<&'u mut FxHashMap<[u8; 32], DataId>>,
 }
 
 impl<'u> Unit<'u> {
@@ -138,11 +168,46 @@ impl<'u> Unit<'u> {
         notes: Option<&'u mut Vec<FunctionNotes>>,
     ) -> Unit<'u> {
         let isa = isa::kernel_isa(target, opt);
-        Unit { module, isa, target, constants: FxHashMap::default(), notes, nests: 0 }
+        let (constants, suffix) = (FxHashMap::default(), String::new());
+        let shared_constants = None;
+        Unit { module, isa, target, constants, notes, nests: 0, suffix, shared_constants }
     }
 
-    fn compile_kernel(&mut self, kernel: &Kernel, sized: bool) -> Result<KernelFunctions> {
-        let (check, messages) = self.compile_check(kernel)?;
+    /// Compiles the functions of each kernel and then of each network. `checks` are those that are
+    /// compiled already, by the position of the entry.
+    fn compile_variant(
+        &mut self,
+        Variant { code, target }: Variant<'_>,
+        options: &ObjectOptions,
+        checks: &[Option<Check>],
+    ) -> Result<Vec<KernelFunctions>> {
+        let inner = code.networks.iter().flat_map(|network| &network.kernels);
+        let mut all = code.kernels.iter().chain(inner);
+        all.try_for_each(|kernel| support::check_supported(kernel, target))?;
+        let check_at = |at: usize| checks.get(at).cloned().flatten();
+        let mut functions = Vec::new();
+        for kernel in code.kernels {
+            let is_sized = options.sized.contains(&kernel.name);
+            functions.push(self.compile_kernel(kernel, is_sized, check_at(functions.len()))?);
+        }
+        for network in code.networks {
+            functions.push(self.compile_network(network, check_at(functions.len()))?);
+        }
+        Ok(functions)
+    }
+
+    /// Returns the beginning of the symbols of a kernel's functions.
+    fn symbol(&self, kernel: &str) -> String {
+        format!("{kernel}{}", self.suffix)
+    }
+
+    fn compile_kernel(
+        &mut self,
+        kernel: &Kernel,
+        sized: bool,
+        check: Option<Check>,
+    ) -> Result<KernelFunctions> {
+        let (check, messages) = check.map_or_else(|| self.compile_check(kernel), Ok)?;
         let body = self.compile_function(kernel, false)?;
         let bytes =
             sized.then(|| self.compile_function(&size_kernel(kernel), false)).transpose()?;
@@ -171,7 +236,8 @@ impl<'u> Unit<'u> {
 
     fn compile_function(&mut self, kernel: &Kernel, check: bool) -> Result<FuncId> {
         let signature = signature_of(kernel, check);
-        let name = format!("{}.{}", kernel.name, if check { "check" } else { "body" });
+        let symbol = self.symbol(&kernel.name);
+        let name = format!("{symbol}.{}", if check { "check" } else { "body" });
         let id = self
             .module
             .declare_function(&name, Linkage::Local, &signature)
@@ -179,7 +245,7 @@ impl<'u> Unit<'u> {
         let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
         let (builder, args) = enter_function(&mut context, &mut builder_context);
-        let mut emitter = Emitter::new(builder, self, &kernel.name);
+        let mut emitter = Emitter::new(builder, self, &symbol);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
         emitter.place_buffers(stmt);
@@ -194,7 +260,8 @@ impl<'u> Unit<'u> {
         let mut context = new_context(task.id, task_signature());
         let mut builder_context = FunctionBuilderContext::new();
         let (builder, args) = enter_function(&mut context, &mut builder_context);
-        let mut emitter = Emitter::new(builder, self, &kernel.name);
+        let symbol = self.symbol(&kernel.name);
+        let mut emitter = Emitter::new(builder, self, &symbol);
         emitter.enter_task(task, &args);
         let finished = emitter.finish_task(task);
         self.define(kernel, (task.id, &task.name), &mut context, finished)?;
@@ -261,12 +328,27 @@ impl<'u> Unit<'u> {
         let size = buffer.dtype.bytes() as usize;
         let bytes: Vec<u8> =
             init.iter().flat_map(|bits| bits.to_le_bytes().into_iter().take(size)).collect();
+        let id = self.define_constant(&bytes);
+        self.constants.insert(buffer.clone(), id);
+        id
+    }
+
+    /// Returns read-only data with these bytes: new, or that of another variant.
+    fn define_constant(&mut self, bytes: &[u8]) -> DataId {
+        let key = self.shared_constants.is_some().then(|| Sha256::digest(bytes).into());
+        if let (Some(shared), Some(key)) = (&self.shared_constants, &key)
+            && let Some(id) = shared.get(key)
+        {
+            return *id;
+        }
         let id = self.module.declare_anonymous_data(false, false).expect("a fresh name");
         let mut data = DataDescription::new();
-        data.define(bytes.into_boxed_slice());
-        data.set_align(64);
+        data.define(bytes.into());
+        data.set_align(CONSTANT_ALIGNMENT);
         self.module.define_data(id, &data).expect("defined once");
-        self.constants.insert(buffer.clone(), id);
+        if let (Some(shared), Some(key)) = (&mut self.shared_constants, key) {
+            shared.insert(key, id);
+        }
         id
     }
 }

@@ -4,33 +4,36 @@
 //! parameters of the network, which returns the first failure of a kernel, or 0.
 
 use super::emit::Emitter;
-use super::{Unit, signature_of};
+use super::{Check, Unit, signature_of};
 use crate::codegen::common::{enter_function, new_context};
 use crate::codegen::{KernelFunctions, NetworkCode, Operand};
 use crate::diag::Result;
 use crate::ir::{Buffer, DType, Expr, Scope, Stmt};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_frontend::FunctionBuilderContext;
-use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
-
-/// Alignment of constants: a cache line, and the widest vector.
-const CONSTANT_ALIGNMENT: u64 = 64;
+use cranelift_module::{DataId, FuncId, Linkage, Module};
 
 impl Unit<'_> {
     /// Compiles the kernels of a network, its checks and its body.
-    pub(super) fn compile_network(&mut self, network: &NetworkCode) -> Result<KernelFunctions> {
+    pub(super) fn compile_network(
+        &mut self,
+        network: &NetworkCode,
+        check: Option<Check>,
+    ) -> Result<KernelFunctions> {
         let kernels = network.kernels.iter();
         let bodies: Vec<FuncId> =
             kernels.map(|kernel| self.compile_function(kernel, false)).collect::<Result<_>>()?;
         let constants: Vec<DataId> = network
             .constants
             .iter()
-            .map(|bytes| self.network_constant((**bytes).as_ref()))
+            .map(|bytes| self.define_constant((**bytes).as_ref()))
             .collect();
-        let (check, messages) = self.compile_check(&network.entry)?;
+        let check = check.map_or_else(|| self.compile_check(&network.entry), Ok);
+        let (check, messages) = check?;
         let entry = &network.entry;
         let signature = signature_of(entry, false);
-        let name = format!("{}.body", entry.name);
+        let symbol = self.symbol(&entry.name);
+        let name = format!("{symbol}.body");
         let id = self
             .module
             .declare_function(&name, Linkage::Local, &signature)
@@ -38,7 +41,7 @@ impl Unit<'_> {
         let mut context = new_context(id, signature);
         let mut builder_context = FunctionBuilderContext::new();
         let (builder, args) = enter_function(&mut context, &mut builder_context);
-        let mut emitter = Emitter::new(builder, self, &entry.name);
+        let mut emitter = Emitter::new(builder, self, &symbol);
         emitter.bind_params(entry, &args, false);
         let arena = network.arena_bytes.as_ref().map(|bytes| emitter.acquire_arena(bytes));
         for call in &network.calls {
@@ -58,16 +61,6 @@ impl Unit<'_> {
         let finished = emitter.finish(&Stmt::nothing());
         self.define(entry, (id, &name), &mut context, finished)?;
         Ok(KernelFunctions { body: id, check, messages, bytes: None })
-    }
-
-    /// Defines the elements of a constant tensor, read-only.
-    fn network_constant(&mut self, bytes: &[u8]) -> DataId {
-        let id = self.module.declare_anonymous_data(false, false).expect("a fresh name");
-        let mut data = DataDescription::new();
-        data.define(bytes.into());
-        data.set_align(CONSTANT_ALIGNMENT);
-        self.module.define_data(id, &data).expect("defined once");
-        id
     }
 }
 

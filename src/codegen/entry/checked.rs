@@ -6,6 +6,7 @@
 //! So the fast path must accept nothing that the runtime refuses; it may refuse anything.
 
 use super::checks::{ArgumentChecks, CheckedParam, ExtentCheck, dlpack_dtype};
+use super::dispatch::{Dispatch, by_variant};
 use super::launch::{Cuda, DeviceStream};
 use super::{Env, launch, param_type};
 use crate::codegen::common::clif_type;
@@ -24,8 +25,12 @@ pub(super) enum Convention {
 }
 
 /// The functions and data that a checked entry refers to.
+#[derive(Clone)]
 pub(super) struct Functions<'a> {
-    pub body: FuncId,
+    /// One for each variant that the entry calls.
+    pub bodies: &'a [FuncId],
+    /// The choice among several bodies.
+    pub dispatch: Option<Dispatch>,
     pub check: Option<FuncId>,
     pub blob: DataId,
     pub check_call: FuncId,
@@ -122,7 +127,10 @@ impl CheckedEmitter<'_, '_, '_, '_> {
         if !self.has_fast_path() {
             return None;
         }
-        if self.checks.features != 0 {
+        if let Some(dispatch) = self.functions.dispatch {
+            let selected = dispatch.load(self.env);
+            self.require(selected);
+        } else if self.checks.features != 0 {
             let address = self.env.address(self.functions.cpu);
             let found = self.load(types::I32, address, 0);
             let ins = self.env.builder.ins();
@@ -413,6 +421,15 @@ impl CheckedEmitter<'_, '_, '_, '_> {
 
     /// Calls the runtime's complete check. Jumps to `run` with the slots, or to `done` with -1.
     fn complete_check(&mut self, args: &[Value], run: Block, done: Block) {
+        if let Some(dispatch) = self.functions.dispatch {
+            let is_packed = self.convention == Convention::Packed;
+            let result = dispatch.select(self.env, Some(self.functions.blob), is_packed);
+            let chosen = self.env.builder.create_block();
+            self.env.builder.set_cold_block(chosen);
+            let refused = [BlockArg::Value(result)];
+            self.env.builder.ins().brif(result, done, &refused, chosen, &[]);
+            self.env.builder.switch_to_block(chosen);
+        }
         let blob = self.env.address(self.functions.blob);
         let slots = self.env.stack_words(self.checks.slots);
         let slots = self.env.stack_address(slots);
@@ -471,8 +488,11 @@ impl CheckedEmitter<'_, '_, '_, '_> {
         }
         let mut body_args = raw.to_vec();
         body_args.extend(place.iter().flat_map(|place| [place.device, place.stream, place.packed]));
-        let call = self.env.call(self.functions.body, &body_args);
-        let code = self.env.builder.inst_results(call)[0];
+        let bodies = self.functions.bodies;
+        let code = by_variant(self.env, self.functions.dispatch, None, |env, variant| {
+            let call = env.call(bodies[variant], &body_args);
+            env.builder.inst_results(call)[0]
+        });
         let (failed, passed) = self.cold_branch(code);
         self.env.builder.switch_to_block(failed);
         if place.is_some() {

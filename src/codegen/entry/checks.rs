@@ -105,7 +105,7 @@ impl ArgumentChecks {
                 Param::Runtime { .. } => CheckedParam::Bound,
             });
         }
-        let features = target.features.iter().map(|name| feature_bit(name)).sum();
+        let features = feature_bits(&target.features);
         let slots = kernel.params.len() + kernel.dims.len();
         let device_slot = target.is_gpu().then_some(slots);
         ArgumentChecks {
@@ -122,8 +122,9 @@ impl ArgumentChecks {
         if self.device_slot.is_some() { 2 } else { 1 }
     }
 
-    /// The blob for the runtime's check. `messages` are the texts of the kernel's own checks.
-    pub fn blob(&self, kernel: &Kernel, target: &Target, messages: &[String]) -> Vec<u8> {
+    /// The blob for the runtime's check. `target` is the name of the target, `messages` are the
+    /// texts of the kernel's own checks.
+    pub fn blob(&self, kernel: &Kernel, target: &str, messages: &[String]) -> Vec<u8> {
         const HEADER: usize = 40;
         const PARAM: usize = 24;
         const EXTENT: usize = 16;
@@ -139,7 +140,7 @@ impl ArgumentChecks {
         put_u32(&mut header, self.params.len() as u32);
         put_u32(&mut header, self.args as u32);
         put_u32(&mut header, messages.len() as u32);
-        put_u32(&mut header, texts.add(&target.to_string()));
+        put_u32(&mut header, texts.add(target));
         put_u32(&mut header, texts.add(&signature_text(kernel)));
         put_u32(&mut header, param_at as u32);
         put_u32(&mut header, messages_at as u32);
@@ -209,6 +210,11 @@ pub fn dlpack_dtype(dtype: DType) -> u32 {
         _ => 1,
     };
     1 << 16 | dtype.bits() << 8 | code
+}
+
+/// The CPU features as bits of the runtime's `tec_rt_cpu`.
+pub(super) fn feature_bits(names: &[&str]) -> u32 {
+    names.iter().map(|name| feature_bit(name)).fold(0, |bits, bit| bits | bit)
 }
 
 fn feature_bit(name: &str) -> u32 {

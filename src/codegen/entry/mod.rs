@@ -7,6 +7,7 @@
 
 mod checked;
 mod checks;
+mod dispatch;
 mod launch;
 mod text;
 
@@ -28,6 +29,7 @@ use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
 use cranelift_object::ObjectModule;
+use dispatch::{Dispatch, Refusal};
 use launch::Cuda;
 use std::borrow::Cow;
 
@@ -45,26 +47,47 @@ pub(super) struct EntryKernel<'a> {
     pub(super) launches: Option<&'a PtxKernel>,
 }
 
-/// Defines every exported function of a module. `ptx` is what the entries of a module for GPUs
-/// launch; all of its kernels have launches then.
+/// The compiled kernels of a module for one of its targets.
+pub(super) struct EntryVariant<'a> {
+    pub(super) target: &'a Target,
+    /// As many as in the other variants, in the same order.
+    pub(super) kernels: Vec<EntryKernel<'a>>,
+}
+
+/// Defines every exported function of a module; the most capable variant is first. `ptx` is what
+/// the entries of a module for GPUs launch; all of its kernels have launches then.
 pub(super) fn emit_entries(
     module: &mut ObjectModule,
     baseline: &dyn TargetIsa,
-    kernels: &[EntryKernel<'_>],
+    variants: &[EntryVariant<'_>],
     ptx: Option<&str>,
-    target: &Target,
     options: &ObjectOptions,
 ) -> Result<()> {
+    let EntryVariant { target, kernels } = &variants[0];
     check_names(kernels, options)?;
     let mut emit = Emitter::new(module, baseline, options.symbol_prefix.as_deref());
     let cuda = ptx.map(|text| Cuda::new(&mut emit, text, kernels, target));
-    for entry in kernels {
-        emit.kernel(entry, target, cuda.as_ref());
+    if variants.len() > 1 {
+        let targets: Vec<&Target> = variants.iter().map(|variant| variant.target).collect();
+        emit.dispatch = Some(Dispatch::new(&mut emit, &targets));
+    }
+    for at in 0..kernels.len() {
+        let versions = variants
+            .iter()
+            .map(|variant| Version { entry: &variant.kernels[at], target: variant.target });
+        emit.kernel(&versions.collect::<Vec<_>>(), cuda.as_ref());
     }
     if options.symbol_prefix.is_none() {
         emit.module_functions(options);
     }
     Ok(())
+}
+
+/// A kernel as a variant of the module has it.
+#[derive(Clone, Copy)]
+struct Version<'a> {
+    entry: &'a EntryKernel<'a>,
+    target: &'a Target,
 }
 
 /// The type of a raw parameter: halves are their bits, `bool` is a byte.
@@ -113,7 +136,7 @@ fn metadata_text(kernel: &Kernel) -> String {
 /// Refuses a kernel with the name of a function of the module.
 fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<()> {
     let module = &options.module;
-    for suffix in ["last_error", "manifest", "set_num_threads", "set_parallel_for"] {
+    for suffix in ["last_error", "manifest", "set_num_threads", "set_parallel_for", "target"] {
         let reserved = format!("{module}_{suffix}");
         if kernels.iter().any(|entry| entry.kernel.name == reserved) {
             return Err(Box::new(
@@ -127,6 +150,16 @@ fn check_names(kernels: &[EntryKernel<'_>], options: &ObjectOptions) -> Result<(
     }
     Ok(())
 }
+
+/// The checks of a kernel.
+struct Described {
+    checks: ArgumentChecks,
+    check: Option<FuncId>,
+    blob: DataId,
+}
+
+/// The result of a raw entry that cannot run on this CPU, as `FAILED_CPU` of the runtime.
+const RAW_REFUSED: i64 = 3;
 
 /// Functions of the runtime that entries call.
 struct Runtime {
@@ -150,6 +183,8 @@ struct Emitter<'a> {
     runtime: Runtime,
     /// [`ObjectOptions::symbol_prefix`].
     prefix: Option<&'a str>,
+    /// The choice among several variants.
+    dispatch: Option<Dispatch>,
     builders: FunctionBuilderContext,
 }
 
@@ -177,37 +212,44 @@ impl<'a> Emitter<'a> {
             set_parallel_for: import("tec_rt_set_parallel_for", &[I64, I64], None),
             cpu: accept(module.declare_data("tec_rt_cpu", Linkage::Import, true, false)),
         };
-        Emitter { module, baseline, runtime, prefix, builders: FunctionBuilderContext::new() }
+        let builders = FunctionBuilderContext::new();
+        Emitter { module, baseline, runtime, prefix, dispatch: None, builders }
     }
 
-    /// Emits the entries of one kernel.
-    fn kernel(&mut self, entry: &EntryKernel<'_>, target: &Target, cuda: Option<&Cuda<'_>>) {
+    /// Emits the entries of one kernel, given as each variant has it.
+    fn kernel(&mut self, versions: &[Version<'_>], cuda: Option<&Cuda<'_>>) {
+        let entry = versions[0].entry;
         let (kernel, name) = (entry.kernel, &entry.kernel.name);
-        let checks = ArgumentChecks::new(kernel, entry.launches, target);
-        let blob = self.data(&checks.blob(kernel, target, &entry.functions.messages), None);
+        let described = self.describe(versions);
+        let first = &described[0];
         let mut raw: Vec<ClifType> = kernel.params.iter().map(param_type).collect();
-        let body = match cuda {
-            Some(cuda) => cuda.launch_function(self, entry, blob),
-            None => entry.functions.body,
+        let bodies: Vec<FuncId> = match cuda {
+            Some(cuda) => vec![cuda.launch_function(self, entry, first.blob)],
+            None => versions.iter().map(|version| version.entry.functions.body).collect(),
         };
+        let dispatch = self.dispatch;
         let fp = (self.runtime.fp_enter, self.runtime.fp_leave);
         // The stream comes last.
         raw.extend(cuda.map(|_| types::I64));
         if self.prefix.is_none() {
+            let refusal = Refusal::new(first.blob, false, RAW_REFUSED);
             self.function(name, Linkage::Export, &raw, Some(types::I32), |env, args| {
                 checked::with_default_mode(env, fp, |env| {
-                    let call = match cuda {
-                        Some(_) => launch::call_raw(env, body, args),
-                        None => env.call(body, args),
-                    };
-                    env.builder.inst_results(call)[0]
+                    dispatch::by_variant(env, dispatch, Some(refusal), |env, variant| {
+                        let body = bodies[variant];
+                        let call = match cuda {
+                            Some(_) => launch::call_raw(env, body, args),
+                            None => env.call(body, args),
+                        };
+                        env.builder.inst_results(call)[0]
+                    })
                 })
             });
         }
         let mut dl: Vec<ClifType> = kernel
             .params
             .iter()
-            .zip(&checks.params)
+            .zip(&first.checks.params)
             .filter(|(_, checks)| !matches!(checks, checks::CheckedParam::Bound))
             .map(|(param, _)| param_type(param))
             .collect();
@@ -219,10 +261,10 @@ impl<'a> Emitter<'a> {
         ];
         let count = if self.prefix.is_some() { 1 } else { checked.len() };
         for (name, params, convention) in checked.into_iter().take(count) {
-            let functions = checked::Functions {
-                body,
-                check: entry.functions.check,
-                blob,
+            let is_packed = convention == Convention::Packed;
+            let functions = |described: &Described| checked::Functions {
+                check: described.check,
+                blob: described.blob,
                 check_call: match convention {
                     Convention::Dl => self.runtime.check_dl,
                     Convention::Packed => self.runtime.check_packed,
@@ -232,44 +274,106 @@ impl<'a> Emitter<'a> {
                 fp,
                 cpu: self.runtime.cpu,
                 cuda: cuda.copied(),
+                bodies: &bodies,
+                dispatch,
             };
+            let functions: Vec<_> = described.iter().map(functions).collect();
+            let refusal = Refusal::new(first.blob, is_packed, -1);
             self.function(&name, Linkage::Export, params, Some(types::I32), |env, args| {
-                checked::emit_checked(env, kernel, &checks, &functions, convention, args)
+                let emit = |env: &mut Env<'_, '_>, functions: &_, version: usize| {
+                    let (kernel, checks) = (versions[version].entry.kernel, &described[version]);
+                    checked::emit_checked(env, kernel, &checks.checks, functions, convention, args)
+                };
+                let [functions] = &functions[..] else {
+                    // Each variant checks its own shapes.
+                    return dispatch::by_variant(env, dispatch, Some(refusal), |env, variant| {
+                        let body = &bodies[variant..=variant];
+                        let functions = functions[variant].clone();
+                        let functions =
+                            checked::Functions { bodies: body, dispatch: None, ..functions };
+                        emit(env, &functions, variant)
+                    });
+                };
+                emit(env, functions, 0)
             });
         }
         if self.prefix.is_some() {
             return;
         }
-        if let Some(bytes) = entry.functions.bytes {
-            self.bytes_function(kernel, bytes);
+        if let Some(functions) = versions.iter().map(|v| v.entry.functions.bytes).collect() {
+            self.bytes_function(kernel, functions, first.blob);
         }
-        self.text_function(&format!("__tvm_ffi__doc_{name}"), &signature_text(kernel));
-        self.text_function(&format!("__tvm_ffi__metadata_{name}"), &metadata_text(kernel));
+        let signatures = versions.iter().map(|version| signature_text(version.entry.kernel));
+        self.text_function(&format!("__tvm_ffi__doc_{name}"), signatures.collect());
+        let metadata = versions.iter().map(|version| metadata_text(version.entry.kernel));
+        self.text_function(&format!("__tvm_ffi__metadata_{name}"), metadata.collect());
+    }
+
+    /// Returns the checks of a kernel for each variant, or one for all if they are equal.
+    fn describe(&mut self, versions: &[Version<'_>]) -> Vec<Described> {
+        let describe = |version: &Version<'_>| {
+            let EntryKernel { kernel, functions, launches } = version.entry;
+            let mut checks = ArgumentChecks::new(kernel, *launches, version.target);
+            // The choice of the variant checks the features.
+            let mut target = version.target.to_string();
+            if versions.len() > 1 {
+                (checks.features, target) = (0, String::new());
+            }
+            let blob = checks.blob(kernel, &target, &functions.messages);
+            (checks, blob, functions.check)
+        };
+        let mut all: Vec<_> = versions.iter().map(describe).collect();
+        let (_, blob, check) = &all[0];
+        if all.iter().all(|other| (&other.1, &other.2) == (blob, check)) {
+            all.truncate(1);
+        }
+        let define = |(checks, blob, check): (ArgumentChecks, Vec<u8>, Option<FuncId>)| Described {
+            checks,
+            check,
+            blob: self.data(&blob, None),
+        };
+        all.into_iter().map(define).collect()
     }
 
     /// Emits `int64_t NAME_bytes(int64_t …)`, which takes the run-time integers of the raw entry.
-    fn bytes_function(&mut self, kernel: &Kernel, bytes: FuncId) {
+    /// `functions` has one for each variant.
+    fn bytes_function(&mut self, kernel: &Kernel, functions: Vec<FuncId>, blob: DataId) {
         let integers = kernel.params.iter().filter(|param| matches!(param, Param::Runtime { .. }));
         let params = vec![types::I64; integers.count()];
         let name = format!("{}_bytes", kernel.name);
+        let refusal = Refusal { blob: Some(blob), ..Refusal::of_module(types::I64, -1) };
+        let dispatch = self.dispatch;
         self.function(&name, Linkage::Export, &params, Some(types::I64), |env, args| {
-            let number = env.stack_words(1);
-            let address = env.stack_address(number);
-            env.call(bytes, &[args, &[address]].concat());
-            env.builder.ins().stack_load(types::I64, types::I64, number, 0)
+            dispatch::by_variant(env, dispatch, Some(refusal), |env, variant| {
+                let number = env.stack_words(1);
+                let address = env.stack_address(number);
+                env.call(functions[variant], &[args, &[address]].concat());
+                env.builder.ins().stack_load(types::I64, types::I64, number, 0)
+            })
         });
     }
 
-    /// Emits a packed function that returns a text.
-    fn text_function(&mut self, name: &str, text: &str) {
-        let (data, length) = (self.data(text.as_bytes(), None), text.len() as i64);
+    /// Emits a packed function that returns the text of the variant.
+    fn text_function(&mut self, name: &str, mut texts: Vec<String>) {
+        if texts.iter().all(|text| *text == texts[0]) {
+            texts.truncate(1);
+        }
+        let all: Vec<(DataId, i64)> = texts
+            .iter()
+            .map(|text| (self.data(text.as_bytes(), None), text.len() as i64))
+            .collect();
         let return_text = self.runtime.return_text;
+        let dispatch = self.dispatch.filter(|_| all.len() > 1);
+        let refusal = Refusal { packed: true, ..Refusal::of_module(types::I32, -1) };
         let params = [types::I64, types::I64, types::I32, types::I64];
         self.function(name, Linkage::Export, &params, Some(types::I32), |env, args| {
-            let text = env.address(data);
-            let length = env.builder.ins().iconst(types::I64, length);
-            let call = env.call(return_text, &[text, length, args[3]]);
-            env.builder.inst_results(call)[0]
+            dispatch::by_variant(env, dispatch, Some(refusal), |env, variant| {
+                let (data, length) = all[variant];
+                let text = env.address(data);
+                let length = env.builder.ins().iconst(types::I64, length);
+                let call = env.call(return_text, &[text, length, args[3]]);
+                env.builder.inst_results(call)[0]
+            })
         });
     }
 
@@ -291,6 +395,9 @@ impl<'a> Emitter<'a> {
             let call = env.call(last_error, &[]);
             env.builder.inst_results(call)[0]
         });
+        if let Some(dispatch) = self.dispatch {
+            self.target_function(&format!("{name}_target"), dispatch);
+        }
         for (suffix, callee, params) in [
             ("set_num_threads", self.runtime.set_num_threads, &[types::I32][..]),
             ("set_parallel_for", self.runtime.set_parallel_for, &[types::I64, types::I64]),
@@ -301,6 +408,19 @@ impl<'a> Emitter<'a> {
                 args[0]
             });
         }
+    }
+
+    /// Emits `const char *MODULE_target(void)`, which returns the name of the variant that calls
+    /// use, or null if there is none.
+    fn target_function(&mut self, name: &str, dispatch: Dispatch) {
+        let names: Vec<i64> = dispatch.names().collect();
+        let refusal = Refusal::of_module(types::I64, 0);
+        self.function(name, Linkage::Export, &[], Some(types::I64), |env, _| {
+            dispatch::by_variant(env, Some(dispatch), Some(refusal), |env, variant| {
+                let table = env.address(dispatch.table);
+                env.builder.ins().iadd_imm_u(table, names[variant])
+            })
+        });
     }
 
     /// Defines a function; `build` gets the parameters and returns the result.

@@ -63,12 +63,15 @@ pub fn plan_network(graph: &Graph, params: &Params) -> Result<Planned, Failure> 
 }
 
 /// Compiles a network for a CPU. `params` are the known elements; a `param` without them is an
-/// input. A kernel without a recorded schedule gets the one of `options.fallback`.
+/// input. A kernel without a recorded schedule gets the one of `options.fallback`. `leader` is the
+/// network for the most capable CPU of the module, if this is for another one
+/// ([`schedule::order_as`]).
 pub fn compile_network(
     graph: &Graph,
     params: &Params,
     recorded: &RecordedSchedules,
     options: &Options,
+    leader: Option<&Network>,
     trace: &mut Trace,
 ) -> Result<Network, Failure> {
     if options.target.is_gpu() {
@@ -83,8 +86,9 @@ pub fn compile_network(
     let planned = trace.phase("partition", &String::new, || plan(graph, &known_buffers))?;
     let (folded, plan) = (&planned.folded, &planned.plan);
     let mut scheduled = Vec::new();
-    for kernel in &plan.kernels {
-        scheduled.push(schedule_kernel(kernel, recorded, options, trace)?);
+    for (at, kernel) in plan.kernels.iter().enumerate() {
+        let leader = leader.map(|leader| &leader.kernels[at].bounded);
+        scheduled.push(schedule_kernel(kernel, recorded, options, leader, trace)?);
     }
     let params = known.clone();
     let fold = fold::fold_graph(graph, folded);
@@ -183,6 +187,7 @@ fn schedule_kernel(
     graph: &Graph,
     recorded: &RecordedSchedules,
     options: &Options,
+    leader: Option<&BoundedSchedule>,
     trace: &mut Trace,
 ) -> Result<Scheduled, Failure> {
     // Inputs are packed at build time, so packing costs a call nothing.
@@ -199,7 +204,10 @@ fn schedule_kernel(
         }
     })?;
     trace.notes.append(&mut notes);
-    let bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
+    let mut bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
+    if let Some(leader) = leader {
+        schedule::order_as(&mut bounded, leader);
+    }
     let made = trace.phase("prepack", &String::new, || pack_constants(&bounded))?;
     let Some(mut made) = made else {
         return Ok(Scheduled { packed: bounded.clone(), bounded, packs: Vec::new() });

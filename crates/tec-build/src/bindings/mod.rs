@@ -7,13 +7,27 @@
 mod expr;
 mod text;
 
-use tec::diag::Result;
+use tec::diag::{Diag, Result};
 use tec::ir::{DType, Expr, ExprKind, Kernel, Param};
 use tec::module::manifest::{ArgManifest, KernelManifest, Manifest, PrepackManifest, Role};
 use text::{Writer, arguments, identifier, type_name};
 
+/// Refuses packed operands whose layout depends on the target, which the bindings do not know.
+fn check_layouts(manifest: &Manifest) -> Result<()> {
+    for variant in &manifest.variants {
+        if let Some(kernel) = variant.kernels.iter().find(|kernel| kernel.args.is_some()) {
+            let (kernel, target) = (&kernel.name, &variant.target.name);
+            let text = format!("`{kernel}`: the layout of packed operands for {target} is another");
+            let help = "give the kernel one schedule for all targets, such as `for x86`";
+            return Err(Box::new(Diag::global("E0406", text).help(help)));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the source for a module. `prefix` is the beginning of its symbols.
 pub(crate) fn write(manifest: &Manifest, name: &str, prefix: &str) -> Result<String> {
+    check_layouts(manifest)?;
     let functions: Vec<Function<'_>> = manifest
         .kernels
         .iter()
@@ -22,7 +36,11 @@ pub(crate) fn write(manifest: &Manifest, name: &str, prefix: &str) -> Result<Str
         .collect::<Result<_>>()?;
     let mut out = Writer::default();
     let source = manifest.sources.first().map_or("", |source| &source.file);
-    let (compiler, target) = (&manifest.compiler, &manifest.target.name);
+    let (compiler, mut target) = (&manifest.compiler, manifest.target.name.clone());
+    if !manifest.variants.is_empty() {
+        let names = manifest.variants.iter().map(|variant| &variant.target.name[..]);
+        target = names.collect::<Vec<_>>().join("`, `");
+    }
     out.doc(&format!("The kernels of `{source}`, compiled by {compiler} for `{target}`."));
     out.line("#[allow(dead_code, non_snake_case, unused_imports, clippy::all)]");
     out.line("#[allow(clippy::pedantic)]");

@@ -3,9 +3,9 @@
 //! They are local to the object, so each gets an exported caller that takes its arguments as an
 //! array of 64-bit words. The system's C compiler links them with a small runtime in C.
 
-use crate::codegen::ObjectOptions;
-use crate::codegen::clif::{baseline_isa, compile_kernels, new_module, signature_of};
+use crate::codegen::clif::{baseline_isa, compile_variants, new_module, signature_of};
 use crate::codegen::common::{enter_function, new_context};
+use crate::codegen::{ObjectOptions, Variant};
 use crate::ir::{Kernel, Stmt};
 use crate::target::{Arch, Target};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, MemFlagsData, Signature, types};
@@ -73,8 +73,9 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
     let mut module = new_module(baseline_isa(target.arch, opt), "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
-    let functions = compile_kernels(&mut module, kernels.into(), target, &options, None);
-    for (kernel, functions) in kernels.iter().zip(functions.expect("supported")) {
+    let variant = Variant { code: kernels.into(), target };
+    let functions = compile_variants(&mut module, &[variant], &options, None);
+    for (kernel, functions) in kernels.iter().zip(functions.expect("supported").remove(0)) {
         let signature = signature_of(kernel, false);
         export_caller(&mut module, &format!("{}_body", kernel.name), functions.body, &signature);
         if let Some(check) = functions.check {
