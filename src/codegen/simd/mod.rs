@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! loop IR ─nest, value, memory, arith, mask, convert─► instructions over virtual registers
-//!         ─fold─► … ─alloc (regalloc2)─► … ─encode (iced)─► bytes
+//!         ─fold, reload─► … ─alloc (regalloc2)─► … ─encode (iced)─► bytes
 //! ```
 //!
 //! A nest becomes one function. Its argument is the address of a struct ([`Closure`]) with the
@@ -26,6 +26,7 @@ mod nest;
 mod nontemporal;
 mod offsets;
 mod plan;
+mod reload;
 mod table;
 mod tensor;
 #[cfg(test)]
@@ -74,6 +75,8 @@ pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode
     let selector =
         nest::Selector::new(build::Builder::new(isa, target.features.contains(&"vnni")), closure);
     let mut func = selector.run(body);
+    fold::simplify(&mut func);
+    reload::reload(&mut func, isa);
     fold::fold(&mut func);
     let view = alloc::View::new(&func, isa);
     let output = match alloc::allocate(&view, isa) {

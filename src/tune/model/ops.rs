@@ -357,9 +357,17 @@ impl Walker<'_> {
         if !changes && mask.is_none() && !self.in_launch {
             let (distinct, held) = self.distinct(&sum, deps);
             if distinct < copies {
-                copies = distinct;
                 let parts = self.parts(f64::from(index.ty.lanes), buffer.dtype.bytes() as f64);
-                self.work().registers += held * parts;
+                let saved = (copies - distinct) * self.weight;
+                copies = distinct;
+                if self.in_simd_kernel {
+                    let moves = self.access_cost(buffer, &sum, index.ty.lanes).moves;
+                    let work = self.work();
+                    work.shared += held * parts;
+                    work.saved_loads += saved * moves;
+                } else {
+                    self.work().registers += held * parts;
+                }
             }
         }
         let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);

@@ -11,6 +11,8 @@ const MIN_TERMS: i64 = 8;
 pub(in super::super) const MAX_VECTORS: i64 = 4;
 /// The most rows of a tile.
 const MAX_ROWS: i64 = 14;
+/// The most equal parts of an extent that are rows of a tile; with more, the tail is short anyway.
+const MAX_PARTS: i64 = 8;
 /// The longest axis of which a tile may have all elements, such as the taps of a window.
 const MAX_TAPS: i64 = 4;
 /// Factors up to this size in bytes are not packed.
@@ -143,10 +145,11 @@ fn sized(
     };
     let shares_sets = view.loads.iter().any(|load| bytes(load) % SET_BYTES == 0);
     for width in widths(columns, lanes) {
-        for height in 2..=MAX_ROWS.min(rows) {
+        let most = MAX_ROWS.min(rows);
+        for height in (2..=most).chain(equal_parts(rows).filter(|height| *height > most)) {
             let parts = |n: i64| (n + lanes - 1) / lanes;
             if (height * third + of_lane) * parts(width) + 1 > registers {
-                break;
+                continue;
             }
             let cycles = |height: i64, width: i64| {
                 let vectors = parts(width);
@@ -194,5 +197,11 @@ fn pieces(extent: i64, size: i64) -> impl Iterator<Item = (i64, i64)> {
 /// Returns the options for the rows of a tile.
 pub(super) fn heights(extent: i64, vectors: i64, registers: i64) -> Vec<i64> {
     let fits = |rows: &i64| *rows <= extent && (rows + 1) * vectors < registers + vectors;
-    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14].into_iter().filter(fits).collect()
+    let usual = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14].into_iter();
+    usual.chain(equal_parts(extent)).filter(fits).collect()
+}
+
+/// Returns the sizes of a few nearly equal parts of an extent.
+fn equal_parts(extent: i64) -> impl Iterator<Item = i64> {
+    (1..=MAX_PARTS).map(move |parts| (extent + parts - 1) / parts)
 }
