@@ -56,6 +56,8 @@ pub(super) struct Scope {
     pub(super) strides: Vec<Stride>,
     pub(super) atoms: FxHashMap<usize, VReg>,
     pub(super) loads: FxHashMap<LoadKey, (Buffer, VReg)>,
+    /// Constants that were loaded, by their address.
+    pub(super) pool: FxHashMap<Mem, VReg>,
     /// Columns of tiles in registers.
     pub(super) columns: FxHashMap<(Buffer, plan::TileColumn), VReg>,
     /// Constants in registers, by bits, bytes of an element, and width.

@@ -106,7 +106,10 @@ impl Selector<'_> {
         let count = places.len() as u32;
         let width = Width::of(u64::from(count) * 4);
         if self.b.is_evex() {
-            let from = self.constant_bytes(bytes(&mut places.iter().copied()));
+            // The instruction counts the doublewords of whole registers.
+            let unused = width.bytes() as u32 / 4 - count;
+            let place = |place: &u32| if *place < count { *place } else { place + unused };
+            let from = self.constant_lanes(bytes(&mut places.iter().map(place)));
             return self.b.accumulate(VOp::PermT2D, width, from, high, low);
         }
         // Places of the other register are taken modulo the number of doublewords, and not used.

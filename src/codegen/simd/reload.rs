@@ -8,17 +8,16 @@
 //! loads it again in front of that use. A load with one use left becomes an operand of it.
 
 use super::inst::{AccessKind, Arg, Func, Inst, InstKind};
-use crate::target::SimdIsa;
 use regalloc2::{OperandKind, RegClass, VReg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Loads values again in blocks with more values than registers.
-pub(super) fn reload(func: &mut Func, isa: SimdIsa) {
-    let registers = isa.registers() as usize;
+/// Loads values again in blocks with more values than registers. Returns whether there was such a
+/// block.
+pub(super) fn reload(func: &mut Func, registers: usize) -> bool {
     let crowded: Vec<bool> =
         func.blocks.iter().map(|block| may_exceed(&block.insts, registers)).collect();
     if !crowded.contains(&true) {
-        return;
+        return false;
     }
     let live_out = live_out(func);
     for (at, live) in live_out.iter().enumerate().filter(|(at, _)| crowded[*at]) {
@@ -30,6 +29,7 @@ pub(super) fn reload(func: &mut Func, isa: SimdIsa) {
         func.num_vregs = pass.num_vregs;
         func.blocks[at].insts = pass.done;
     }
+    true
 }
 
 fn is_vector(reg: VReg) -> bool {

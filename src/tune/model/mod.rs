@@ -99,7 +99,7 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             let frames = 0..plan.frames.len();
             let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
             let waits = paths::waits(&plan, machine, &cycles);
-            let inner = inner_cycles(&plan, &cycles, &waits);
+            let inner = cycles_of_tiles(&plan, &cycles, &waits);
             frames.for_each(|at| sum.frame(at, &cycles[at], (waits[at], inner[at])));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add(TermKind::ParallelStart, alone, alone, || counted(plan.launches, "loop"));
@@ -115,13 +115,14 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     Estimate { terms, seconds, features, warps }
 }
 
-/// Returns the cycles of the inner loops of an iteration of each frame.
-fn inner_cycles(plan: &CostPlan, cycles: &[Cycles], waits: &[f64]) -> Vec<f64> {
+/// Returns the cycles of those inner loops of an iteration of each frame that add products in
+/// registers, as tiles do. They need few loads that wait for the same lines as stores.
+fn cycles_of_tiles(plan: &CostPlan, cycles: &[Cycles], waits: &[f64]) -> Vec<f64> {
     let mut inner = vec![0.0; plan.frames.len()];
     for at in (1..plan.frames.len()).rev() {
         let frame = &plan.frames[at];
-        let around = cycles[at].entry_and_exit;
-        inner[frame.parent] += around + frame.trips * (cycles[at].total + waits[at] + inner[at]);
+        let own = if frame.work.adds_products() { cycles[at].total + waits[at] } else { 0.0 };
+        inner[frame.parent] += frame.trips * (own + inner[at]);
     }
     inner
 }
@@ -194,7 +195,7 @@ impl<'p> TermTable<'p> {
     }
 
     /// Adds the terms of a frame without its children: its cycles, the cycles that it waits, and
-    /// the misses of its accesses. `inner` are the cycles of its children in an iteration.
+    /// the misses of its accesses. `inner` are the cycles of the tiles in an iteration.
     fn frame(&mut self, at: usize, cycles: &Cycles, (waits, inner): (f64, f64)) {
         let frame = &self.plan.frames[at];
         let machine = self.machine;
@@ -230,9 +231,9 @@ impl<'p> TermTable<'p> {
         });
     }
 
-    /// Takes the stores out of the accesses of a frame whose inner loops take this time, and returns
-    /// their traffic: term, seconds, seconds alone, lines. The stores that the store buffer holds
-    /// wait for their lines while the inner loops of the next iteration run.
+    /// Takes the stores out of the accesses of a frame whose tiles take the time `inner`, and
+    /// returns their traffic: term, seconds, seconds alone, lines. The stores that the store buffer
+    /// holds wait for their lines while the next tile is computed.
     fn stores_behind(
         &self,
         at: usize,

@@ -370,14 +370,11 @@ impl Walker<'_> {
                 }
             }
         }
-        let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
-        let cost = match tile {
-            Some(cost) => cost,
-            None if mask.is_none() && self.in_simd_kernel => self
-                .offsets_cost(buffer, index)
-                .unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes)),
-            None => self.access_cost(buffer, &sum, index.ty.lanes),
-        };
+        let near = mask.is_none() && self.in_simd_kernel;
+        let near = if near { self.offsets_cost(buffer, index) } else { None };
+        let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
+        let cost = near.or_else(tile);
+        let cost = cost.unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes));
         let close = if updated { self.close_updates(index_deps) } else { 1.0 };
         let times = copies / close * self.weight;
         let work = &mut self.plan.frames[frame].work;
