@@ -113,7 +113,7 @@ fn loaded_again(work: &Work, machine: &MachineModel) -> f64 {
 /// Returns the cycles of an iteration whose multiply-adds, loads and chain of sums take nearly the
 /// same time: each delays the others, because none can catch up after a delay.
 fn contended(work: &Work, units: &[f64; 9]) -> f64 {
-    if !work.adds_products() {
+    if work.chain == 0.0 {
         return 0.0;
     }
     let of = |unit: Unit| units[unit as usize].powf(CONTENTION);

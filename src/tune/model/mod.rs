@@ -99,7 +99,7 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             let frames = 0..plan.frames.len();
             let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
             let waits = paths::waits(&plan, machine, &cycles);
-            let inner = cycles_of_tiles(&plan, &cycles, &waits);
+            let inner = inner_cycles(&plan, &cycles, &waits);
             frames.for_each(|at| sum.frame(at, &cycles[at], (waits[at], inner[at])));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add(TermKind::ParallelStart, alone, alone, || counted(plan.launches, "loop"));
@@ -115,14 +115,13 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     Estimate { terms, seconds, features, warps }
 }
 
-/// Returns the cycles of those inner loops of an iteration of each frame that add products in
-/// registers, as tiles do. They need few loads that wait for the same lines as stores.
-fn cycles_of_tiles(plan: &CostPlan, cycles: &[Cycles], waits: &[f64]) -> Vec<f64> {
+/// Returns the cycles of the inner loops of an iteration of each frame.
+fn inner_cycles(plan: &CostPlan, cycles: &[Cycles], waits: &[f64]) -> Vec<f64> {
     let mut inner = vec![0.0; plan.frames.len()];
     for at in (1..plan.frames.len()).rev() {
         let frame = &plan.frames[at];
-        let own = if frame.work.adds_products() { cycles[at].total + waits[at] } else { 0.0 };
-        inner[frame.parent] += frame.trips * (own + inner[at]);
+        let around = cycles[at].entry_and_exit;
+        inner[frame.parent] += around + frame.trips * (cycles[at].total + waits[at] + inner[at]);
     }
     inner
 }

@@ -121,13 +121,6 @@ pub(super) struct Work {
     pub(super) in_flight: f64,
 }
 
-impl Work {
-    /// Whether a loop adds products to sums in registers, and does little else.
-    pub(super) fn adds_products(&self) -> bool {
-        self.accumulators > 0.0 && self.chain > 0.0 && self.multiplies > self.adds
-    }
-}
-
 /// An access to memory.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
