@@ -56,6 +56,8 @@ pub(super) struct Scope {
     pub(super) strides: Vec<Stride>,
     pub(super) atoms: FxHashMap<usize, VReg>,
     pub(super) loads: FxHashMap<LoadKey, (Buffer, VReg)>,
+    /// Shuffles of one or two registers, by these and by what they select.
+    pub(super) shuffles: FxHashMap<(VReg, VReg, Vec<u32>), VReg>,
     /// Constants that were loaded, by their address.
     pub(super) pool: FxHashMap<Mem, VReg>,
     /// Columns of tiles in registers.
