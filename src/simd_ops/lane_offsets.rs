@@ -201,7 +201,7 @@ impl LaneOffsets {
         let length = self.offsets.len() as u64 * bytes;
         // `vpermd` has no form for 16 bytes.
         let has_form = match isa {
-            SimdIsa::Avx512 => length.is_power_of_two() && length >= 16,
+            SimdIsa::Avx512 => length >= 16,
             SimdIsa::Avx2 => length == 32,
         };
         if !has_form || bytes < 4 || !(i128::from(lanes)..=2 * i128::from(lanes)).contains(&span) {

@@ -1,10 +1,10 @@
 //! Register allocation: a [`Func`] as regalloc2 sees it.
 
-use super::inst::{Func, InstKind};
+use super::inst::{AccessKind, Func, InstKind};
 use crate::target::SimdIsa;
 use regalloc2::{
-    Block, Function, Inst, InstRange, MachineEnv, Operand, Output, PReg, PRegSet, RegAllocError,
-    RegClass, RegallocOptions, VReg,
+    Block, Edit, Function, Inst, InstRange, MachineEnv, Operand, Output, PReg, PRegSet,
+    RegAllocError, RegClass, RegallocOptions, VReg,
 };
 
 /// The number of `rsp`; never allocated.
@@ -167,4 +167,25 @@ pub(super) fn allocate(view: &View, isa: SimdIsa) -> Result<Output, RegAllocErro
         }
     }
     Ok(output)
+}
+
+/// Returns the number of spills and reloads of vectors in innermost loops.
+pub(super) fn spills_in_loops(view: &View, output: &Output) -> usize {
+    let hot = |inst: Inst| {
+        let (block, _) = view.places[inst.index()];
+        view.func.blocks[block].is_hot
+    };
+    let spilled = output.edits.iter().filter(|(place, Edit::Move { from, to })| {
+        (from.is_stack() || to.is_stack()) && hot(place.inst())
+    });
+    spilled.count()
+}
+
+/// Returns the number of instructions in innermost loops that read memory.
+pub(super) fn reads_in_loops(func: &Func) -> usize {
+    let hot = func.blocks.iter().filter(|block| block.is_hot);
+    let reads = |inst: &&super::inst::Inst| {
+        inst.access.is_some_and(|access| access.kind != AccessKind::Write)
+    };
+    hot.flat_map(|block| &block.insts).filter(reads).count()
 }

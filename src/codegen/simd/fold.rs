@@ -7,11 +7,16 @@ use iced_x86::Code;
 use regalloc2::{OperandKind, VReg};
 use rustc_hash::FxHashMap;
 
-/// Runs all of them.
-pub(super) fn fold(func: &mut Func) {
+/// Runs those that do not change which values are loaded.
+pub(super) fn simplify(func: &mut Func) {
     remove_overwritten(func);
     remove_unused(func);
     choose_accumulators(func);
+}
+
+/// Makes loads with one use operands.
+pub(super) fn fold(func: &mut Func) {
+    remove_unused(func);
     fold_loads(func);
 }
 

@@ -239,6 +239,38 @@ impl Inst {
         }
     }
 
+    /// Replaces the registers that are read.
+    pub(super) fn rename_uses(&mut self, f: &mut dyn FnMut(VReg) -> VReg) {
+        for arg in &mut self.args {
+            match arg {
+                Arg::Use(reg) | Arg::Mod { from: reg, .. } => *reg = f(*reg),
+                Arg::Mem(mem) => {
+                    if let Base::Reg(reg) = &mut mem.base {
+                        *reg = f(*reg);
+                    }
+                    if let Some((reg, _)) = &mut mem.index {
+                        *reg = f(*reg);
+                    }
+                }
+                Arg::Def(_) | Arg::Imm(_) => {}
+            }
+        }
+        if let Some((reg, _)) = &mut self.mask {
+            *reg = f(*reg);
+        }
+        if let Some((reg, _)) = &mut self.clobbered {
+            *reg = f(*reg);
+        }
+        for (reg, _, written) in &mut self.implicit {
+            if !*written {
+                *reg = f(*reg);
+            }
+        }
+        if let InstKind::Jump(_, args) = &mut self.kind {
+            args.iter_mut().for_each(|arg| *arg = f(*arg));
+        }
+    }
+
     /// The operands for the register allocator, in the order in which `encode` reads the
     /// allocations.
     pub(super) fn operands(&self) -> Vec<Operand> {

@@ -256,7 +256,12 @@ impl Selector<'_> {
     /// A constant vector.
     pub(super) fn constant_bytes(&mut self, bytes: Vec<u8>) -> VReg {
         let (len, mem) = (bytes.len() as u64, self.b.pool(bytes));
-        self.read_as(Access::CONSTANT, mem, len, false, Width::of(len))
+        if let Some(value) = self.scopes.last().and_then(|scope| scope.pool.get(&mem)) {
+            return *value;
+        }
+        let value = self.read_as(Access::CONSTANT, mem, len, false, Width::of(len));
+        self.scopes.last_mut().expect("a scope").pool.insert(mem, value);
+        value
     }
 
     /// `0, step, 2 * step, …` in lanes of `bytes` bytes.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! loop IR ─nest, value, memory, arith, mask, convert─► instructions over virtual registers
-//!         ─fold─► … ─alloc (regalloc2)─► … ─encode (iced)─► bytes
+//!         ─fold, reload─► … ─alloc (regalloc2)─► … ─encode (iced)─► bytes
 //! ```
 //!
 //! A nest becomes one function. Its argument is the address of a struct ([`Closure`]) with the
@@ -26,6 +26,7 @@ mod nest;
 mod nontemporal;
 mod offsets;
 mod plan;
+mod reload;
 mod table;
 mod tensor;
 #[cfg(test)]
@@ -34,9 +35,10 @@ mod tile;
 mod value;
 
 use crate::ir::Stmt;
-use crate::target::Target;
-use inst::LoopInfo;
+use crate::target::{SimdIsa, Target};
+use inst::{Func, LoopInfo};
 pub use nest::Closure;
+use regalloc2::Output;
 
 /// The machine code of a nest.
 #[derive(Clone, Debug)]
@@ -68,18 +70,44 @@ pub struct NestLoop {
     pub end: usize,
 }
 
+/// The registers that [`reload`] leaves free in turn. The allocator does not always find an
+/// allocation without spills where values need all registers.
+const FREE_REGISTERS: [usize; 3] = [0, 1, 2];
+
+/// Allocates registers, with as few loads and spills in innermost loops as the trials find.
+fn with_registers(func: Func, isa: SimdIsa) -> (Func, Output) {
+    let mut best: Option<(usize, Func, Output)> = None;
+    for free in FREE_REGISTERS {
+        let mut trial = func.clone();
+        let changed = reload::reload(&mut trial, isa.registers() as usize - free);
+        fold::fold(&mut trial);
+        let view = alloc::View::new(&trial, isa);
+        let output = match alloc::allocate(&view, isa) {
+            Ok(output) => output,
+            Err(error) => crate::bug!("register allocation: {error}"),
+        };
+        let spills = alloc::spills_in_loops(&view, &output);
+        let accesses = spills + alloc::reads_in_loops(&trial);
+        if best.as_ref().is_none_or(|(least, ..)| accesses < *least) {
+            best = Some((accesses, trial, output));
+        }
+        if spills == 0 || !changed {
+            break;
+        }
+    }
+    let (_, func, output) = best.expect("there is a trial");
+    (func, output)
+}
+
 /// Compiles a nest.
 pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode {
     let isa = target.simd().expect("nests are outlined for targets with a SIMD back end");
     let selector =
         nest::Selector::new(build::Builder::new(isa, target.features.contains(&"vnni")), closure);
     let mut func = selector.run(body);
-    fold::fold(&mut func);
+    fold::simplify(&mut func);
+    let (func, output) = with_registers(func, isa);
     let view = alloc::View::new(&func, isa);
-    let output = match alloc::allocate(&view, isa) {
-        Ok(output) => output,
-        Err(error) => crate::bug!("register allocation: {error}"),
-    };
     let encoded = encode::encode(&view, &output, isa);
     let mark = |(offset, mark): &(usize, u32)| {
         let (depth, text) = &func.marks[*mark as usize];

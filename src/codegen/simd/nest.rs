@@ -56,6 +56,10 @@ pub(super) struct Scope {
     pub(super) strides: Vec<Stride>,
     pub(super) atoms: FxHashMap<usize, VReg>,
     pub(super) loads: FxHashMap<LoadKey, (Buffer, VReg)>,
+    /// Shuffles of one or two registers, by these and by what they select.
+    pub(super) shuffles: FxHashMap<(VReg, VReg, Vec<u32>), VReg>,
+    /// Constants that were loaded, by their address.
+    pub(super) pool: FxHashMap<Mem, VReg>,
     /// Columns of tiles in registers.
     pub(super) columns: FxHashMap<(Buffer, plan::TileColumn), VReg>,
     /// Constants in registers, by bits, bytes of an element, and width.

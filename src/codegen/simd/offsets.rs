@@ -80,6 +80,29 @@ impl Selector<'_> {
 
     /// A shuffle of a register of which the first `length` bytes are used.
     fn shuffle(&mut self, value: VReg, length: u64, shuffle: &Shuffle) -> VReg {
+        let words = shuffle.doublewords.iter().flatten().copied();
+        let bytes = shuffle.bytes.iter().flatten().map(|byte| u32::from(*byte));
+        // No doubleword has the number that separates the two lists.
+        let key = words.chain([u32::MAX]).chain(bytes).collect();
+        self.shuffled((value, value, key), |selector| selector.shuffle_anew(value, length, shuffle))
+    }
+
+    /// Returns the shuffle that `make` emits, or the same one that was emitted before: rows of a
+    /// tile share their elements.
+    fn shuffled(
+        &mut self,
+        key: (VReg, VReg, Vec<u32>),
+        make: impl FnOnce(&mut Self) -> VReg,
+    ) -> VReg {
+        if let Some(known) = self.scopes.iter().rev().find_map(|scope| scope.shuffles.get(&key)) {
+            return *known;
+        }
+        let value = make(self);
+        self.scopes.last_mut().expect("a scope").shuffles.insert(key, value);
+        value
+    }
+
+    fn shuffle_anew(&mut self, value: VReg, length: u64, shuffle: &Shuffle) -> VReg {
         let mut value = value;
         if let Some(from) = &shuffle.doublewords {
             // `vpermd` has no form for 16 bytes.
@@ -100,13 +123,21 @@ impl Selector<'_> {
 
     /// The doublewords of two registers at these places.
     fn of_both(&mut self, low: VReg, high: VReg, places: &[u32]) -> VReg {
+        let make = |selector: &mut Self| selector.of_both_anew(low, high, places);
+        self.shuffled((low, high, places.to_vec()), make)
+    }
+
+    fn of_both_anew(&mut self, low: VReg, high: VReg, places: &[u32]) -> VReg {
         let bytes = |places: &mut dyn Iterator<Item = u32>| -> Vec<u8> {
             places.flat_map(u32::to_le_bytes).collect()
         };
         let count = places.len() as u32;
         let width = Width::of(u64::from(count) * 4);
         if self.b.is_evex() {
-            let from = self.constant_bytes(bytes(&mut places.iter().copied()));
+            // The instruction counts the doublewords of whole registers.
+            let unused = width.bytes() as u32 / 4 - count;
+            let place = |place: &u32| if *place < count { *place } else { place + unused };
+            let from = self.constant_lanes(bytes(&mut places.iter().map(place)));
             return self.b.accumulate(VOp::PermT2D, width, from, high, low);
         }
         // Places of the other register are taken modulo the number of doublewords, and not used.

@@ -117,10 +117,14 @@ impl LaneSearch {
             }
             ExprKind::Broadcast(_) => {}
             _ => {
-                self.maskable = false;
                 // Long offsets are computed as a vector.
-                let constant = self.constants && mask.is_none() && lane_offsets(index).is_some();
-                if !constant && !has_short_offsets(index) {
+                let constant = self.constants && mask.is_none();
+                let constant = if constant { lane_offsets(index) } else { None };
+                // Partial loads and a shuffle.
+                let shuffled =
+                    constant.as_ref().is_some_and(|known| known.load(bytes, self.isa).is_some());
+                self.maskable &= shuffled && !is_store && masks_elements(bytes, self.isa);
+                if constant.is_none() && !has_short_offsets(index) {
                     self.bytes = self.bytes.max(8);
                     self.expr(index);
                 }

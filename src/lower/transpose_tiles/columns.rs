@@ -7,8 +7,8 @@ use crate::ir::visit::{
     Memo, NodeSet, for_each_child, for_each_expr, map_children, map_exprs, mentions, reads_memory,
     walk_nodes,
 };
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
-use crate::simd_ops::masks_elements;
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Type, Var};
+use crate::simd_ops::{LaneOffsets, lane_offsets, masks_elements};
 use crate::target::SimdIsa;
 
 /// A load of elements at a constant or run-time stride.
@@ -112,6 +112,14 @@ impl ColumnSearch<'_> {
             || reads_memory(base)
             || reads_memory(stride)
         {
+            return None;
+        }
+        // Elements that are so near that each vector is a shuffle of one or two loads.
+        let piece = lanes.min((u64::from(self.isa.bytes()) / bytes) as u32);
+        let ty = Type { lanes: piece, ..index.ty };
+        let vector = Expr::new(ty, ExprKind::Ramp(base.clone(), stride.clone()));
+        let is_shuffled = |known: LaneOffsets| known.load(bytes, self.isa).is_some();
+        if mask.is_none() && self.mask.is_none() && lane_offsets(&vector).is_some_and(is_shuffled) {
             return None;
         }
         let rows = match (mask, self.mask) {

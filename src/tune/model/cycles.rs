@@ -69,6 +69,10 @@ const SCRATCH_REGISTERS: f64 = 2.0;
 /// Cycles of each spilled value, which is stored and reloaded. Fitted on Zen 5.
 const SPILL_CYCLES: f64 = 1.8;
 
+/// How strongly units that are nearly as busy as the busiest one delay it: the exponent of a norm.
+/// Fitted to tiles of convolutions on Emerald Rapids.
+const CONTENTION: f64 = 4.0;
+
 /// Additional cycles of a store that updates an element loaded just before. Fitted on Zen 5.
 const UPDATE_CYCLES: f64 = 0.3;
 
@@ -78,11 +82,13 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
     if frame.is_loop {
         work.integers += 1.0 + pointers;
     }
+    work.loads += loaded_again(&work, machine);
     let units = units(&work, frame, machine);
     let (unit, most) = Unit::ALL
         .into_iter()
         .zip(units)
         .fold((Unit::Issue, 0.0), |best, one| if one.1 > best.1 { one } else { best });
+    let most = most.max(contended(&work, &units));
     let spills = SPILL_CYCLES * spilled(&work, machine);
     // At most one branch is taken per cycle.
     let floor = if frame.is_loop { 1.0 } else { 0.0 };
@@ -92,6 +98,26 @@ pub(super) fn cycles(frame: &Frame, machine: &MachineModel, pointers: f64) -> Cy
     let entry_and_exit =
         if frame.is_loop { 3.0 + pointers + missed * machine.mispredict } else { 0.0 };
     Cycles { total, unit, spills, instructions: instructions(&work), entry_and_exit }
+}
+
+/// Returns the loads of elements that windows share, but that no register holds.
+fn loaded_again(work: &Work, machine: &MachineModel) -> f64 {
+    if work.shared == 0.0 {
+        return 0.0;
+    }
+    let other = work.accumulators + work.registers + SCRATCH_REGISTERS;
+    let free = (machine.registers - other).max(0.0);
+    work.saved_loads * (1.0 - free / work.shared).max(0.0)
+}
+
+/// Returns the cycles of an iteration whose multiply-adds, loads and chain of sums take nearly the
+/// same time: each delays the others, because none can catch up after a delay.
+fn contended(work: &Work, units: &[f64; 9]) -> f64 {
+    if work.chain == 0.0 {
+        return 0.0;
+    }
+    let of = |unit: Unit| units[unit as usize].powf(CONTENTION);
+    (of(Unit::Multiply) + of(Unit::Load) + of(Unit::Chain)).powf(1.0 / CONTENTION)
 }
 
 /// Returns the spilled registers.

@@ -33,6 +33,8 @@ pub struct MachineModel {
     pub issue: f64,
     /// Operations in flight: the size of the reorder buffer.
     pub window: f64,
+    /// Stores that wait for their lines while later operations run: the size of the store buffer.
+    pub store_buffer: f64,
     /// Latency of a multiply-add in cycles.
     pub multiply_latency: f64,
     /// Latency of a sum in cycles.
@@ -154,6 +156,7 @@ impl MachineModel {
             integers: if small { 2.0 } else { 4.0 },
             issue: if small { 2.0 } else { 6.0 },
             window: if small { 64.0 } else { 350.0 },
+            store_buffer: if small { 16.0 } else { 64.0 },
             multiply_latency: 4.0,
             add_latency: 3.0,
             forward_latency: 8.0,

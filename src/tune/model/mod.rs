@@ -99,7 +99,8 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
             let frames = 0..plan.frames.len();
             let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
             let waits = paths::waits(&plan, machine, &cycles);
-            frames.for_each(|at| sum.frame(at, &cycles[at], waits[at]));
+            let inner = inner_cycles(&plan, &cycles, &waits);
+            frames.for_each(|at| sum.frame(at, &cycles[at], (waits[at], inner[at])));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add(TermKind::ParallelStart, alone, alone, || counted(plan.launches, "loop"));
         }
@@ -112,6 +113,17 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     terms.retain(|term| term.seconds > 0.0);
     terms.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     Estimate { terms, seconds, features, warps }
+}
+
+/// Returns the cycles of the inner loops of an iteration of each frame.
+fn inner_cycles(plan: &CostPlan, cycles: &[Cycles], waits: &[f64]) -> Vec<f64> {
+    let mut inner = vec![0.0; plan.frames.len()];
+    for at in (1..plan.frames.len()).rev() {
+        let frame = &plan.frames[at];
+        let around = cycles[at].entry_and_exit;
+        inner[frame.parent] += around + frame.trips * (cycles[at].total + waits[at] + inner[at]);
+    }
+    inner
 }
 
 /// The terms so far, each with the largest amount of one loop.
@@ -182,12 +194,13 @@ impl<'p> TermTable<'p> {
     }
 
     /// Adds the terms of a frame without its children: its cycles, the cycles that it waits, and
-    /// the misses of its accesses.
-    fn frame(&mut self, at: usize, cycles: &Cycles, waits: f64) {
+    /// the misses of its accesses. `inner` are the cycles of the tiles in an iteration.
+    fn frame(&mut self, at: usize, cycles: &Cycles, (waits, inner): (f64, f64)) {
         let frame = &self.plan.frames[at];
         let machine = self.machine;
         let runs = self.runs[at];
-        let own = self.own(at);
+        let mut own = self.own(at);
+        let behind = self.stores_behind(at, &mut own, machine.seconds(inner * runs));
         let begins = if at == 0 { 0.0 } else { self.runs[frame.parent] };
         let core = machine.seconds(cycles.total * runs);
         let moves = self.moves(&own);
@@ -208,10 +221,38 @@ impl<'p> TermTable<'p> {
             let about = || format!("{name}: {}", counted(lines, "line"));
             self.add(level, of(alone, alone >= most && core < most), alone, about);
         }
+        for (level, seconds, alone, lines) in behind {
+            self.add(level, seconds, alone, || format!("{name}: {}", counted(lines, "line")));
+        }
         let around = machine.seconds(cycles.entry_and_exit * begins);
         self.add(TermKind::LoopEnds, around, around, || {
             format!("{name}: {}", counted(begins, "time"))
         });
+    }
+
+    /// Takes the stores out of the accesses of a frame whose tiles take the time `inner`, and
+    /// returns their traffic: term, seconds, seconds alone, lines. The stores that the store buffer
+    /// holds wait for their lines while the next tile is computed.
+    fn stores_behind(
+        &self,
+        at: usize,
+        own: &mut Vec<usize>,
+        inner: f64,
+    ) -> Vec<(TermKind, f64, f64, f64)> {
+        let stores = self.plan.frames[at].work.stores;
+        if inner == 0.0 || stores == 0.0 {
+            return Vec::new();
+        }
+        let held = (self.machine.store_buffer / stores).min(1.0);
+        let ordinary = |access: &Access| access.write && !access.nontemporal;
+        let written: Vec<usize> =
+            own.iter().copied().filter(|at| ordinary(&self.plan.accesses[*at])).collect();
+        own.retain(|at| !written.contains(at));
+        let part = |(level, alone, lines): (TermKind, f64, f64)| {
+            let hidden = (1.0 - EXPOSED_FRACTION) * (held * alone).min(inner);
+            (level, alone - hidden, alone, lines)
+        };
+        self.moves(&written).into_iter().map(part).collect()
     }
 
     /// Adds the cycles of a frame as terms.

@@ -357,19 +357,24 @@ impl Walker<'_> {
         if !changes && mask.is_none() && !self.in_launch {
             let (distinct, held) = self.distinct(&sum, deps);
             if distinct < copies {
-                copies = distinct;
                 let parts = self.parts(f64::from(index.ty.lanes), buffer.dtype.bytes() as f64);
-                self.work().registers += held * parts;
+                let saved = (copies - distinct) * self.weight;
+                copies = distinct;
+                if self.in_simd_kernel {
+                    let moves = self.access_cost(buffer, &sum, index.ty.lanes).moves;
+                    let work = self.work();
+                    work.shared += held * parts;
+                    work.saved_loads += saved * moves;
+                } else {
+                    self.work().registers += held * parts;
+                }
             }
         }
-        let tile = self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
-        let cost = match tile {
-            Some(cost) => cost,
-            None if mask.is_none() && self.in_simd_kernel => self
-                .offsets_cost(buffer, index)
-                .unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes)),
-            None => self.access_cost(buffer, &sum, index.ty.lanes),
-        };
+        let near = mask.is_none() && self.in_simd_kernel;
+        let near = if near { self.offsets_cost(buffer, index) } else { None };
+        let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
+        let cost = near.or_else(tile);
+        let cost = cost.unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes));
         let close = if updated { self.close_updates(index_deps) } else { 1.0 };
         let times = copies / close * self.weight;
         let work = &mut self.plan.frames[frame].work;

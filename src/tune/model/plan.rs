@@ -105,6 +105,11 @@ pub(super) struct Work {
     pub(super) registers: f64,
     /// How often these are reloaded in an iteration.
     pub(super) changes: f64,
+    /// Vector registers of elements that overlapping windows share. The SIMD back end loads again
+    /// what does not fit.
+    pub(super) shared: f64,
+    /// The loads that these registers save.
+    pub(super) saved_loads: f64,
     /// Arithmetic on data: a multiply-add counts two for each lane.
     pub(super) flops: f64,
     /// On a GPU: products of a warp on the tensor cores, and their cycles.

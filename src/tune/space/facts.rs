@@ -25,6 +25,8 @@ pub(super) struct StageFacts {
     pub(super) views: Vec<StageView>,
     /// For each product: the tile with the fewest cycles by a simple estimate.
     pub(super) products: Vec<Option<Tile>>,
+    /// For each product: the best tile along each axis that can have the lanes.
+    pub(super) tiles: Vec<Vec<Tile>>,
     /// Whether the kernel says `reassociate`.
     pub(super) reassociate: bool,
     /// Whether `--reassociate` lets schedules say it.
@@ -40,9 +42,11 @@ impl StageFacts {
     ) -> StageFacts {
         let views = views(schedule, inlined);
         let products = vec![None; views.len()];
+        let tiles = vec![Vec::new(); views.len()];
         StageFacts {
             views,
             products,
+            tiles,
             reassociate: schedule.graph.reassociate,
             user_allows_reassociate,
         }

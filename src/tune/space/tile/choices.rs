@@ -10,7 +10,7 @@ use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
 /// The most vectors that unrolled reduction loops write out.
 const MAX_UNROLLED_VECTORS: i64 = 512;
 /// Up to this many vectors, unrolling is the default.
-const MAX_DEFAULT_UNROLLED_VECTORS: i64 = 64;
+const MAX_DEFAULT_UNROLLED_VECTORS: i64 = 96;
 /// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
 /// A factor is packed only from this size in bytes on.
@@ -35,7 +35,8 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     let lane = lane.or(stored).unwrap_or(can.len() - 1);
     let lane =
         can[planner.chooser.index(&name, "lanes", can.iter().map(axis_name).collect(), lane)];
-    let same = product.filter(|tile| tile.lane == lane);
+    let along = facts.tiles[subject.sum].iter().find(|tile| tile.lane == lane).copied();
+    let same = along.filter(|_| !attached);
 
     let size = view.data[lane].size();
     let dot = dot::dot(planner, subject.sum, lane).filter(|_| !attached);
@@ -125,7 +126,8 @@ fn choose_rows(
     let name = planner.plans[subject.sum].name.clone();
     let lanes = i64::from(planner.target.lanes(view.dtype));
     let attached = planner.plans[subject.home].anchor.is_some();
-    let same = facts.products[subject.sum].filter(|tile| !attached && tile.lane == lane);
+    let along = facts.tiles[subject.sum].iter().find(|tile| tile.lane == lane).copied();
+    let same = along.filter(|_| !attached);
     let several =
         |axis: &usize| *axis != lane && view.data[*axis].extent.is_none_or(|extent| extent >= 2);
     let others: Vec<usize> = (0..view.data.len()).filter(several).collect();

@@ -11,6 +11,8 @@ const MIN_TERMS: i64 = 8;
 pub(in super::super) const MAX_VECTORS: i64 = 4;
 /// The most rows of a tile.
 const MAX_ROWS: i64 = 14;
+/// The most equal parts of an extent that are rows of a tile; with more, the tail is short anyway.
+const MAX_PARTS: i64 = 8;
 /// The longest axis of which a tile may have all elements, such as the taps of a window.
 const MAX_TAPS: i64 = 4;
 /// Factors up to this size in bytes are not packed.
@@ -28,33 +30,41 @@ pub(in super::super) fn facts_with_tiles(
     user_allows_reassociate: bool,
 ) -> StageFacts {
     let mut facts = StageFacts::new(schedule, inlined, user_allows_reassociate);
-    let product = |at: usize| match facts.views[at].reduction {
-        Some(_) if !target.is_gpu() => best_tile(&facts, target, at),
-        _ => None,
+    let tiles = |at: usize| match facts.views[at].reduction {
+        Some(_) if !target.is_gpu() => best_tiles(&facts, target, at),
+        _ => Vec::new(),
     };
-    facts.products = (0..facts.views.len()).map(product).collect();
+    facts.tiles = (0..facts.views.len()).map(tiles).collect();
+    let best =
+        |tiles: &Vec<Tile>| tiles.iter().copied().min_by(|a, b| a.cycles.total_cmp(&b.cycles));
+    facts.products = facts.tiles.iter().map(best).collect();
     facts
 }
 
-/// Returns the tile with the fewest cycles; none if nothing is reused.
-fn best_tile(facts: &StageFacts, target: &Target, at: usize) -> Option<Tile> {
+/// Returns the tile with the fewest cycles for each axis of the lanes; none if nothing is reused.
+fn best_tiles(facts: &StageFacts, target: &Target, at: usize) -> Vec<Tile> {
     let view = &facts.views[at];
     let terms = view.reduce.iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()));
     if view.tuple || terms < MIN_TERMS {
-        return None;
+        return Vec::new();
     }
+    let lanes = 0..view.data.len();
+    lanes.filter_map(|lane| best_tile(facts, target, at, lane)).collect()
+}
+
+/// Returns the tile with lanes along an axis that has the fewest cycles.
+fn best_tile(facts: &StageFacts, target: &Target, at: usize, lane: usize) -> Option<Tile> {
+    let view = &facts.views[at];
     let mut best: Option<Tile> = None;
-    for lane in 0..view.data.len() {
-        for row in (0..view.data.len()).filter(|row| *row != lane) {
-            let Some(extra) = reuse(facts, target, at, row, lane) else { continue };
-            let short = |axis: &usize| view.data[*axis].extent.is_some_and(|n| n <= MAX_TAPS);
-            let taps = third_axes(view, row, lane).filter(short).map(Some);
-            for taps in std::iter::once(None).chain(taps) {
-                let Some(mut tile) = sized(target, view, row, lane, taps) else { continue };
-                tile.cycles += extra;
-                if best.as_ref().is_none_or(|best| tile.cycles < best.cycles) {
-                    best = Some(tile);
-                }
+    for row in (0..view.data.len()).filter(|row| *row != lane) {
+        let Some(extra) = reuse(facts, target, at, row, lane) else { continue };
+        let short = |axis: &usize| view.data[*axis].extent.is_some_and(|n| n <= MAX_TAPS);
+        let taps = third_axes(view, row, lane).filter(short).map(Some);
+        for taps in std::iter::once(None).chain(taps) {
+            let Some(mut tile) = sized(target, view, row, lane, taps) else { continue };
+            tile.cycles += extra;
+            if best.as_ref().is_none_or(|best| tile.cycles < best.cycles) {
+                best = Some(tile);
             }
         }
     }
@@ -91,13 +101,15 @@ fn reuse(facts: &StageFacts, target: &Target, at: usize, row: usize, lane: usize
         if !contiguous && facts.packed_dim(at, load, lane).is_none() {
             return None;
         }
-        if packs(facts, at, load, lane) {
+        if packs(facts, at, load, lane) && !load.packed_once {
             let each = if contiguous { 4.0 / lanes } else { 2.0 };
             cycles += elements(load).unwrap_or(0) as f64 * each;
         }
     }
     let last = lane + 1 == view.data.len();
-    cycles += view.elements() as f64 * if last { 2.0 / lanes } else { 1.0 };
+    // Results along another axis than the last one are transposed in registers.
+    let each = if last { 2.0 / lanes } else { (6.0 / lanes).min(1.0) };
+    cycles += view.elements() as f64 * each;
     Some(cycles)
 }
 
@@ -143,10 +155,11 @@ fn sized(
     };
     let shares_sets = view.loads.iter().any(|load| bytes(load) % SET_BYTES == 0);
     for width in widths(columns, lanes) {
-        for height in 2..=MAX_ROWS.min(rows) {
+        let most = MAX_ROWS.min(rows);
+        for height in (2..=most).chain(equal_parts(rows).filter(|height| *height > most)) {
             let parts = |n: i64| (n + lanes - 1) / lanes;
             if (height * third + of_lane) * parts(width) + 1 > registers {
-                break;
+                continue;
             }
             let cycles = |height: i64, width: i64| {
                 let vectors = parts(width);
@@ -194,5 +207,11 @@ fn pieces(extent: i64, size: i64) -> impl Iterator<Item = (i64, i64)> {
 /// Returns the options for the rows of a tile.
 pub(super) fn heights(extent: i64, vectors: i64, registers: i64) -> Vec<i64> {
     let fits = |rows: &i64| *rows <= extent && (rows + 1) * vectors < registers + vectors;
-    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14].into_iter().filter(fits).collect()
+    let usual = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14].into_iter();
+    usual.chain(equal_parts(extent)).filter(fits).collect()
+}
+
+/// Returns the sizes of a few nearly equal parts of an extent.
+fn equal_parts(extent: i64) -> impl Iterator<Item = i64> {
+    (1..=MAX_PARTS).map(move |parts| (extent + parts - 1) / parts)
 }
