@@ -303,10 +303,10 @@ fn the_terms_of_a_product_on_the_table_s_machine() {
     };
     let lines: Vec<String> = one.terms.iter().map(line).collect();
     let expected = [
-        "multiply-adds 149.80 us, 149.80 alone: C: k: 65536 iterations of 8 cycles",
-        "L2 traffic 26.68 us, 124.05 alone: C: k: 163840 lines",
+        "multiply-adds 157.27 us, 157.27 alone: C: k: 65536 iterations of 8.40 cycles",
+        "L2 traffic 24.81 us, 124.05 alone: C: k: 163840 lines",
         "loop ends 1.44 us, 1.44 alone: C: k: 256 times",
-        "stores 0.23 us, 1.17 alone: C: yo: 256 iterations of 16 cycles",
+        "stores 1.17 us, 1.17 alone: C: yo: 256 iterations of 16 cycles",
         "TLB 0.03 us, 0.16 alone: C: k: 128 lines",
         "calls 0.01 us, 0.01 alone: k: 40 cycles, 1 time",
         "issue 0.01 us, 0.01 alone: C: xo: 32 iterations of 1 cycle",
