@@ -82,7 +82,7 @@ impl Pool {
     fn start(&mut self) -> Result<Vec<String>, String> {
         loop {
             let mut worker = Worker::spawn()?;
-            let (setup, reference) = (self.setup.clone(), self.reference);
+            let (setup, reference) = (Box::new(self.setup.clone()), self.reference);
             worker.send(&Request::Setup { setup, reference });
             let mut limit = SETUP_LIMIT;
             loop {

@@ -132,7 +132,7 @@ pub enum Request {
     /// The first message.
     Setup {
         /// The kernel, and how it is measured.
-        setup: Setup,
+        setup: Box<Setup>,
         /// The schedule of the reference output.
         reference: Reference,
     },

@@ -46,7 +46,7 @@ pub fn run() -> Result<(), Error> {
         })?;
         match (request, &mut trials) {
             (Request::Setup { setup, reference }, _) => {
-                let opened = catch_unwind(AssertUnwindSafe(|| Trials::open(setup, reference)));
+                let opened = catch_unwind(AssertUnwindSafe(|| Trials::open(*setup, reference)));
                 match opened
                     .unwrap_or_else(|payload| Err(SampleError::Mismatch(panic_text(&*payload))))
                 {
