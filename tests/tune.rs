@@ -312,7 +312,7 @@ fn sums_are_reordered_only_with_permission() {
 fn kernels_that_cannot_be_tuned_are_refused() {
     let place = Place::new();
     let cases: &[(&[&str], i32, &str)] = &[
-        (&["tune", "p.so"], 2, "takes a `.te` file, not p.so"),
+        (&["tune", "p.so"], 2, "takes a `.te` file or an ONNX model, not p.so"),
         (&["tune", "p.te", "--budget", "soon"], 2, "write it as 60s, 5m or 1h"),
         (&["tune", "p.te", "--plot", "c.png"], 2, "the plot is an SVG"),
         (&["tune", "p.te", "--schedule", "nobs"], 1, "no schedule `nobs`"),
