@@ -436,8 +436,8 @@ fn searched(
     if !left.is_empty() {
         let names: Vec<String> = left.iter().map(|one| format!("`{}`", one.graph.name)).collect();
         eprintln!(
-            "note: not searched: {}, which read elements at indices that are inputs; they keep \
-             automatic schedules",
+            "note: not searched: {}: random inputs would be indices out of bounds; automatic \
+             schedules are kept",
             names.join(", ")
         );
     }

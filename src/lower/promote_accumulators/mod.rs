@@ -9,8 +9,9 @@
 //! only in the final store. With SIMD instructions, an update of some lanes becomes a `select`:
 //! the lanes of a masked update, or the first lanes of the vector in the tail after the loop.
 //!
-//! On CPUs, elements that no store before the loop initializes are loaded first. An outer loop over
-//! the reduction axis then passes them from one inner loop to the next through memory:
+//! On CPUs, elements that no store before the loop initializes are loaded first, unless the loop
+//! stores them before it reads them. An outer loop over the reduction axis then passes them from
+//! one inner loop to the next through memory:
 //! Before: `for ko { for i { for ki { C[i] = C[i] + A[4*ko + ki] } } }`
 //! After:  `for ko { for i { allocate C.acc: register; C.acc[0] = C[i]; for ki { C.acc[0] = … };
 //!          C[i] = C.acc[0] } }`

@@ -27,8 +27,8 @@ impl Progress {
         Progress { best: Vec::new(), floor, exhausted: false, calls: 1 }
     }
 
-    /// Returns the seconds that another batch is expected to save; infinite before the first
-    /// result.
+    /// Returns the seconds that another batch is expected to save in all `calls` together; infinite
+    /// before the first result.
     pub fn gain(&self) -> f64 {
         let Some(Some(last)) = self.best.last().copied() else { return f64::INFINITY };
         let batches = self.best.len();
