@@ -7,7 +7,7 @@
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
 use crate::diag::{Diag, Result};
 use crate::ir::interp::{self, Evaluator, Trap, Value, encode_float, encode_int};
-use crate::ir::{DType, Kernel, Param, Stmt, Var};
+use crate::ir::{DType, Kernel, Param, Role, Stmt, Var};
 use nvptx_emulator::{BufferId, Memory, Module, Report};
 use std::fmt::Write;
 
@@ -122,11 +122,13 @@ impl<'a> Call<'a> {
     ) -> Result<Call<'a>> {
         let mut memory = Memory::new();
         let argument = |(param, arg): (&Param, &Value)| match (param, arg) {
-            (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
-                Argument::Buffer(memory.output(&buffer.name, tensor.data.len()))
-            }
-            (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) => {
-                Argument::Buffer(memory.input(&buffer.name, &tensor.data))
+            (Param::Tensor { buffer, role, .. }, Value::Tensor(tensor)) => {
+                let (name, data) = (&buffer.name, &tensor.data);
+                Argument::Buffer(match role {
+                    Role::Input => memory.input(name, data),
+                    Role::Output => memory.output(name, data.len()),
+                    Role::Inout => memory.inout(name, data),
+                })
             }
             (Param::Scalar { dtype, .. }, Value::Int(value)) => {
                 scalar(*dtype, encode_int(*dtype, *value))
@@ -212,7 +214,7 @@ impl<'a> Call<'a> {
         let mut unwritten = Vec::new();
         for ((param, argument), arg) in self.kernel.params.iter().zip(&self.params).zip(args) {
             let (
-                Param::Tensor { buffer, output: true, .. },
+                Param::Tensor { buffer, role: Role::Output | Role::Inout, .. },
                 Argument::Buffer(id),
                 Value::Tensor(tensor),
             ) = (param, argument, arg)

@@ -8,7 +8,7 @@ use tec::driver::{self, Failure, Options, PassId, Trace, with_stack};
 use tec::ir::interp::{Order, Tensor, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
-use tec::ir::{DType, Kernel, Param};
+use tec::ir::{DType, Kernel, Param, Role};
 use tec::schedule::{BoundedSchedule, Fallback};
 use tec::target::Target;
 
@@ -115,13 +115,15 @@ fn arguments(kernel: &Kernel) -> Vec<Value> {
         (seed >> 40) as f32 / 1e5 - 40.0
     };
     let tensor = |param: &Param| {
-        let Param::Tensor { buffer, output, .. } = param else { panic!("tensors only") };
+        let Param::Tensor { buffer, role, .. } = param else { panic!("tensors only") };
         let shape: Vec<i64> =
             buffer.shape.iter().map(|extent| extent.as_int().expect("constant") as i64).collect();
         // A variance is not negative.
         let value = |value: f32| if buffer.name == "Var" { value.abs() } else { value };
         let data = (0..shape.iter().product::<i64>())
-            .flat_map(|_| if *output { f32::NAN } else { value(number()) }.to_le_bytes())
+            .flat_map(|_| {
+                if *role == Role::Output { f32::NAN } else { value(number()) }.to_le_bytes()
+            })
             .collect();
         Value::Tensor(Tensor { dtype: DType::Float32, shape, data })
     };

@@ -13,7 +13,7 @@ use tec::ir::Intrinsic::{self, *};
 use tec::ir::verify::verify_kernel;
 use tec::ir::visit::walk_expr;
 use tec::ir::{
-    Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Type, Var, interp, reference,
+    Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Scope, Stmt, Type, Var, interp, reference,
 };
 use tec::lower::expand_math::{expand_expr, expand_math};
 use tec::target::Target;
@@ -395,7 +395,7 @@ fn kernel(function: Intrinsic, dtype: DType, count: i64, vector: bool) -> Kernel
     let store = Stmt::store(&output, vec![index], call);
     let tensor = |buffer: &Buffer, output| Param::Tensor {
         buffer: buffer.clone(),
-        output,
+        role: if output { Role::Output } else { Role::Input },
         layout_free: false,
     };
     let mut params: Vec<Param> = inputs[..arity].iter().map(|input| tensor(input, false)).collect();

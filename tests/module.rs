@@ -581,9 +581,9 @@ fn a_manifest_lists_the_arguments() {
                 .params
                 .iter()
                 .map(|param| match param {
-                    Param::Tensor { buffer, output, .. } => {
+                    Param::Tensor { buffer, role, .. } => {
                         let shape = buffer.shape.iter().map(tec::ir::print::print_expr);
-                        format!("{} {output} {:?}", buffer.name, shape.collect::<Vec<_>>())
+                        format!("{} {role:?} {:?}", buffer.name, shape.collect::<Vec<_>>())
                     }
                     Param::Scalar { var, dtype } => format!("{} {dtype}", var.name()),
                     Param::Runtime { var, source } => format!("{} {source:?}", var.name()),

@@ -8,7 +8,7 @@ use tec::driver::{PASSES, with_stack};
 use tec::ir::interp::{self, Tensor, Value};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
-use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, UnOp, Var};
+use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Stmt, UnOp, Var};
 use tec::target::Target;
 
 /// Elements of the inputs.
@@ -351,7 +351,7 @@ impl Generator {
         }
         let tensor = |buffer: &Buffer, output| Param::Tensor {
             buffer: buffer.clone(),
-            output,
+            role: if output { Role::Output } else { Role::Input },
             layout_free: false,
         };
         let params = vec![

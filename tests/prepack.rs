@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tec::driver::{self, Failure, Options, Trace};
 use tec::ir::interp::{Evaluator, Tensor, Trap, Value};
-use tec::ir::{Kernel, Param, PrepackRole, Var};
+use tec::ir::{Kernel, Param, PrepackRole, Role, Var};
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::{BoundedSchedule, PrepackedInputs};
@@ -192,7 +192,7 @@ fn values(kernel: &Kernel, known: &[(String, Value)]) -> Vec<Value> {
         .collect();
     let (vars, numbers): (Vec<Var>, Vec<u64>) = runtime.into_iter().unzip();
     let value = |param: &Param| match param {
-        Param::Tensor { buffer, output: true, .. } => {
+        Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
             let shape = Evaluator::new(&buffer.shape, &vars).unwrap().eval(&numbers).unwrap();
             let shape: Vec<i64> = shape.into_iter().map(|extent| extent as i64).collect();
             let bytes = shape.iter().product::<i64>() as usize * buffer.dtype.bytes() as usize;
@@ -229,7 +229,7 @@ fn run_packed(
                     args[at.unwrap()] = packed.unwrap().1.clone();
                 }
                 run(kernel, &mut args);
-                let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
+                let is_output = |param: &Param| param.is_written();
                 return args.swap_remove(kernel.params.iter().position(is_output).unwrap());
             }
         }

@@ -16,7 +16,7 @@ use tec::codegen::ptx::{PtxModule, compile_ptx};
 use tec::driver::{self, Options, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Tensor, Value};
-use tec::ir::{DType, Kernel, Param, interp};
+use tec::ir::{DType, Kernel, Param, Role, interp};
 use tec::module::gpu::Gpu;
 use tec::module::load::{LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind, build_gpu_module};
@@ -118,11 +118,11 @@ fn compile(sample: &Sample, defines: &str, target: &str) -> Result<Compiled, Str
 fn arguments(kernel: &Kernel, seed: u64) -> Vec<Value> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut argument = |param: &Param| match param {
-        Param::Tensor { buffer, output, .. } => {
+        Param::Tensor { buffer, role, .. } => {
             let extent = |extent: &tec::ir::Expr| extent.as_int().expect("constant shapes") as i64;
             let shape: Vec<i64> = buffer.shape.iter().map(extent).collect();
             let count = shape.iter().product::<i64>() as usize;
-            let mut number = || if *output { 0.0 } else { random.random::<f32>() };
+            let mut number = || if *role == Role::Output { 0.0 } else { random.random::<f32>() };
             let data: Vec<u8> = match buffer.dtype {
                 DType::Float32 => (0..count).flat_map(|_| number().to_le_bytes()).collect(),
                 // Small integers: the sums of tensor cores are exact, whatever their order.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use tec::driver::{self, Options, PassId, Trace};
 use tec::ir::interp::{Tensor, Value};
 use tec::ir::visit::map_stmts;
-use tec::ir::{Buffer, DType, Expr, Kernel, Param, Scope, Stmt};
+use tec::ir::{Buffer, DType, Expr, Kernel, Param, Role, Scope, Stmt};
 use tec::target::Target;
 
 /// An index over the axes of a stage: `y`, `x` and the reduction axis `k`.
@@ -498,7 +498,7 @@ fn with_counters(kernel: &Kernel, stages: usize) -> Kernel {
     body.push(count_stores(kernel.body.clone(), &counters, stages));
     let body = Stmt::Block(body);
     let mut params = kernel.params.clone();
-    params.push(Param::Tensor { buffer: counters, output: true, layout_free: false });
+    params.push(Param::Tensor { buffer: counters, role: Role::Output, layout_free: false });
     Kernel { body, params, ..kernel.clone() }
 }
 

@@ -19,6 +19,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
             "directives",
             "evaluate",
             "fused",
+            "in_place",
             "inline",
             "layout",
             "legality",

@@ -340,7 +340,7 @@ impl Values {
 fn values(kernel: &Kernel) -> Vec<Values> {
     let mut state = 1u32;
     let value = |param: &Param| match param {
-        Param::Tensor { buffer, output, .. } => {
+        Param::Tensor { buffer, role, .. } => {
             let shape: Vec<i64> =
                 buffer.shape.iter().map(|e| e.as_int().expect("constant") as i64).collect();
             let bytes = shape.iter().product::<i64>() as usize * buffer.dtype.bytes() as usize;
@@ -351,7 +351,13 @@ fn values(kernel: &Kernel) -> Vec<Values> {
                 let number = (state >> 8) as f32 / (1 << 24) as f32;
                 element.copy_from_slice(&number.to_le_bytes());
             }
-            Values { dtype: buffer.dtype, shape, output: *output, data, start }
+            Values {
+                dtype: buffer.dtype,
+                shape,
+                output: *role == tec::ir::Role::Output,
+                data,
+                start,
+            }
         }
         _ => panic!("only kernels of tensors"),
     };

@@ -6,7 +6,7 @@ use super::npy;
 use super::report::Error;
 use super::threads::{self, MAX_THREADS};
 use crate::diag::{Diag, closest};
-use crate::ir::{DType, Kernel, Param};
+use crate::ir::{DType, Kernel, Param, Role};
 
 /// The arguments that a kernel is called with.
 #[derive(Clone, Debug, clap::Args)]
@@ -36,7 +36,9 @@ impl Arguments {
         let mut given = Given { seed: self.seed, ..Given::default() };
         for text in &self.input {
             let (name, path) = split_value("--input", text)?;
-            let is_tensor = |param: &Param| matches!(param, Param::Tensor { output: false, .. });
+            let is_tensor = |param: &Param| {
+                matches!(param, Param::Tensor { role: Role::Input | Role::Inout, .. })
+            };
             if let Some(dtype) = find("input tensor", name, kernel, kernels, &is_tensor)? {
                 given.tensors.push((name.to_string(), npy::read(path, name, dtype)?));
             }

@@ -7,7 +7,7 @@ use crate::ir::arith::Facts;
 use crate::ir::interp::{Tensor, Value};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
-use crate::ir::{Buffer, DType, Expr, Kernel, Param, Var};
+use crate::ir::{Buffer, DType, Expr, Kernel, Param, Role, Var};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -65,7 +65,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
     let mut args = Vec::new();
     for param in &kernel.params {
         args.push(match param {
-            Param::Tensor { buffer, output, .. } => {
+            Param::Tensor { buffer, role, .. } => {
                 let shape = shape_of(buffer, &vars)?;
                 let known = given.tensors.iter().find(|(name, _)| *name == buffer.name);
                 Value::Tensor(match known {
@@ -77,7 +77,7 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
                         );
                         return Err(Box::new(Diag::global("E0542", text)));
                     }
-                    None if *output => zeros(buffer, shape)?,
+                    None if *role == Role::Output => zeros(buffer, shape)?,
                     None => random_tensor(buffer, shape, &mut random)?,
                 })
             }
@@ -279,7 +279,7 @@ pub fn outputs<'a>(
     values: &'a [Value],
 ) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
     kernel.params.iter().zip(values).filter_map(|(param, value)| match (param, value) {
-        (Param::Tensor { buffer, output: true, .. }, Value::Tensor(tensor)) => {
+        (Param::Tensor { buffer, role: Role::Output | Role::Inout, .. }, Value::Tensor(tensor)) => {
             Some((buffer.name.as_str(), tensor))
         }
         _ => None,

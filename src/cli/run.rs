@@ -109,7 +109,7 @@ pub fn write_outputs(
 ) -> Result<(), Error> {
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
-        let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
+        let is_output = |param: &Param| param.is_written();
         let graphs = source.into_iter().flat_map(|source| &source.bounded);
         let mut stages = graphs.flat_map(|bounded| &bounded.schedule.graph.stages);
         if stages.any(|stage| !stage.output && stage.buffers.iter().any(|b| b.name == name)) {

@@ -153,7 +153,7 @@ pub fn load(
     }
 }
 
-/// Elaborates the kernels of `options`: checks types, shapes and bounds.
+/// Elaborates the kernels of `options`: checks types, shapes, bounds and updates in place.
 pub fn elaborate(
     program: &Program,
     options: &Options,
@@ -163,6 +163,11 @@ pub fn elaborate(
     let graphs = trace
         .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
         .map_err(|diags| errors(program, diags))?;
+    let check = |graph: &Graph| schedule::check_updates(graph, &options.target).err();
+    let wrong: Vec<Diag> = graphs.iter().filter_map(check).map(|diag| *diag).collect();
+    if !wrong.is_empty() {
+        return Err(errors(program, wrong));
+    }
     trace.phase("contract_floats", &String::new, || match options.fp_contract {
         FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
         FpContract::Off => graphs,

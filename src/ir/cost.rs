@@ -3,7 +3,7 @@
 
 use super::visit::{NodeSet, for_each_child, for_each_expr, for_each_stmt, substitute};
 use super::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Stmt, UnOp, Var,
 };
 use rustc_hash::FxHashMap;
 
@@ -117,7 +117,7 @@ fn count_nodes(expr: &Expr, seen: &mut NodeSet) -> u64 {
 /// Returns the bytes of the outputs of a kernel.
 pub fn output_bytes(kernel: &Kernel) -> Expr {
     let outputs = kernel.params.iter().filter_map(|param| match param {
-        Param::Tensor { buffer, output: true, .. } => Some(bytes_of(buffer)),
+        Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => Some(bytes_of(buffer)),
         _ => None,
     });
     outputs.reduce(Expr::add).unwrap_or_else(|| Expr::index(0))

@@ -20,6 +20,7 @@
 use super::ThreadIndex;
 use super::expr::{Buffer, Expr, Var};
 use super::types::DType;
+use serde::{Deserialize, Serialize};
 
 /// How the iterations of a loop are run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,16 +202,16 @@ impl Stmt {
     }
 }
 
-/// A parameter of the raw entry. Their order: inputs and outputs as declared, then all run-time
-/// integers.
+/// A parameter of the raw entry. Their order: `input`s and `inout`s as declared, outputs as
+/// declared, then all run-time integers.
 #[derive(Clone, Debug)]
 pub enum Param {
     /// A tensor, passed as a pointer.
     Tensor {
         /// The tensor; its shape depends on run-time integers only.
         buffer: Buffer,
-        /// Whether it is an output.
-        output: bool,
+        /// Whether the kernel reads or writes it.
+        role: Role,
         /// Whether the caller may store it in another layout (manifest).
         layout_free: bool,
     },
@@ -232,7 +233,36 @@ pub enum Param {
     },
 }
 
+/// What a kernel does with a tensor of the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Reads it.
+    Input,
+    /// Writes each element; what it holds on entry does not matter.
+    Output,
+    /// Reads it, and writes some of its elements in place.
+    Inout,
+}
+
+impl Role {
+    /// Whether its elements change.
+    pub fn is_written(self) -> bool {
+        self != Role::Input
+    }
+
+    /// Whether the elements that it holds on entry matter.
+    pub fn is_read(self) -> bool {
+        self != Role::Output
+    }
+}
+
 impl Param {
+    /// Whether it is a tensor that the kernel writes.
+    pub fn is_written(&self) -> bool {
+        matches!(self, Param::Tensor { role, .. } if role.is_written())
+    }
+
     /// Returns the name in the source.
     pub fn name(&self) -> &str {
         match self {

@@ -26,9 +26,9 @@ pub fn verify_kernel(kernel: &Kernel) -> Result<(), String> {
     let mut verifier = Verifier::default();
     for param in &kernel.params {
         match param {
-            Param::Tensor { buffer, output, .. } => {
+            Param::Tensor { buffer, role, .. } => {
                 verifier.visible.insert(buffer.clone());
-                if !output {
+                if !role.is_written() {
                     verifier.read_only.insert(buffer.clone());
                 }
             }

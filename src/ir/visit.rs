@@ -338,3 +338,33 @@ pub fn rewrite_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
     let stmt = map_exprs(stmt, f);
     map_stmts(stmt, &mut |inner| rewrite_exprs(inner, f))
 }
+
+/// Replaces the buffer and the indices of every load, store and prefetch in `stmt`, nested
+/// statements included, where `f` returns others.
+pub fn map_accesses(
+    stmt: Stmt,
+    f: &mut dyn FnMut(&Buffer, &[Expr]) -> Option<(Buffer, Vec<Expr>)>,
+) -> Stmt {
+    let stmt = map_exprs(stmt, &mut |expr| {
+        rewrite_expr(expr, &mut |e| match &e.kind {
+            ExprKind::Load { buffer, indices, mask } => match f(buffer, indices) {
+                Some((buffer, indices)) => {
+                    Expr::new(e.ty, ExprKind::Load { buffer, indices, mask: mask.clone() })
+                }
+                None => e,
+            },
+            _ => e,
+        })
+    });
+    match stmt {
+        Stmt::Store { buffer, indices, value, mask, nontemporal } => {
+            let (buffer, indices) = f(&buffer, &indices).unwrap_or((buffer, indices));
+            Stmt::Store { buffer, indices, value, mask, nontemporal }
+        }
+        Stmt::Prefetch { buffer, indices } => {
+            let (buffer, indices) = f(&buffer, &indices).unwrap_or((buffer, indices));
+            Stmt::Prefetch { buffer, indices }
+        }
+        other => map_stmts(other, &mut |inner| map_accesses(inner, f)),
+    }
+}

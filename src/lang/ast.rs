@@ -129,10 +129,10 @@ pub struct Stmt {
 /// The statements of a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StmtKind {
-    /// `input A: float32[n, l] layout_free`, or `param A: float32[n, l]`.
+    /// `input A: float32[n, l] layout_free`, `param A: float32[n, l]` or `inout A: float32[n]`.
     Input {
-        /// Whether it is a `param`, whose elements can be known at build time.
-        param: bool,
+        /// Which of the three it is.
+        kind: InputKind,
         /// Name.
         name: Name,
         /// Element type: a type's name or a `dtype` parameter.
@@ -146,6 +146,13 @@ pub enum StmtKind {
     Reduce(Vec<ReduceAxis>),
     /// `compute P[i: n] = expr` and `output C[i: n]: float16 = expr`.
     Stage(Stage),
+    /// `update C[p + i: n, j: m] = expr`.
+    Update {
+        /// The new elements: a stage with the name of the tensor.
+        stage: Stage,
+        /// What is added to each axis to give the index in the tensor; `None` for 0.
+        offsets: Vec<Option<Expr>>,
+    },
     /// `scan t: n { compute h[t, i: m]: float32 = … }`.
     Scan {
         /// The axes of the steps, outermost first, with their extents.
@@ -180,6 +187,17 @@ pub enum StmtKind {
     Assume(Expr),
     /// `assert n >= k, "text"`.
     Assert(Expr, String),
+}
+
+/// The kinds of inputs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InputKind {
+    /// `input`: the kernel reads it.
+    Input,
+    /// `param`: an input of a network whose elements can be known at build time.
+    Param,
+    /// `inout`: the kernel reads it, and an `update` writes it in place.
+    Inout,
 }
 
 /// `k: 0..l`.

@@ -9,6 +9,7 @@
 //! Ensures: accesses have one index per dimension; buffers of stages that are not outputs are
 //! allocated where the stage is attached, or outermost; every variable is bound once.
 
+use super::in_place;
 use super::match_intrinsic::{in_lanes, match_intrinsic, without_tails};
 use super::match_product::match_product;
 use crate::diag::Result;
@@ -19,7 +20,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Stmt, UnOp, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Stmt, UnOp, Var,
 };
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
@@ -49,6 +50,7 @@ pub fn build_loops(bounded: &BoundedSchedule) -> Result<Kernel> {
     for id in roots.iter().rev().filter(|id| !schedule.stage(**id).te.output) {
         body = nests.allocate(*id, body);
     }
+    let body = in_place::access_arguments(schedule, body);
     Ok(Kernel {
         name: graph.name.clone(),
         params: build_params(graph),
@@ -670,14 +672,18 @@ pub fn build_params(graph: &Graph) -> Vec<Param> {
     for input in &graph.inputs {
         params.push(match input {
             Input::Tensor { buffer, layout_free, .. } => {
-                Param::Tensor { buffer: buffer.clone(), output: false, layout_free: *layout_free }
+                let role = match graph.update_of(buffer) {
+                    Some(_) => Role::Inout,
+                    None => Role::Input,
+                };
+                Param::Tensor { buffer: buffer.clone(), role, layout_free: *layout_free }
             }
             Input::Scalar { var, dtype, .. } => Param::Scalar { var: var.clone(), dtype: *dtype },
         });
     }
     for buffer in &graph.outputs {
         let buffer = buffer.clone();
-        params.push(Param::Tensor { buffer, output: true, layout_free: false });
+        params.push(Param::Tensor { buffer, role: Role::Output, layout_free: false });
     }
     for var in &graph.vars {
         let source = source_of(var, &params);

@@ -10,56 +10,38 @@
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{map_exprs, map_stmts, rewrite_expr};
-use crate::ir::{Buffer, Expr, ExprKind, Kernel, Stmt};
+use crate::ir::visit::{map_accesses, map_stmts};
+use crate::ir::{Buffer, Expr, Kernel, Stmt};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
 
 /// Flattens the accesses of body and checks.
 pub fn flatten_storage(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    let mut plain = Plain::default();
-    let checks = flatten_stmt(kernel.checks, &mut plain);
-    let body = flatten_stmt(kernel.body, &mut plain);
-    Ok(Kernel { checks, body, ..kernel })
+    Ok(Kernel { checks: flatten(kernel.checks), body: flatten(kernel.body), ..kernel })
 }
 
 /// For each allocated buffer with strides, the one without.
 type Plain = FxHashMap<Buffer, Buffer>;
 
-fn flatten_stmt(stmt: Stmt, plain: &mut Plain) -> Stmt {
-    let stmt = map_exprs(stmt, &mut |expr| flatten_loads(expr, plain));
+fn flatten(stmt: Stmt) -> Stmt {
+    let mut plain = Plain::default();
+    let stmt = flatten_allocations(stmt, &mut plain);
+    map_accesses(stmt, &mut |buffer, indices| {
+        let index = flat_index(buffer, indices);
+        Some((plain.get(buffer).unwrap_or(buffer).clone(), vec![index]))
+    })
+}
+
+fn flatten_allocations(stmt: Stmt, plain: &mut Plain) -> Stmt {
     match stmt {
-        Stmt::Store { buffer, indices, value, mask, nontemporal } => {
-            let (buffer, indices) = flat_access(&buffer, &indices, plain);
-            Stmt::Store { buffer, indices, value, mask, nontemporal }
-        }
-        Stmt::Prefetch { buffer, indices } => {
-            let (buffer, indices) = flat_access(&buffer, &indices, plain);
-            Stmt::Prefetch { buffer, indices }
-        }
         Stmt::Allocate { buffer, body } if buffer.strides.is_some() => {
             let len = simplify_expr(&buffer.len(), &Facts::new());
             let flat = Buffer::new(&buffer.name, buffer.dtype, vec![len], buffer.scope);
             plain.insert(buffer, flat.clone());
-            Stmt::Allocate { buffer: flat, body: Box::new(flatten_stmt(*body, plain)) }
+            Stmt::Allocate { buffer: flat, body: Box::new(flatten_allocations(*body, plain)) }
         }
-        other => map_stmts(other, &mut |inner| flatten_stmt(inner, plain)),
+        other => map_stmts(other, &mut |inner| flatten_allocations(inner, plain)),
     }
-}
-
-fn flatten_loads(expr: &Expr, plain: &Plain) -> Expr {
-    rewrite_expr(expr, &mut |e| match &e.kind {
-        ExprKind::Load { buffer, indices, mask } => {
-            let (buffer, indices) = flat_access(buffer, indices, plain);
-            Expr::new(e.ty, ExprKind::Load { buffer, indices, mask: mask.clone() })
-        }
-        _ => e,
-    })
-}
-
-fn flat_access(buffer: &Buffer, indices: &[Expr], plain: &Plain) -> (Buffer, Vec<Expr>) {
-    let index = flat_index(buffer, indices);
-    (plain.get(buffer).unwrap_or(buffer).clone(), vec![index])
 }
 
 /// Returns the row-major index: the sum of the indices times the strides. Without strides, these

@@ -19,7 +19,9 @@ use crate::ir::visit::{
     reads_memory, stored_buffers, walk_stmt,
 };
 use crate::ir::warp::is_warp_product;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, UnOp, Var};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Scope, Stmt, UnOp, Var,
+};
 use crate::simd_ops::lane_offsets;
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -27,7 +29,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Hoists out of every loop, innermost first, then shares within statements.
 pub fn hoist_invariants(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let inputs = kernel.params.iter().filter_map(|param| match param {
-        Param::Tensor { buffer, output: false, .. } => Some(buffer.clone()),
+        Param::Tensor { buffer, role: Role::Input, .. } => Some(buffer.clone()),
         _ => None,
     });
     let mut names = Names { last: 0, inputs: inputs.collect() };

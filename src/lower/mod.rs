@@ -4,6 +4,7 @@
 //! its position, and what it does not change ("Declines").
 
 pub mod build_loops;
+mod in_place;
 mod match_intrinsic;
 mod match_product;
 

@@ -147,16 +147,16 @@ fn declare(out: &mut String, kernel: &Kernel, role: Option<&PrepackRole>, gpu: b
 
 /// Returns the parameters of the raw entry. A packed tensor has no element type: the order of its
 /// elements is private to the module.
-fn raw_params(kernel: &Kernel, role: Option<&PrepackRole>, gpu: bool) -> String {
-    let packed = |name: &String, output: bool| match role {
+fn raw_params(kernel: &Kernel, prepacked: Option<&PrepackRole>, gpu: bool) -> String {
+    let packed = |name: &String, output: bool| match prepacked {
         None => false,
         Some(PrepackRole::Pack { .. }) => output,
         Some(PrepackRole::Prepacked { inputs, .. }) => inputs.contains(name),
     };
     let params = kernel.params.iter().map(|param| match param {
-        Param::Tensor { buffer, output, .. } => {
-            let constant = if *output { "" } else { "const " };
-            let packed = packed(&buffer.name, *output);
+        Param::Tensor { buffer, role, .. } => {
+            let constant = if role.is_written() { "" } else { "const " };
+            let packed = packed(&buffer.name, role.is_written());
             let element = if packed { "void" } else { c_type(buffer.dtype) };
             format!("{constant}{element} *{}", c_name(&buffer.name))
         }
@@ -168,8 +168,8 @@ fn raw_params(kernel: &Kernel, role: Option<&PrepackRole>, gpu: bool) -> String 
 
 fn dl_params(kernel: &Kernel, gpu: bool) -> String {
     let params = kernel.params.iter().filter_map(|param| match param {
-        Param::Tensor { buffer, output, .. } => {
-            let constant = if *output { "" } else { "const " };
+        Param::Tensor { buffer, role, .. } => {
+            let constant = if role.is_written() { "" } else { "const " };
             Some(format!("{constant}DLTensor *{}", c_name(&buffer.name)))
         }
         Param::Scalar { var, dtype } => Some(format!("{} {}", c_type(*dtype), c_name(var.name()))),

@@ -8,7 +8,7 @@ use super::input::io_text;
 use crate::bug;
 use crate::diag::{Diag, Result};
 use crate::ir::interp::Value;
-use crate::ir::{DType, Kernel, Param};
+use crate::ir::{DType, Kernel, Param, Role};
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
@@ -40,7 +40,7 @@ pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
     assert_eq!(kernel.params.len(), values.len(), "one value per parameter");
     let pairs = kernel.params.iter().zip(values);
     let args = pairs.filter_map(|(param, value)| match (param, value) {
-        (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) => {
+        (Param::Tensor { role: Role::Output | Role::Inout, .. }, Value::Tensor(tensor)) => {
             Some(Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data))
         }
         (Param::Tensor { .. }, Value::Tensor(tensor)) => {

@@ -11,7 +11,7 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{BinOp, Buffer, DType, Expr, Kernel, Param, PrepackRole, Scope, Stmt, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, Kernel, Param, PrepackRole, Role, Scope, Stmt, Var};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -276,16 +276,6 @@ pub enum ArgManifest {
     },
 }
 
-/// Whether a tensor is read or written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Read only.
-    Input,
-    /// Written only.
-    Output,
-}
-
 /// A dimension of a tensor argument.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DimManifest {
@@ -459,9 +449,9 @@ impl PrepackManifest {
 impl ArgManifest {
     fn new(param: &Param, alignment: Option<u32>) -> ArgManifest {
         match param {
-            Param::Tensor { buffer, output, layout_free } => ArgManifest::Tensor {
+            Param::Tensor { buffer, role, layout_free } => ArgManifest::Tensor {
                 name: buffer.name.clone(),
-                role: if *output { Role::Output } else { Role::Input },
+                role: *role,
                 dtype: buffer.dtype.to_string(),
                 shape: buffer.shape.iter().map(Extent::new).collect(),
                 layout_free: *layout_free,
@@ -537,8 +527,7 @@ impl KernelManifest {
                 let extents = shape.iter().map(|extent| extent.to_expr(&var_of));
                 let shape = extents.collect::<Option<_>>().ok_or_else(|| unreadable("shape"))?;
                 let buffer = Buffer::new(name.as_str(), dtype_of(dtype)?, shape, Scope::Global);
-                let (output, layout_free) = (*role == Role::Output, *layout_free);
-                Ok(Param::Tensor { buffer, output, layout_free })
+                Ok(Param::Tensor { buffer, role: *role, layout_free: *layout_free })
             }
             ArgManifest::Scalar { name, dtype } => {
                 let dtype = dtype_of(dtype)?;

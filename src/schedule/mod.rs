@@ -14,6 +14,7 @@ mod derived_stage;
 pub mod directives;
 mod evaluate;
 mod fused;
+mod in_place;
 mod inline;
 mod layout;
 mod legality;
@@ -44,6 +45,7 @@ pub use directives::{
 };
 pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};
+pub use in_place::{check_updates, reads_overwritten};
 pub(crate) use inline::inline_stages;
 pub use linear_work::{apply_linear_work, copy_linear_work};
 pub use phases::{BoundedSchedule, infer_bounds, order_as};

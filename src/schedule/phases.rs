@@ -9,7 +9,7 @@ use super::directives::prefetch::{PrefetchRegion, prefetch_regions};
 use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
-use super::{fused, inline, legality, recurrence, threads, whole_tiles};
+use super::{fused, in_place, inline, legality, recurrence, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -55,6 +55,7 @@ const PHASES: &[Phase] = &[
     check_steps,
     fuse_nests,
     check_attachments,
+    check_updates,
     check_launch_stages,
     assign_pipelines,
     bound_stages,
@@ -133,6 +134,15 @@ fn check_attachments(inference: &mut Inference) -> Result<()> {
         schedule.checked(legality::check_attachment(schedule, *id, &inference.reads))?;
     }
     Ok(())
+}
+
+/// Checks that no `update` overwrites elements before they are read.
+///
+/// Before: any nests. After: what reads the old elements of an `inout` tensor is computed before
+/// its `update`, or reads in the `update` exactly the element that is then written (E0349).
+fn check_updates(inference: &mut Inference) -> Result<()> {
+    let schedule = &inference.bounded.schedule;
+    schedule.checked(in_place::check_order(schedule))
 }
 
 /// GPUs: checks the scopes and bound axes of each stage, which need no extents.

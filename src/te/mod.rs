@@ -69,6 +69,12 @@ impl Graph {
         found
     }
 
+    /// Returns the stage that updates an input in place, if any.
+    pub fn update_of(&self, input: &Buffer) -> Option<&Stage> {
+        let updates = |stage: &&Stage| stage.update.as_ref().is_some_and(|u| u.before == *input);
+        self.stages.iter().find(updates)
+    }
+
     /// Returns the facts that the checked entries guarantee: assumptions hold, extents are not
     /// negative.
     pub fn known_facts(&self) -> Vec<Expr> {
@@ -159,10 +165,38 @@ pub struct Stage {
     pub output: bool,
     /// The recurrence that it belongs to.
     pub recurrence: Option<Recurrence>,
+    /// The elements of an argument that it writes in place; an output then.
+    pub update: Option<Update>,
     /// Declaration.
     pub span: Span,
     /// The place in the source of each load of the body, by [`Expr::id`] of the load.
     pub load_spans: Vec<(usize, Span)>,
+}
+
+/// `update C[p + i: n] = …`: the stage writes a region of an argument in place.
+///
+/// Loads of `before` see the elements of the call, loads of `after` also the new ones. Both are the
+/// memory of the argument, so what reads `before` must be computed before the stage writes, and
+/// what reads `after` behind it (`schedule::in_place`).
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The argument, an input of the graph.
+    pub before: Buffer,
+    /// The argument with the new elements; no stage computes it.
+    pub after: Buffer,
+    /// What is added to each axis of the stage to give the index in the argument.
+    pub offsets: Vec<Expr>,
+}
+
+impl Update {
+    /// Returns the place in the argument of the element at `indices` of the stage.
+    pub fn place(&self, indices: &[Expr]) -> Vec<Expr> {
+        let place = |(index, offset): (&Expr, &Expr)| match offset.as_int() {
+            Some(0) => index.clone(),
+            _ => Expr::add(offset.clone(), index.clone()),
+        };
+        indices.iter().zip(&self.offsets).map(place).collect()
+    }
 }
 
 /// What makes a stage part of a recurrence: the stages with the same `id` are computed step by step

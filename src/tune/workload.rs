@@ -42,6 +42,7 @@ fn write_graph(graph: &Graph, mut writer: Writer) -> String {
     }
     for stage in &graph.stages {
         writer.earlier_steps(stage);
+        writer.updated(stage);
     }
     for stage in &graph.stages {
         writer.stage(stage);
@@ -134,6 +135,13 @@ impl Writer {
         self.line(&line);
     }
 
+    /// Declares the arguments that stages update, as other stages read them afterwards.
+    fn updated(&mut self, stage: &Stage) {
+        let Some(update) = &stage.update else { return };
+        let (before, after) = (self.buffer(&update.before), self.declare(&update.after));
+        self.line(&format!("updated {before} {after}"));
+    }
+
     fn stage(&mut self, stage: &Stage) {
         let buffers: Vec<String> = stage.buffers.iter().map(|one| self.declare(one)).collect();
         let kind = if stage.output { "output" } else { "compute" };
@@ -142,6 +150,10 @@ impl Writer {
         if let Some(recurrence) = &stage.recurrence {
             let buffers = recurrence.previous.iter().map(|one| self.buffer(one));
             self.line(&format!("recurrence {}", buffers.collect::<Vec<_>>().join(" ")));
+        }
+        if let Some(update) = &stage.update {
+            let after = self.buffer(&update.after);
+            self.exprs(&format!("update {after}"), &update.offsets);
         }
         self.known.clear();
         self.axes("d", &stage.axes);

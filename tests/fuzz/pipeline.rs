@@ -4,6 +4,7 @@
 mod copies;
 mod recurrence;
 mod reductions;
+mod updates;
 
 use crate::generate::Ext;
 use crate::schedule::wanted_kinds;
@@ -42,6 +43,8 @@ struct Pipeline {
     empty: bool,
     /// Whether it runs on a GPU.
     gpu: bool,
+    /// Whether it may update inputs in place.
+    in_place: bool,
     tags: BTreeSet<String>,
     names: usize,
 }
@@ -58,16 +61,18 @@ pub fn pipeline_for_gpu(seed: u64, number: u64, name: &str) -> Program {
     pipeline.program(number)
 }
 
+/// Returns such a program for a network, which updates nothing in place.
+pub fn pipeline_for_network(seed: u64, number: u64, name: &str, empty: bool) -> Program {
+    let mut pipeline = Pipeline::new(seed, number, name);
+    pipeline.in_place = false;
+    let program = if empty { pipeline.empty(number) } else { pipeline.program(number) };
+    program.into_network()
+}
+
 /// Returns a program whose tensors have extents `v` and `w`, the first 0 and the second larger than
 /// any memory: loops without elements must take no time.
 pub fn empty_pipeline(seed: u64, number: u64, name: &str) -> Program {
-    let mut pipeline = Pipeline::new(seed, number, name);
-    pipeline.empty = true;
-    let mut program = pipeline.program(number);
-    // A nonempty tensor of such an extent exceeds the memory; one of 2^31 elements may not.
-    let huge = pipeline.pick(&[1 << 40, 1 << 40, 1 << 40, 1 << 62]);
-    program.vars = vec![("v".to_string(), 0), ("w".to_string(), huge)];
-    program
+    Pipeline::new(seed, number, name).empty(number)
 }
 
 /// Puts an expression into parentheses, unless it is one word.
@@ -99,9 +104,19 @@ impl Pipeline {
             dims: Vec::new(),
             empty: false,
             gpu: false,
+            in_place: true,
             tags: BTreeSet::new(),
             names: 0,
         }
+    }
+
+    fn empty(&mut self, number: u64) -> Program {
+        self.empty = true;
+        let mut program = self.program(number);
+        // A nonempty tensor of such an extent exceeds the memory; one of 2^31 elements may not.
+        let huge = self.pick(&[1 << 40, 1 << 40, 1 << 40, 1 << 62]);
+        program.vars = vec![("v".to_string(), 0), ("w".to_string(), huge)];
+        program
     }
 
     fn int(&mut self, low: i64, high: i64) -> i64 {
@@ -180,6 +195,10 @@ impl Pipeline {
             self.recurrence(&tensor);
             self.step();
         }
+        if number % updates::UPDATE_PERIOD == 2 {
+            self.update();
+            self.step();
+        }
         self.choose_outputs();
         let mut body = std::mem::take(&mut self.inputs);
         body.append(&mut self.body);
@@ -203,7 +222,9 @@ impl Pipeline {
     fn choose_outputs(&mut self) {
         let mut needed: Vec<String> = Vec::new();
         for at in (0..self.stages.len()).rev() {
-            let output = !needed.contains(&self.stages[at].name) || self.chance(10);
+            let output = self.stages[at].update
+                || !needed.contains(&self.stages[at].name)
+                || self.chance(10);
             self.stages[at].output = output;
             let mut next = needed.len();
             needed.push(self.stages[at].name.clone());
@@ -292,6 +313,7 @@ impl Pipeline {
             24 | 25 if rank > 0 => self.prefix(&tensor),
             26 | 27 if rank > 0 => self.scattered(&tensor),
             28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
+            29 => self.update(),
             _ => {}
         }
     }
@@ -360,6 +382,7 @@ impl Pipeline {
             scatter: None,
             steps: 0,
             earlier: Vec::new(),
+            update: false,
         });
         for (name, dtype) in names.into_iter().zip(dtypes) {
             let shape = shape.clone();

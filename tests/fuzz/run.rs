@@ -4,7 +4,7 @@ use crate::damage::be_quiet;
 use crate::differential::{self, Case, Interpreted, Verdict};
 use crate::generate::generate;
 use crate::network;
-use crate::pipeline::{empty_pipeline, pipeline, pipeline_for_gpu};
+use crate::pipeline::{empty_pipeline, pipeline, pipeline_for_gpu, pipeline_for_network};
 use crate::schedule::{GPU_KINDS, KINDS, add_schedule, add_threads, kinds_of};
 use crate::shrink::shrink;
 use crate::table::Table;
@@ -73,8 +73,8 @@ const NOT_SHOWN: &str = "a loop of one iteration, a later directive that undoes 
 /// E0376), an unknown number of lanes or copies (E0330 to E0332, E0336), missing memory or order
 /// (E0372, E0374, E0375, E0379), an intrinsic that does not match (E0377, E0378).
 const CHECKS: &[&str] = &[
-    "E0325", "E0333", "E0334", "E0335", "E0340", "E0341", "E0342", "E0343", "E0356", "E0357",
-    "E0373",
+    "E0325", "E0333", "E0334", "E0335", "E0340", "E0341", "E0342", "E0343", "E0349", "E0356",
+    "E0357", "E0373",
 ];
 
 /// The kind of programs and schedules.
@@ -112,10 +112,10 @@ impl Source {
             }
             Source::Auto if number % EMPTY_PERIOD == 7 => empty_pipeline(seed, number, &name),
             Source::Network if number % EMPTY_PERIOD == 7 => {
-                empty_pipeline(seed, number, &name).into_network()
+                pipeline_for_network(seed, number, &name, true)
             }
             Source::Network if number % 3 == 2 => generate(seed, number, &name).into_network(),
-            Source::Network => pipeline(seed, number, &name).into_network(),
+            Source::Network => pipeline_for_network(seed, number, &name, false),
             Source::Auto | Source::Space if number % 3 == 2 => generate(seed, number, &name),
             Source::Auto | Source::Space => pipeline(seed, number, &name),
             Source::SpaceThreads => pipeline_for_gpu(seed, number, &name),

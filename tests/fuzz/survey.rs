@@ -82,6 +82,7 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
             scatter: None,
             steps: 0,
             earlier: Vec::new(),
+            update: false,
         });
     }
     // A reader of any component reads the stage.

@@ -99,6 +99,8 @@ pub struct StageInfo {
     pub steps: usize,
     /// Stages of the same recurrence whose earlier steps it reads.
     pub earlier: Vec<String>,
+    /// Whether it updates an `inout` tensor, whose name it has.
+    pub update: bool,
 }
 
 impl StageInfo {

@@ -3,7 +3,9 @@
 use tec::ir::interp::{self, Order, Tensor, Trap, Value};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
-use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, Var};
+use tec::ir::{
+    BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Stmt, ThreadIndex, Var,
+};
 
 pub fn buffer(name: &str, shape: &[i64], scope: Scope) -> Buffer {
     let shape = shape.iter().map(|extent| Expr::index(*extent)).collect();
@@ -89,7 +91,7 @@ pub fn vars<const N: usize>(names: [&str; N]) -> [Var; N] {
 pub fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
     let param = |buffer: &&Buffer, output| Param::Tensor {
         buffer: (*buffer).clone(),
-        output,
+        role: if output { Role::Output } else { Role::Input },
         layout_free: false,
     };
     let inputs = inputs.iter().map(|buffer| param(buffer, false));
@@ -101,11 +103,11 @@ pub fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
 fn arguments(kernel: &Kernel, n: i64) -> Vec<Value> {
     let mut scale = 1.0;
     let tensor = |param: &Param| {
-        let Param::Tensor { buffer, output, .. } = param else { return Value::Index(n) };
+        let Param::Tensor { buffer, role, .. } = param else { return Value::Index(n) };
         let extent = |extent: &Expr| extent.as_int().map_or(n, |extent| extent as i64);
         let shape: Vec<i64> = buffer.shape.iter().map(extent).collect();
         let len: i64 = shape.iter().product();
-        let value = |i: i64| if *output { f32::NAN } else { (i % 97) as f32 * scale };
+        let value = |i: i64| if *role == Role::Output { f32::NAN } else { (i % 97) as f32 * scale };
         let data = (0..len).flat_map(|i| value(i).to_le_bytes()).collect();
         scale *= 10.0;
         Value::Tensor(Tensor { dtype: DType::Float32, shape, data })
@@ -136,7 +138,7 @@ fn outputs_for(kernel: &Kernel, n: i64) -> Result<Vec<Vec<f32>>, String> {
             let floats = tensor.data.chunks_exact(4);
             floats.map(|b| f32::from_le_bytes(b.try_into().expect("four"))).collect::<Vec<_>>()
         };
-        let is_output = |param: &Param| matches!(param, Param::Tensor { output: true, .. });
+        let is_output = |param: &Param| param.is_written();
         let both = kernel.params.iter().zip(&args).filter(|(param, _)| is_output(param));
         results.push(both.map(|(_, value)| floats(value)).collect::<Vec<_>>());
     }

@@ -1,7 +1,7 @@
 //! Hand-built kernels in the form that the last pass produces.
 
 use tec::ir::cost::Work;
-use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
+use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Stmt, Var};
 use tec::module::{BuildInfo, KernelInfo};
 use tec::target::Target;
 
@@ -43,11 +43,11 @@ pub fn tensor(name: &str, dtype: DType, shape: &[Expr]) -> Buffer {
 }
 
 pub fn input(buffer: &Buffer) -> Param {
-    Param::Tensor { buffer: buffer.clone(), output: false, layout_free: false }
+    Param::Tensor { buffer: buffer.clone(), role: Role::Input, layout_free: false }
 }
 
 pub fn output(buffer: &Buffer) -> Param {
-    Param::Tensor { buffer: buffer.clone(), output: true, layout_free: false }
+    Param::Tensor { buffer: buffer.clone(), role: Role::Output, layout_free: false }
 }
 
 pub fn for_each(extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tec::ir::half_bits;
 use tec::ir::interp::{Evaluator, Tensor, Value};
-use tec::ir::{DType, Kernel, Param};
+use tec::ir::{DType, Kernel, Param, Role};
 
 /// The kind of data in tensors.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -71,10 +71,17 @@ pub fn make_args(
         return None;
     }
     let make = |(at, param): (usize, &Param)| match param {
-        Param::Tensor { buffer, output, .. } => {
+        Param::Tensor { buffer, role, .. } => {
             let mut rng = seeded(seed, &buffer.name);
             let shape = shapes[at].clone();
-            Value::Tensor(tensor(buffer.dtype, &buffer.name, shape, *output, data, &mut rng))
+            Value::Tensor(tensor(
+                buffer.dtype,
+                &buffer.name,
+                shape,
+                *role == Role::Output,
+                data,
+                &mut rng,
+            ))
         }
         Param::Scalar { var, dtype } => scalar(*dtype, &mut seeded(seed, var.name())),
         Param::Runtime { var, source } => {

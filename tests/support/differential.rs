@@ -444,9 +444,9 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
         params.filter_map(|((param, value), memory)| argument(param, value, memory)).collect();
     let result = kernel.call(args).map_err(|diag| diag.message);
     for ((param, before), after) in interpreted.kernel.params.iter().zip(&before).zip(&memory) {
-        let Param::Tensor { output, .. } = param else { continue };
+        let Param::Tensor { role, .. } = param else { continue };
         let end = after.len() - FENCE;
-        let same = match *output && result.is_ok() {
+        let same = match role.is_written() && result.is_ok() {
             true => before[..FENCE] == after[..FENCE] && before[end..] == after[end..],
             false => before == after,
         };
@@ -472,9 +472,9 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
 
 fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option<Arg<'a>> {
     match (param, value) {
-        (Param::Tensor { output, .. }, Value::Tensor(tensor)) => {
+        (Param::Tensor { role, .. }, Value::Tensor(tensor)) => {
             let data = &mut memory[FENCE..];
-            Some(match output {
+            Some(match role.is_written() {
                 true => Arg::Output(tensor.dtype, &tensor.shape, data),
                 false => Arg::Input(tensor.dtype, &tensor.shape, data),
             })

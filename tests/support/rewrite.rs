@@ -2,7 +2,7 @@
 //! same result backwards.
 
 use tec::ir::visit::{map_stmts, rewrite_exprs, substitute};
-use tec::ir::{Buffer, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, Var};
+use tec::ir::{Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Stmt, Var};
 
 /// Returns the kernel with its parallel loops and lanes backwards; none if it has neither.
 pub fn backwards(kernel: &Kernel) -> Option<Kernel> {
@@ -34,7 +34,7 @@ pub fn with_owners(kernel: &Kernel, lanes: bool) -> Option<Kernel> {
     let mut found = false;
     let body = own(kernel.body.clone(), &race, lanes, &mut found);
     let mut params = kernel.params.clone();
-    params.push(Param::Tensor { buffer: race, output: true, layout_free: false });
+    params.push(Param::Tensor { buffer: race, role: Role::Output, layout_free: false });
     found.then(|| Kernel { body, params, ..kernel.clone() })
 }
 

@@ -4,7 +4,7 @@
 use super::machine::LimitLoop;
 use crate::diag::Result;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param};
+use crate::ir::{Kernel, Param, Role};
 use crate::module::gpu::TimedCall;
 use crate::module::load::{Arg, BoundCall, args_of};
 use std::time::Instant;
@@ -115,17 +115,21 @@ pub struct AlignedArgs {
     values: Vec<Value>,
     /// The offset of each tensor's first element in its data.
     starts: Vec<usize>,
+    /// The elements of each tensor that calls update in place, before the first one.
+    initial: Vec<Option<Vec<u8>>>,
 }
 
 /// Alignment in bytes.
 const ALIGNMENT: usize = 64;
 
 impl AlignedArgs {
-    /// Copies the tensors to aligned addresses.
-    pub fn new(mut values: Vec<Value>) -> AlignedArgs {
-        let mut starts = Vec::new();
-        for value in &mut values {
+    /// Copies the tensors of a call of `kernel` to aligned addresses.
+    pub fn new(kernel: &Kernel, mut values: Vec<Value>) -> AlignedArgs {
+        let (mut starts, mut initial) = (Vec::new(), Vec::new());
+        for (param, value) in kernel.params.iter().zip(&mut values) {
             let Value::Tensor(tensor) = value else { continue };
+            let is_inout = matches!(param, Param::Tensor { role: Role::Inout, .. });
+            initial.push(is_inout.then(|| tensor.data.clone()));
             let bytes = tensor.data.len();
             let mut data = vec![0; bytes + ALIGNMENT];
             let start = data.as_ptr().align_offset(ALIGNMENT);
@@ -133,7 +137,7 @@ impl AlignedArgs {
             tensor.data = data;
             starts.push(start);
         }
-        AlignedArgs { values, starts }
+        AlignedArgs { values, starts, initial }
     }
 
     /// Returns the bytes of all tensors.
@@ -152,7 +156,7 @@ impl AlignedArgs {
         for (param, value) in kernel.params.iter().zip(&self.values) {
             let Value::Tensor(tensor) = value else { continue };
             let start = *starts.next().expect("one per tensor");
-            if matches!(param, Param::Tensor { output: true, .. }) {
+            if param.is_written() {
                 results.push(&tensor.data[start..][..tensor.data.len() - ALIGNMENT]);
             }
         }
@@ -160,13 +164,25 @@ impl AlignedArgs {
     }
 
     /// Fills the outputs with a pattern, so that elements that are not written differ from the
-    /// reference.
-    pub fn poison_outputs(&mut self, kernel: &Kernel) {
+    /// reference. Tensors that calls update in place get their first elements again.
+    pub fn reset_outputs(&mut self, kernel: &Kernel) {
+        let mut tensors = self.starts.iter().zip(&self.initial);
         for (param, value) in kernel.params.iter().zip(&mut self.values) {
-            if let (Param::Tensor { output: true, .. }, Value::Tensor(tensor)) = (param, value) {
-                tensor.data.fill(0xa5);
+            let Value::Tensor(tensor) = value else { continue };
+            let (start, initial) = tensors.next().expect("one per tensor");
+            match initial {
+                Some(initial) => {
+                    tensor.data[*start..][..initial.len()].copy_from_slice(initial);
+                }
+                None if param.is_written() => tensor.data.fill(0xa5),
+                None => {}
             }
         }
+    }
+
+    /// Whether a call changes the arguments of the next one.
+    pub fn are_updated(&self) -> bool {
+        self.initial.iter().any(Option::is_some)
     }
 
     /// Returns the arguments of the kernel's checked entry.

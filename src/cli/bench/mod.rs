@@ -305,9 +305,9 @@ impl Point<'_> {
             let (function, kernel, values) = session.prepare(manifest, &given)?;
             let work = Work::new(manifest, &kernel, &values);
             loaded_variants.push(LoadedVariant { variant, session, manifest, work });
+            held.push(AlignedArgs::new(&kernel, values));
             kernels.push(kernel);
             loaded.push(function);
-            held.push(AlignedArgs::new(values));
         }
         let rooflines = loaded_variants.iter().map(|one| self.roofline(one, results));
         let rooflines = rooflines.collect::<Result<Vec<_>, Error>>()?;

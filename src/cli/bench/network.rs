@@ -68,7 +68,7 @@ pub fn per_kernel(
         let flops = crate::ir::visit::substitute(&works[at], &mut |var| value(var));
         let facts = crate::ir::arith::Facts::new();
         let flops = crate::ir::simplify::simplify_expr(&flops, &facts).as_int().unwrap_or(0);
-        let mut held = AlignedArgs::new(values);
+        let mut held = AlignedArgs::new(kernel, values);
         let mut timed = [Timed::Cpu(function.bind(held.of(kernel)))];
         let rounds = measure_interleaved(&mut timed, None, min_time)?;
         let mut times = rounds.times[0].clone();

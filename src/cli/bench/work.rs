@@ -117,7 +117,7 @@ impl Roofline {
 fn numbers_of(kernel: &Kernel, vars: &[(Var, i64)]) -> Option<Numbers> {
     let tensors = || {
         kernel.params.iter().filter_map(|param| match param {
-            Param::Tensor { buffer, output, .. } => Some((buffer, *output)),
+            Param::Tensor { buffer, role, .. } => Some((buffer, role.is_written())),
             _ => None,
         })
     };

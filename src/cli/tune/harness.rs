@@ -8,8 +8,8 @@ use super::packed::PackedCall;
 use super::protocol::{Reference, Setup};
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Options, Trace};
+use crate::ir::Kernel;
 use crate::ir::interp::{Tensor, Value};
-use crate::ir::{Kernel, Param};
 use crate::module::gpu::Gpu;
 use crate::module::load::{Arg, LoadedKernel, LoadedModule};
 use crate::module::write::{OutputFile, write_files};
@@ -90,7 +90,7 @@ impl Harness {
         // Three copies: the values, the arguments of calls, the reference output.
         data::check_memory(&default_loops, &given, 3).map_err(|diag| diag.message.clone())?;
         let values = data::make_args(&default_loops, &given).map_err(|diag| diag.to_string())?;
-        let args = AlignedArgs::new(values.clone());
+        let args = AlignedArgs::new(&default_loops, values.clone());
         let (mut reference_options, mut gpu) = (options.clone(), None);
         if options.target.is_gpu() {
             gpu = Some(Gpu::open().map_err(|diag| diag.message.clone())?);
@@ -133,10 +133,10 @@ impl Harness {
     /// Calls the reference and returns its outputs.
     pub fn run_reference(&mut self, compiled: &Compiled) -> Result<Vec<Tensor>, String> {
         let Harness { default_loops, args, values, .. } = self;
-        args.poison_outputs(default_loops);
+        args.reset_outputs(default_loops);
         compiled.kernel.call(args.of(default_loops)).map_err(|diag| diag.message.clone())?;
         let outputs = values.iter().zip(&default_loops.params).filter_map(|(value, param)| {
-            let is_output = matches!(param, Param::Tensor { output: true, .. });
+            let is_output = param.is_written();
             match value {
                 Value::Tensor(tensor) if is_output => Some(tensor.clone()),
                 _ => None,

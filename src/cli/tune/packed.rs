@@ -5,7 +5,7 @@ use super::super::bench::measure::AlignedArgs;
 use super::super::data::{shape_of, zeros};
 use crate::diag::Result;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param, PrepackRole, Var};
+use crate::ir::{Kernel, Param, PrepackRole, Role, Var};
 use crate::module::load::LoadedKernel;
 
 /// A kernel that reads packed inputs, with the kernels that pack them.
@@ -43,7 +43,7 @@ impl PackedCall {
             let mut args = Vec::new();
             for param in &kernel.params {
                 args.push(match param {
-                    Param::Tensor { buffer, output: true, .. } => {
+                    Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
                         Value::Tensor(zeros(buffer, shape_of(buffer, &vars)?)?)
                     }
                     other => known()
@@ -53,12 +53,14 @@ impl PackedCall {
                 });
             }
             let shapes = args.clone();
-            let mut args = AlignedArgs::new(args);
+            let mut args = AlignedArgs::new(kernel, args);
             code.bind(args.of(kernel)).call()?;
             let results = args.results(kernel);
             let at = default_loops.params.iter().position(|param| param.name() == input);
             let packed = shapes.into_iter().zip(&kernel.params).find_map(|pair| match pair {
-                (Value::Tensor(tensor), Param::Tensor { output: true, .. }) => Some(tensor),
+                (Value::Tensor(tensor), Param::Tensor { role: Role::Output | Role::Inout, .. }) => {
+                    Some(tensor)
+                }
                 _ => None,
             });
             if let (Some(at), Some(mut packed), [bytes]) = (at, packed, &results[..]) {
@@ -68,7 +70,7 @@ impl PackedCall {
                 crate::bug!("{} does not pack {input} of {}", kernel.name, default_loops.name)
             }
         }
-        self.args = Some(AlignedArgs::new(own));
+        self.args = Some(AlignedArgs::new(&self.kernel, own));
         Ok(())
     }
 

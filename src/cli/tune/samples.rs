@@ -11,7 +11,7 @@ use crate::driver::{self, Trace};
 use crate::ir::cost::count_work;
 use crate::ir::interp::{Tensor, Trap, Value};
 use crate::ir::visit::{map_stmts, walk_expr};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Stmt, Var};
+use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Stmt, Var};
 use crate::lower::{build_loops, expand_math};
 use crate::schedule::{Attach, AxisKind, Schedule, StageId, infer_bounds};
 use crate::te::{Graph, Stage};
@@ -41,6 +41,10 @@ impl From<String> for SampleError {
 
 /// Compares elements of the outputs with the interpreter's, and returns how many.
 pub fn check(harness: &Harness, outputs: &[Tensor]) -> Result<usize, SampleError> {
+    if harness.graph.stages.iter().any(|stage| stage.update.is_some()) {
+        let text = "the kernel updates an argument in place";
+        return Err(SampleError::Unavailable(text.to_string()));
+    }
     let mut count = 0;
     for stage in harness.graph.stages.iter().filter(|stage| stage.output) {
         count += check_stage(harness, stage, outputs)?;
@@ -75,7 +79,10 @@ fn check_stage(harness: &Harness, stage: &Stage, outputs: &[Tensor]) -> Result<u
         Err(failure) => return Err(SampleError::Mismatch(format!("{failure:?}"))),
     }
     for (param, value) in kernel.params.iter().zip(&values) {
-        let (Param::Tensor { buffer, output: true, .. }, Value::Tensor(expected)) = (param, value)
+        let (
+            Param::Tensor { buffer, role: Role::Output | Role::Inout, .. },
+            Value::Tensor(expected),
+        ) = (param, value)
         else {
             continue;
         };
@@ -195,7 +202,7 @@ fn restrict(graph: &Graph, stage: &Stage) -> Graph {
 }
 
 fn outputs_of(kernel: &Kernel) -> Vec<&str> {
-    let outputs = kernel.params.iter().filter(|p| matches!(p, Param::Tensor { output: true, .. }));
+    let outputs = kernel.params.iter().filter(|p| p.is_written());
     outputs.map(Param::name).collect()
 }
 
@@ -203,7 +210,7 @@ fn outputs_of(kernel: &Kernel) -> Vec<&str> {
 fn arguments(harness: &Harness, kernel: &Kernel, outputs: &[Tensor]) -> Vec<Value> {
     let names = outputs_of(&harness.default_loops);
     let value = |param: &Param| match param {
-        Param::Tensor { buffer, output: true, .. } => {
+        Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
             let at = names.iter().position(|name| *name == buffer.name).expect("it is an output");
             let data = vec![0; outputs[at].data.len()];
             Value::Tensor(Tensor { data, ..outputs[at].clone() })

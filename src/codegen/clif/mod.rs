@@ -29,7 +29,9 @@ use super::{KernelFunctions, ObjectOptions, Variant, variant_suffix};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::output_bytes;
 use crate::ir::print::{Style, print_kernel};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Var, visit};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Scope, Stmt, Var, visit,
+};
 use crate::target::Target;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
@@ -132,7 +134,7 @@ fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
     };
     let body = Stmt::Block(numbers.iter().enumerate().map(store).collect());
     let mut plan = Kernel { name, body, ..kernel };
-    plan.params.push(Param::Tensor { buffer, output: true, layout_free: false });
+    plan.params.push(Param::Tensor { buffer, role: Role::Output, layout_free: false });
     plan
 }
 
@@ -383,7 +385,9 @@ impl Emitter<'_, '_> {
         let anything = DType::Index.int_range();
         for (param, arg) in kernel.params.iter().zip(args) {
             match param {
-                Param::Tensor { buffer, output, .. } => self.place_argument(buffer, *arg, *output),
+                Param::Tensor { buffer, role, .. } => {
+                    self.place_argument(buffer, *arg, role.is_written());
+                }
                 Param::Scalar { var, dtype } => {
                     let value = match dtype {
                         DType::Bool => self.b.ins().icmp_imm_u(

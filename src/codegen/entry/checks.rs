@@ -84,12 +84,12 @@ impl ArgumentChecks {
         let mut params = Vec::new();
         for (index, param) in kernel.params.iter().enumerate() {
             params.push(match param {
-                Param::Tensor { buffer, output, .. } => CheckedParam::Tensor {
+                Param::Tensor { buffer, role, .. } => CheckedParam::Tensor {
                     dtype: buffer.dtype,
                     extents: (0..buffer.shape.len())
                         .map(|dim| extent(kernel, (index, dim), &mut bound))
                         .collect(),
-                    output: *output,
+                    output: role.is_written(),
                     arg: next_arg(),
                     alignment: match launches {
                         Some(launches) => launches.alignments[index],

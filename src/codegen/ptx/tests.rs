@@ -82,7 +82,11 @@ fn samples(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
 const COUNT: i64 = 128;
 
 fn tensor(buffer: &Buffer, output: bool) -> Param {
-    Param::Tensor { buffer: buffer.clone(), output, layout_free: false }
+    Param::Tensor {
+        buffer: buffer.clone(),
+        role: if output { Role::Output } else { Role::Input },
+        layout_free: false,
+    }
 }
 
 fn global(name: &str, dtype: DType) -> Buffer {
@@ -114,10 +118,10 @@ fn check_on(kernel: &Kernel, target: &str, seed: u64) {
         .iter()
         .enumerate()
         .map(|(at, param)| match param {
-            Param::Tensor { buffer, output, .. } => {
+            Param::Tensor { buffer, role, .. } => {
                 let len = buffer.shape[0].as_int().unwrap() as usize;
                 let bytes = len * buffer.dtype.bytes() as usize;
-                let data = match output {
+                let data = match *role == Role::Output {
                     true => vec![0; bytes],
                     false => samples(buffer.dtype, len, seed + at as u64),
                 };

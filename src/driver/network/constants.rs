@@ -118,7 +118,7 @@ impl Constants {
 /// Returns the tensor of a parameter, and whether it is an output.
 fn tensor_param(param: &Param) -> Option<(&Buffer, bool)> {
     match param {
-        Param::Tensor { buffer, output, .. } => Some((buffer, *output)),
+        Param::Tensor { buffer, role, .. } => Some((buffer, role.is_written())),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use crate::diag::Diag;
 use crate::driver::{Failure, Options, Trace, interpret, lower_passes};
 use crate::ir::interp::{Trap, Value};
 use crate::ir::visit::{NodeSet, any_expr, for_each_load, walk_stmt};
-use crate::ir::{Buffer, Kernel, Param, Stmt, Var};
+use crate::ir::{Buffer, Kernel, Param, Role, Stmt, Var};
 use crate::lower::build_loops::build_params;
 use crate::te::{Assertion, Graph, Input};
 use rustc_hash::FxHashMap;
@@ -121,7 +121,7 @@ fn evaluate(
     }
     let param = |buffer: &Buffer| Param::Tensor {
         buffer: buffer.clone(),
-        output: false,
+        role: Role::Input,
         layout_free: false,
     };
     let params = read.iter().map(param).collect();

@@ -5,7 +5,7 @@ use super::Network;
 use crate::codegen::ConstantBytes;
 use crate::driver::{Failure, Options, Trace, lower_in_order, lower_unoptimized};
 use crate::ir::interp::{Evaluator, Tensor, Value};
-use crate::ir::{Buffer, Kernel, Param, Var};
+use crate::ir::{Buffer, Kernel, Param, Role, Var};
 use crate::network::Argument;
 use rustc_hash::FxHashMap;
 
@@ -23,7 +23,7 @@ impl Network {
         let kernel = lower_unoptimized(&self.graph, &options.target)?;
         let entry = &self.code.entry.params;
         let value = |param: &Param| match param {
-            Param::Tensor { buffer, output: false, .. } if self.params.contains_key(buffer) => {
+            Param::Tensor { buffer, role: Role::Input, .. } if self.params.contains_key(buffer) => {
                 Value::Tensor(constant(buffer, &self.params[buffer]))
             }
             param => {
@@ -46,7 +46,7 @@ impl Network {
         let entry = &self.code.entry.params;
         for (param, value) in entry.iter().zip(values) {
             match (param, value) {
-                (Param::Tensor { buffer, output: false, .. }, Value::Tensor(tensor)) => {
+                (Param::Tensor { buffer, role: Role::Input, .. }, Value::Tensor(tensor)) => {
                     state.tensors.insert(buffer.clone(), tensor.clone());
                 }
                 (Param::Scalar { var, .. } | Param::Runtime { var, .. }, value) => {
@@ -72,7 +72,7 @@ impl Network {
             state.call(&kernel, &call.arguments, run)?;
         }
         let outputs = entry.iter().zip(values).map(|(param, value)| match param {
-            Param::Tensor { buffer, output: true, .. } => {
+            Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
                 let shape = match value {
                     Value::Tensor(tensor) => tensor.shape.clone(),
                     _ => Vec::new(),
@@ -110,12 +110,12 @@ impl State {
             })
             .collect();
         let value = |(param, argument): (&Param, &Argument)| match (param, argument) {
-            (Param::Tensor { buffer, output, .. }, Argument::Tensor(of)) => {
+            (Param::Tensor { buffer, role, .. }, Argument::Tensor(of)) => {
                 let shape = shape_of(buffer, &numbers);
                 let elements = shape.iter().product::<i64>() as u64;
-                let data = match output {
-                    true => vec![0; (elements * buffer.dtype.bytes()) as usize],
-                    false => self.tensors[of].data.clone(),
+                let data = match role.is_read() {
+                    false => vec![0; (elements * buffer.dtype.bytes()) as usize],
+                    true => self.tensors[of].data.clone(),
                 };
                 Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
             }
@@ -127,8 +127,11 @@ impl State {
         let values = kernel.params.iter().zip(arguments).map(value).collect();
         let values = run(kernel, values)?;
         for ((param, argument), value) in kernel.params.iter().zip(arguments).zip(values) {
-            if let (Param::Tensor { output: true, .. }, Argument::Tensor(of), Value::Tensor(made)) =
-                (param, argument, value)
+            if let (
+                Param::Tensor { role: Role::Output | Role::Inout, .. },
+                Argument::Tensor(of),
+                Value::Tensor(made),
+            ) = (param, argument, value)
             {
                 self.tensors.insert(of.clone(), made);
             }

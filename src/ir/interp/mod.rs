@@ -13,7 +13,7 @@ mod machine;
 mod race;
 mod scalar;
 
-use super::{Buffer, DType, Expr, Kernel, Param, Stmt, Var};
+use super::{Buffer, DType, Expr, Kernel, Param, Role, Stmt, Var};
 use code::Code;
 use machine::{Machine, Memory};
 
@@ -204,17 +204,22 @@ fn execute(
     }
     let mut outputs = Vec::new();
     for (position, (param, arg)) in kernel.params.iter().zip(args.iter()).enumerate() {
-        let (Param::Tensor { buffer, output, .. }, Value::Tensor(tensor)) = (param, arg) else {
+        let (Param::Tensor { buffer, role, .. }, Value::Tensor(tensor)) = (param, arg) else {
             continue;
         };
         let Some(id) = code.buffers.iter().position(|b| b == buffer) else {
             continue;
         };
-        machine.memory[id] = if *output {
+        if role.is_written() {
             outputs.push((position, id));
-            Memory::unwritten(tensor.shape.clone())
-        } else {
-            read_tensor(tensor)
+        }
+        machine.memory[id] = match role {
+            Role::Output => Memory::unwritten(tensor.shape.clone()),
+            Role::Input => read_tensor(tensor),
+            Role::Inout => read_tensor(tensor).map(|memory| {
+                let written = vec![true; memory.data.len()];
+                Memory { written, ..memory }
+            }),
         }
         .ok_or_else(|| no_memory(&buffer.name, &tensor.shape))?;
     }

@@ -7,7 +7,7 @@ use crate::ir::{BinOp, ExprKind, ForKind, Intrinsic, Scope, Type, UnOp};
 fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
     let param = |buffer: &&Buffer, output| Param::Tensor {
         buffer: (*buffer).clone(),
-        output,
+        role: if output { Role::Output } else { Role::Input },
         layout_free: false,
     };
     let inputs = inputs.iter().map(|buffer| param(buffer, false));

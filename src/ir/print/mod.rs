@@ -21,7 +21,7 @@ use super::arith::Facts;
 use super::simplify::simplify_expr;
 use super::visit::{NodeSet, for_each_child, for_each_load, walk_stmt};
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
-use super::{Scope, Stmt, UnOp, Var};
+use super::{Role, Scope, Stmt, UnOp, Var};
 use crate::ir::ThreadIndex;
 use names::Names;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -126,8 +126,12 @@ impl Printer {
 
     fn param(&mut self, kernel: &Kernel, param: &Param) {
         match param {
-            Param::Tensor { buffer, output, layout_free } => {
-                self.out.push_str(if *output { "output " } else { "" });
+            Param::Tensor { buffer, role, layout_free } => {
+                self.out.push_str(match role {
+                    Role::Input => "",
+                    Role::Output => "output ",
+                    Role::Inout => "inout ",
+                });
                 self.declaration(buffer);
                 self.out.push_str(if *layout_free { " layout_free" } else { "" });
             }

@@ -204,9 +204,11 @@ fn word(rule: Rule) -> Option<&'static str> {
     Some(match rule {
         Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel`, `network` or `schedule`",
         Rule::stmt | Rule::schedule_stmt => "a statement",
-        Rule::name | Rule::components | Rule::results | Rule::result => "a name",
+        Rule::name | Rule::components | Rule::results | Rule::result | Rule::result_name => {
+            "a name"
+        }
         Rule::param => "a parameter",
-        Rule::axis | Rule::reduce_axis | Rule::member_axis => "an axis",
+        Rule::axis | Rule::reduce_axis | Rule::member_axis | Rule::place => "an axis",
         Rule::member => "a `compute` or `output` stage",
         Rule::string => "a string in double quotes",
         Rule::target => "a target",
@@ -216,6 +218,7 @@ fn word(rule: Rule) -> Option<&'static str> {
         Rule::shape
         | Rule::axes
         | Rule::member_axes
+        | Rule::places
         | Rule::index
         | Rule::list
         | Rule::lbracket => "`[`",

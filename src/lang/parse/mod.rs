@@ -11,8 +11,8 @@ mod lines;
 mod schedule;
 
 use super::ast::{
-    Def, File, Import, Item, Kernel, Name, Param, ParamKind, ReduceAxis, Reducer, Stage, Stmt,
-    StmtKind,
+    BinaryOp, Def, ExprKind, File, Import, InputKind, Item, Kernel, Name, Param, ParamKind,
+    ReduceAxis, Reducer, Stage, Stmt, StmtKind,
 };
 use crate::bug;
 use crate::diag::{Diag, Result, Span};
@@ -115,6 +115,7 @@ fn is_sign(rule: Rule) -> bool {
             | identity_kw
             | auto_inline_kw
             | scan_word
+            | update_word
     )
 }
 
@@ -249,8 +250,8 @@ impl Builder {
         Parts::of(pair).all(Rule::stmt).map(|stmt| self.stmt(stmt)).collect()
     }
 
-    /// `stmt = input | reduce | stage | recurrence | output_call | let_stmt | if_stmt | assume |
-    /// assert`
+    /// `stmt = input | reduce | stage | update | recurrence | output_call | let_stmt | if_stmt |
+    /// assume | assert`
     fn stmt(&self, pair: Pair) -> Result<Stmt> {
         let pair = Parts::of(pair).next();
         let span = self.span(&pair);
@@ -265,6 +266,7 @@ impl Builder {
                 StmtKind::Let { names, value }
             }
             Rule::if_stmt => return self.if_stmt(pair),
+            Rule::update => self.update(pair)?,
             Rule::assume => StmtKind::Assume(self.expr(Parts::of(pair).next(), false)?),
             Rule::assert => {
                 let (cond, text) = self.assert(pair, false)?;
@@ -275,10 +277,16 @@ impl Builder {
         Ok(Stmt { kind, span })
     }
 
-    /// `input = ("input" | "param") name ":" name shape? "layout_free"?`
+    /// `input = ("input" | "param" | "inout") name ":" name shape? "layout_free"?`
     fn input(&self, pair: Pair) -> Result<StmtKind> {
         let mut parts = Parts::of(pair);
-        let param = parts.take(Rule::param_word).is_some();
+        let kind = if parts.take(Rule::param_word).is_some() {
+            InputKind::Param
+        } else if parts.take(Rule::inout_word).is_some() {
+            InputKind::Inout
+        } else {
+            InputKind::Input
+        };
         let name = self.name(parts.next());
         let dtype = self.name(parts.next());
         let shape = match parts.take(Rule::shape) {
@@ -286,7 +294,7 @@ impl Builder {
             Some(shape) => Some(self.exprs(shape, false)?),
         };
         let layout_free = parts.take(Rule::layout_free).is_some();
-        Ok(StmtKind::Input { param, name, dtype, shape, layout_free })
+        Ok(StmtKind::Input { kind, name, dtype, shape, layout_free })
     }
 
     /// `reduce = "reduce" reduce_axis ("," reduce_axis)*`
@@ -315,6 +323,24 @@ impl Builder {
     fn axis(&self, pair: Pair) -> Result<(Name, super::ast::Expr)> {
         let mut parts = Parts::of(pair);
         Ok((self.name(parts.next()), self.expr(parts.next(), false)?))
+    }
+
+    /// `update = "update" result_name places "=" expr`, `place = expr ":" expr`
+    fn update(&self, pair: Pair) -> Result<StmtKind> {
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let (mut axes, mut offsets) = (Vec::new(), Vec::new());
+        for place in Parts::of(parts.next()).all(Rule::place) {
+            let mut parts = Parts::of(place);
+            let (index, extent) =
+                (self.expr(parts.next(), false)?, self.expr(parts.next(), false)?);
+            let (axis, offset) = split_place(index)?;
+            axes.push((axis, extent));
+            offsets.push(offset);
+        }
+        let (names, body) = (vec![(name, None)], self.expr(parts.next(), false)?);
+        let stage = Stage { output: true, names, axes, dtype: None, body };
+        Ok(StmtKind::Update { stage, offsets })
     }
 
     /// `recurrence = "scan" axis ("," axis)* "{" member* "}"`
@@ -428,6 +454,23 @@ fn no_extent(name: &Name, steps: &[(Name, super::ast::Expr)]) -> Box<Diag> {
     let help = format!("write `{text}: n`; only the axes of the scan have none here");
     let note = format!("axes of the scan: {}", steps.join(", "));
     Box::new(Diag::new("E0101", name.span, message).help(help).note(note))
+}
+
+/// Returns the axis of a place of an `update`, and what is added to it.
+fn split_place(index: super::ast::Expr) -> Result<(Name, Option<super::ast::Expr>)> {
+    let is_name = |expr: &super::ast::Expr| matches!(*expr.kind, ExprKind::Name(_));
+    match *index.kind {
+        ExprKind::Name(axis) => return Ok((axis, None)),
+        ExprKind::Binary(BinaryOp::Add, offset, last, _) if is_name(&last) => {
+            if let ExprKind::Name(axis) = *last.kind {
+                return Ok((axis, Some(offset)));
+            }
+        }
+        _ => {}
+    }
+    let message = "an index of `update` names no axis";
+    let help = "write `AXIS: EXTENT`, or `OFFSET + AXIS: EXTENT` with a new axis at the end";
+    Err(Box::new(Diag::new("E0101", index.span, message).help(help)))
 }
 
 /// `string`: the text between the quotes.

@@ -65,6 +65,7 @@ fn cache_read(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         body: Body::Map(values),
         output: false,
         recurrence,
+        update: None,
         span: source.span,
         load_spans: Vec::new(),
     };
@@ -183,7 +184,12 @@ fn source_of(schedule: &Schedule, subject: Tensor) -> Source {
         Tensor::Stage(id) => {
             let te = &schedule.stage(id).te;
             let axes = te.axes.iter().map(|axis| axis.var.name().to_string()).collect();
-            Source { name: te.name.clone(), buffers: te.buffers.clone(), axes, span: te.span }
+            // Others read an argument that is updated in place as a whole.
+            let buffers = match &te.update {
+                Some(update) => vec![update.after.clone()],
+                None => te.buffers.clone(),
+            };
+            Source { name: te.name.clone(), buffers, axes, span: te.span }
         }
         Tensor::Input(at) => {
             let Input::Tensor { buffer, span, .. } = &schedule.graph.inputs[at] else {

@@ -34,6 +34,7 @@ fn cache_write(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let mut te = schedule.stage(id).te.clone();
     let layout = write_layout(schedule, call, &te)?;
     te.output = false;
+    te.update = None;
     te.recurrence = te.recurrence.as_ref().map(Recurrence::of_added_stage);
     if let Some(layout) = &layout {
         te = lay_out(te, layout);

@@ -4,8 +4,8 @@
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
-use crate::schedule::outlives_its_step;
 use crate::schedule::state::{Attach, Schedule, StageId};
+use crate::schedule::{outlives_its_step, reads_overwritten};
 use crate::te::Body;
 
 /// `S.compute_at(P, i)`: each iteration of loop `i` of `P` computes the region of `S` that it
@@ -87,7 +87,7 @@ fn compute_inline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
 /// Inlines every stage that has no reduction, is not an output and has no directive yet.
 pub(in crate::schedule) fn auto_inline_injective(schedule: &mut Schedule, span: Span) {
     for at in 0..schedule.stages.len() {
-        if outlives_its_step(schedule, StageId(at)) {
+        if outlives_its_step(schedule, StageId(at)) || reads_overwritten(schedule, StageId(at)) {
             continue;
         }
         let stage = &mut schedule.stages[at];

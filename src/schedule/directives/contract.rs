@@ -165,6 +165,7 @@ impl Parts {
             body: Body::Reduce(reduction),
             output: false,
             recurrence: stage.te.recurrence.as_ref().map(Recurrence::of_added_stage),
+            update: None,
             span: stage.te.span,
             load_spans: Vec::new(),
         };

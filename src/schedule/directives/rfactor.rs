@@ -310,6 +310,7 @@ impl Domain {
             body,
             output: false,
             recurrence: stage.te.recurrence.as_ref().map(Recurrence::of_added_stage),
+            update: None,
             span: stage.te.span,
             load_spans: Vec::new(),
         }

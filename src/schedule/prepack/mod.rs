@@ -183,6 +183,15 @@ fn prepack(
     let flow = Flow::of(schedule);
     let (mut packings, mut diags) = (Vec::new(), Vec::new());
     for input in inputs {
+        if let Input::Tensor { buffer, .. } = &schedule.graph.inputs[*input]
+            && schedule.graph.update_of(buffer).is_some()
+        {
+            let input = &buffer.name;
+            let text = format!("`{input}` of `{name}` cannot be packed ahead");
+            let note = format!("`{name}` updates it in place");
+            diags.push(Diag::global("E0554", text).note(note));
+            continue;
+        }
         let packing = flow.packing(schedule, *input);
         match packing.and_then(|packing| check_packing(bounded, *input, packing)) {
             Ok(packing) => packings.push((*input, packing)),

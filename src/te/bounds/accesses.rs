@@ -40,6 +40,7 @@ pub(super) fn check_stage(stage: &Stage, place: usize, checker: &mut Checker) {
         checker,
     };
     walker.bind(&stage.axes);
+    walker.update(stage);
     match &stage.body {
         Body::Map(values) => values.iter().for_each(|value| walker.expr(value)),
         Body::Reduce(reduction) => {
@@ -71,6 +72,16 @@ impl Walker<'_> {
         for axis in axes {
             self.checker.facts.bind(&axis.var, &axis.min, &axis.extent);
             self.axes.push(axis.clone());
+        }
+    }
+
+    /// Checks the elements that an `update` writes.
+    fn update(&mut self, stage: &Stage) {
+        let Some(update) = &stage.update else { return };
+        let axes: Vec<Expr> = stage.axes.iter().map(|axis| Expr::var(&axis.var)).collect();
+        for (dim, index) in update.place(&axes).iter().enumerate() {
+            overflow::check_index(self, index);
+            decide::check_index(self, &update.before, dim, index, stage.span);
         }
     }
 

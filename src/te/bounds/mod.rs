@@ -61,6 +61,7 @@ fn check_assertion(assertion: &Assertion, checker: &mut Checker) {
         body: Body::Map(vec![cond.clone()]),
         output: false,
         recurrence: None,
+        update: None,
         span: *span,
         load_spans: load_spans.clone(),
     };

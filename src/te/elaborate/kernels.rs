@@ -32,6 +32,7 @@ impl<'a> Elaborator<'a> {
             let help = "declare the result with `output C[i: n] = …`";
             self.error(Diag::new("E0235", kernel.name.span, message).help(help));
         }
+        self.check_updated(&frame);
         self.graph.consts = constants(&frame);
         self.building = None;
         let mut graph = std::mem::replace(&mut self.graph, empty_graph());

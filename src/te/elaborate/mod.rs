@@ -26,6 +26,7 @@ mod stages;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod updates;
 mod values;
 
 use super::Graph;
@@ -104,6 +105,8 @@ struct Elaborator<'a> {
     operators: Vec<&'a ast::Kernel>,
     /// The stage of a `scan` that is being elaborated, if it belongs to a recurrence.
     member: Option<recurrences::CurrentMember>,
+    /// The `update` that is being elaborated.
+    updating: Option<crate::te::Update>,
     /// The stages of the `scan` that is being elaborated, for suggestions.
     scan_names: Vec<&'a str>,
     /// The place of each load of the current stage.
@@ -143,6 +146,7 @@ impl<'a> Elaborator<'a> {
             building: None,
             operators: Vec::new(),
             member: None,
+            updating: None,
             scan_names: Vec::new(),
             load_spans: FxHashMap::default(),
             untyped_reads: FxHashMap::default(),

@@ -31,7 +31,10 @@ impl<'a> Elaborator<'a> {
         if let (Some(member), Some((axes, _))) = (&mut self.member, &shape) {
             member.vars = axes.iter().take(member.steps).map(|axis| axis.var.clone()).collect();
         }
-        let types = self.element_types(frame, stage);
+        let types = match &self.updating {
+            Some(update) => Some(vec![Some(update.before.dtype)]),
+            None => self.element_types(frame, stage),
+        };
         let made = shape.and_then(|(axes, locals)| self.body(frame, stage, &locals, types?, axes));
         let made = made.filter(|made| self.check_stage_shapes(stage, &made.dtypes, &made.axes));
         let tensors = match made {
@@ -50,8 +53,9 @@ impl<'a> Elaborator<'a> {
         let what = if stage.output { "output" } else { "stage" };
         for ((name, _), tensor) in stage.names.iter().zip(tensors) {
             let value = Value::Tensor(tensor.clone());
-            if frame.scope.get(name.text.as_str()).is_some_and(|entry| entry.span == name.span) {
-                // A stage of a recurrence that is declared already.
+            let is_declared = |entry: &Entry| entry.span == name.span || self.updating.is_some();
+            if frame.scope.get(name.text.as_str()).is_some_and(is_declared) {
+                // A stage of a recurrence that is declared already, or a tensor that is updated.
                 frame.scope.remove(name.text.as_str());
             }
             self.declare(frame, name, Entry { value, what, span: name.span });
@@ -239,14 +243,16 @@ impl<'a> Elaborator<'a> {
             previous.push(known_previous.unwrap_or_else(make));
         }
         let output = stage.output && frame.operator.is_none();
-        if output {
+        if output && self.updating.is_none() {
             self.graph.outputs.extend(buffers.iter().cloned());
         }
         let first = &stage.names[0].0;
         let tensors =
             stage.names.iter().zip(&buffers).enumerate().map(|(at, ((name, _), buffer))| {
                 let untyped = is_untyped.then_some(name.span);
-                let (name, rank, buffer) = (name.text.clone(), axes.len(), Some(buffer.clone()));
+                let (name, rank) = (name.text.clone(), axes.len());
+                let read = self.updating.as_ref().map_or(buffer, |update| &update.after);
+                let buffer = Some(read.clone());
                 let member = self.member.as_ref().map(|member| Member {
                     recurrence: member.recurrence,
                     place: member.place,
@@ -259,7 +265,9 @@ impl<'a> Elaborator<'a> {
         let load_spans = self.loads_of(&body);
         let (name, span) = (self.tensor_name(frame, stage, first), first.span);
         let recurrence = self.member.as_ref().map(|member| member.of_stage(previous));
-        let made = Stage { name, buffers, axes, body, output, recurrence, span, load_spans };
+        let update = self.updating.clone();
+        let made =
+            Stage { name, buffers, axes, body, output, recurrence, update, span, load_spans };
         self.graph.stages.push(made);
         tensors
     }

@@ -7,7 +7,7 @@ use super::values::{Entry, ReduceAxis, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::walk_expr;
 use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
-use crate::lang::ast::{self, StmtKind};
+use crate::lang::ast::{self, InputKind, StmtKind};
 use crate::te::{Assertion, Input};
 use std::rc::Rc;
 
@@ -22,13 +22,18 @@ impl<'a> Elaborator<'a> {
                 return;
             }
             match &stmt.kind {
-                StmtKind::Input { param, name, dtype, shape, layout_free } => {
-                    if *param {
-                        self.check_param(frame, name, shape.is_some());
+                StmtKind::Input { kind, name, dtype, shape, layout_free } => {
+                    let param = *kind == InputKind::Param;
+                    match kind {
+                        InputKind::Input => {}
+                        InputKind::Param => self.check_param(frame, name, shape.is_some()),
+                        InputKind::Inout => {
+                            self.check_inout(frame, name, shape.is_some(), *layout_free);
+                        }
                     }
                     match shape {
                         Some(shape) => {
-                            let flags = (*param, *layout_free || *param);
+                            let flags = (param, *layout_free || param);
                             self.input_tensor(frame, name, dtype, shape, flags);
                         }
                         None => self.input_scalar(frame, name, dtype, *layout_free),
@@ -36,6 +41,7 @@ impl<'a> Elaborator<'a> {
                 }
                 StmtKind::Reduce(axes) => axes.iter().for_each(|axis| self.reduce(frame, axis)),
                 StmtKind::Stage(stage) => self.stage(frame, stage),
+                StmtKind::Update { stage, offsets } => self.update(frame, stage, offsets),
                 StmtKind::Scan { axes, stages } => self.scan(frame, axes, stages, stmt.span),
                 StmtKind::OutputCall { name, value } => self.output_call(frame, name, value),
                 StmtKind::Let { names, value } => {

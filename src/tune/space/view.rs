@@ -6,7 +6,7 @@ use crate::ir::visit::{for_each_child, map_children};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{
     Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
-    outlives_its_step, prefix_scan, scatter_axes,
+    outlives_its_step, prefix_scan, reads_overwritten, scatter_axes,
 };
 use crate::te::{Body, Input, Reduction};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -73,7 +73,8 @@ pub(super) struct Access {
     /// Whether every step of a recurrence reads the same tensor, or callers pack it ahead: a copy
     /// in another layout is made once.
     pub(super) packed_once: bool,
-    /// Whether it reads an earlier step of a recurrence, which cannot be copied.
+    /// Whether it reads an earlier step of a recurrence, or an argument before its `update`, which
+    /// cannot be copied.
     pub(super) earlier: bool,
 }
 
@@ -224,7 +225,8 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
                 let producer = producers.get(buffer).copied();
                 let inside =
                     producer.is_some_and(|of| in_same_recurrence(&flat.stages[of].te, &stage.te));
-                let earlier = earlier.contains(buffer);
+                let overwritten = schedule.graph.update_of(buffer).is_some();
+                let earlier = overwritten || earlier.contains(buffer);
                 let repeated = stage.te.recurrence.is_some() && !inside && !earlier;
                 let packed_once = repeated || free.contains(buffer);
                 let (buffer, indices) = (buffer.clone(), indices.clone());
@@ -249,7 +251,8 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             recurrence: recurrence.map(|recurrence| recurrence.id),
             steps,
             turns,
-            kept: recurrence.is_some() && outlives_its_step(schedule, StageId(at)),
+            kept: outlives_its_step(schedule, StageId(at))
+                || reads_overwritten(schedule, StageId(at)),
             data,
             reduce: terms.map(axis).collect(),
             scatter: match (&scan, schedule.target.is_gpu()) {

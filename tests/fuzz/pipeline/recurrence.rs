@@ -136,6 +136,7 @@ impl Pipeline {
             scatter: None,
             steps: steps.count,
             earlier: found.earlier,
+            update: false,
         };
         (node, info)
     }

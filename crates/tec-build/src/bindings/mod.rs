@@ -8,8 +8,8 @@ mod expr;
 mod text;
 
 use tec::diag::{Diag, Result};
-use tec::ir::{DType, Expr, ExprKind, Kernel, Param};
-use tec::module::manifest::{ArgManifest, KernelManifest, Manifest, PrepackManifest, Role};
+use tec::ir::{DType, Expr, ExprKind, Kernel, Param, Role};
+use tec::module::manifest::{ArgManifest, KernelManifest, Manifest, PrepackManifest};
 use text::{Writer, arguments, identifier, type_name};
 
 /// Refuses packed operands whose layout depends on the target, which the bindings do not know.
@@ -132,11 +132,11 @@ impl<'a> Function<'a> {
         let idents = arguments(manifest.args.iter().map(ArgManifest::name));
         let parameter = |((arg, param), ident): ((&'a ArgManifest, &Param), String)| {
             let kind = match param {
-                Param::Tensor { buffer, output, .. } => Kind::Tensor {
+                Param::Tensor { buffer, role, .. } => Kind::Tensor {
                     dtype: buffer.dtype,
                     shape: buffer.shape.to_vec(),
-                    output: *output,
-                    packed: operand(manifest, arg.name(), *output, all),
+                    output: role.is_written(),
+                    packed: operand(manifest, arg.name(), role.is_written(), all),
                 },
                 Param::Scalar { dtype, .. } => Kind::Scalar(*dtype),
                 Param::Runtime { source, .. } => Kind::Integer { source: *source },
@@ -539,7 +539,11 @@ impl<'a> Function<'a> {
                 (Kind::Tensor { .. }, ArgManifest::Tensor { role, dtype, shape, .. }) => {
                     let shape: Vec<String> =
                         shape.iter().map(|extent| extent.to_string()).collect();
-                    let role = if *role == Role::Input { "input" } else { "output" };
+                    let role = match role {
+                        Role::Input => "input",
+                        Role::Output => "output",
+                        Role::Inout => "updated",
+                    };
                     format!("{role}, `{dtype}[{}]`", shape.join(", "))
                 }
                 (Kind::Scalar(dtype), _) => format!("`{dtype}`"),

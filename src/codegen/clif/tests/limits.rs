@@ -3,7 +3,8 @@
 use super::harness::{Native, kernel, pointer};
 use crate::codegen::{ObjectOptions, compile_object};
 use crate::ir::{
-    Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
+    Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope, Stmt,
+    ThreadIndex, Var,
 };
 use crate::target::Target;
 
@@ -15,8 +16,8 @@ fn single(name: &str, value: impl FnOnce(Expr) -> Expr) -> Kernel {
     let load = ExprKind::Load { buffer: a.clone(), indices: vec![Expr::index(0)], mask: None };
     let value = value(Expr::new(dtype, load));
     let params = vec![
-        Param::Tensor { buffer: a, output: false, layout_free: false },
-        Param::Tensor { buffer: r.clone(), output: true, layout_free: false },
+        Param::Tensor { buffer: a, role: Role::Input, layout_free: false },
+        Param::Tensor { buffer: r.clone(), role: Role::Output, layout_free: false },
     ];
     kernel(name, params, Stmt::store(&r, vec![Expr::index(0)], value))
 }
@@ -133,7 +134,7 @@ fn unexpanded_functions_are_a_bug() {
     let call = Expr::new(f32, ExprKind::Call(Intrinsic::Exp, vec![Expr::float(f32, 1.0)]));
     let r = Buffer::new("R", f32, vec![], Scope::Global);
     let body = Stmt::store(&r, vec![Expr::index(0)], call);
-    let params = vec![Param::Tensor { buffer: r, output: true, layout_free: false }];
+    let params = vec![Param::Tensor { buffer: r, role: Role::Output, layout_free: false }];
     let kernel = kernel("k", params, body);
     let _ = compile_object(&[kernel], &Target::native(), &ObjectOptions::default());
 }

@@ -2,7 +2,7 @@
 
 use super::harness::{Native, kernel, object, pointer};
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope, Stmt, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope, Stmt, Var,
 };
 use crate::target::Target;
 
@@ -11,11 +11,11 @@ fn tensor(name: &str, dtype: DType, shape: Vec<Expr>) -> Buffer {
 }
 
 fn input(buffer: &Buffer) -> Param {
-    Param::Tensor { buffer: buffer.clone(), output: false, layout_free: false }
+    Param::Tensor { buffer: buffer.clone(), role: Role::Input, layout_free: false }
 }
 
 fn output(buffer: &Buffer) -> Param {
-    Param::Tensor { buffer: buffer.clone(), output: true, layout_free: false }
+    Param::Tensor { buffer: buffer.clone(), role: Role::Output, layout_free: false }
 }
 
 fn load(buffer: &Buffer, index: Expr) -> Expr {

@@ -3,7 +3,9 @@
 
 use super::harness::{Native, kernel, object};
 use crate::ir::interp::{self, Tensor, Value};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Scope, Stmt};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Param, Role, Scope, Stmt,
+};
 use crate::ir::{Type, UnOp, Var};
 use crate::lower::legalize_vectors::legalize_vectors;
 use crate::target::Target;
@@ -131,7 +133,7 @@ impl Case {
             let indices = vec![Expr::var(&i)];
             let load = ExprKind::Load { buffer: buffer.clone(), indices, mask: None };
             operands.push(Expr::new(*dtype, load));
-            params.push(Param::Tensor { buffer, output: false, layout_free: false });
+            params.push(Param::Tensor { buffer, role: Role::Input, layout_free: false });
             let bytes = dtype.bytes() as usize;
             let bits = bits.iter().cycle().take(count);
             let data = bits.flat_map(|b| b.to_le_bytes().into_iter().take(bytes)).collect();
@@ -141,7 +143,7 @@ impl Case {
         let result = value.ty.dtype;
         let buffer = Buffer::new("R", result, shape, Scope::Global);
         let store = Stmt::store(&buffer, vec![Expr::var(&i)], value);
-        params.push(Param::Tensor { buffer, output: true, layout_free: false });
+        params.push(Param::Tensor { buffer, role: Role::Output, layout_free: false });
         let body = Stmt::serial(i, Expr::index(count as i64), store);
         Case { kernel: kernel(&name, params, body), inputs, result, count }
     }

@@ -3,7 +3,7 @@
 
 use super::harness::{Native, kernel};
 use crate::ir::interp::{self, Tensor, Value};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Param, Role, Scope, Stmt};
 use crate::ir::{UnOp, Var};
 use crate::target::Target;
 use rand::prelude::*;
@@ -255,7 +255,7 @@ impl Generator {
         }
         let param = |buffer: &Buffer, output: bool| Param::Tensor {
             buffer: buffer.clone(),
-            output,
+            role: if output { Role::Output } else { Role::Input },
             layout_free: false,
         };
         let mut params: Vec<Param> = self.inputs.iter().map(|b| param(b, false)).collect();

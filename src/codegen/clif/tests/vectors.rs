@@ -8,7 +8,7 @@ use crate::codegen::{ObjectOptions, compile_object};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt, Type};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Scope, Stmt, Type};
 use crate::ir::{ForKind, Intrinsic, UnOp, Var};
 use crate::lower::expand_math::expand_math;
 use crate::lower::hoist_invariants::hoist_invariants;
@@ -347,7 +347,7 @@ impl Generator {
         }
         let param = |buffer: &Buffer, output: bool| Param::Tensor {
             buffer: buffer.clone(),
-            output,
+            role: if output { Role::Output } else { Role::Input },
             layout_free: false,
         };
         let mut params: Vec<Param> = self.inputs.iter().map(|b| param(b, false)).collect();
@@ -506,7 +506,7 @@ fn tile(rows: i64, fma: bool) -> Kernel {
     let nest = Stmt::serial(k.clone(), Expr::index(l), Stmt::Block(update.collect()));
     let param = |buffer: &Buffer, output| Param::Tensor {
         buffer: buffer.clone(),
-        output,
+        role: if output { Role::Output } else { Role::Input },
         layout_free: false,
     };
     let params = vec![param(&a, false), param(&b, false), param(&c, true)];
@@ -527,7 +527,7 @@ fn function(f: Intrinsic, dtype: DType, name: String, lanes: Option<u32>) -> Ker
     let store = Stmt::store(&r, vec![index], Expr::call(f, args));
     let param = |buffer: &Buffer, output| Param::Tensor {
         buffer: buffer.clone(),
-        output,
+        role: if output { Role::Output } else { Role::Input },
         layout_free: false,
     };
     let params = vec![param(&a, false), param(&r, true)];

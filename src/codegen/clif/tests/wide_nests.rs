@@ -8,7 +8,9 @@ use super::wide::{legal, simd_targets};
 use crate::ir::interp::{self, Tensor, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope,
+};
 use crate::ir::{Stmt, Type, UnOp, Var};
 use crate::target::Target;
 use rand::prelude::*;
@@ -493,7 +495,7 @@ impl Generator {
         }
         let param = |buffer: &Buffer, output: bool| Param::Tensor {
             buffer: buffer.clone(),
-            output,
+            role: if output { Role::Output } else { Role::Input },
             layout_free: false,
         };
         let mut params: Vec<Param> = self.inputs.iter().map(|b| param(b, false)).collect();
