@@ -100,13 +100,17 @@ fn nest_of(schedule: &Schedule, mut id: StageId) -> Option<usize> {
 }
 
 /// Returns the element of `stage` that is computed for an element of `root`, over the axes of
-/// `root`; `None` if there are several. `stage` is `root`, or attached to loops of its nest.
+/// `root`; `None` if there are several. `stage` is `root`, or attached to loops of its nest. On a
+/// GPU, other threads may compute an attached stage again, at any time.
 fn element_of(schedule: &Schedule, stage: StageId, root: StageId) -> Option<Vec<Expr>> {
     let te = &schedule.stage(stage).te;
     if stage == root {
         return Some(te.axes.iter().map(|axis| Expr::var(&axis.var)).collect());
     }
-    let Attach::At { .. } = schedule.stage(stage).attach else { return None };
+    let attached = matches!(schedule.stage(stage).attach, Attach::At { .. });
+    if !attached || schedule.target.is_gpu() {
+        return None;
+    }
     let mut element: Option<Vec<Expr>> = None;
     for by in schedule.order.iter().copied() {
         let reader = &schedule.stage(by).te;

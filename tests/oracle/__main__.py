@@ -153,7 +153,7 @@ def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules 
             shape = evaluator.extents([x for _, x in kernel.stages[0].axes])
             evaluator.values["c"] = np.zeros(shape, np.float32)
         expected = None if evaluator.outside else \
-            [to_memory(t, evaluator.values[n]) for n, t, _ in kernel.outputs()]
+            [to_memory(t, evaluator.values[n]) for n, t, _ in kernel.results()]
     except Refused:
         expected = None
     likes = [np.zeros([max(0, int(evaluator.evaluate(x, {}))) for x in shape], MEMORY[t])
@@ -180,7 +180,7 @@ def without_unneeded_reads(call: Call, contract: bool) -> set[bytes]:
         except Refused:
             return set()
         digests.add(plain_digest(call.kernel, [to_memory(t, evaluator.values[n])
-                                               for n, t, _ in call.kernel.outputs()]))
+                                               for n, t, _ in call.kernel.results()]))
     return digests
 
 

@@ -136,7 +136,7 @@ def is_nan(t: str, x: np.ndarray) -> np.ndarray:
 
 def compare(kernel: Kernel, expected: list[np.ndarray], got: list[np.ndarray]) -> str:
     """Describes the first difference; empty if there is none."""
-    for (name, t, _), want, have in zip(kernel.outputs(), expected, got):
+    for (name, t, _), want, have in zip(kernel.results(), expected, got):
         different = differences(t, want, have)
         if different.any():
             at = tuple(int(x) for x in np.argwhere(different)[0])
@@ -189,6 +189,8 @@ def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
         else:
             tensor(i.type, data)
     inputs = len(guards)
+    shaped = [i for i in kernel.inputs if i.shape is not None]
+    inouts = [at for at, i in enumerate(shaped) if i.inout]
     for (_, t, _), like in zip(kernel.outputs(), call.likes):
         canary = np.full(like.nbytes, 0xC3, np.uint8).view(like.dtype).reshape(like.shape) \
             if t != "bool" else np.full(like.shape, 0xC3, np.uint8).view(bool)
@@ -197,10 +199,10 @@ def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
     args += [ctypes.c_int64(call.sizes[v]) for v in names]
     function = getattr(library, kernel.name + ("_dl" if call.entry == "dl" else ""))
     status = function(*args)
-    got = [g.array() for g in guards[inputs:]]
+    got = [guards[at].array() for at in inouts] + [g.array() for g in guards[inputs:]]
     around = [g.touched_around() for g in guards]
-    changed = [g.array().tobytes() != g.like.tobytes() for g in guards[:inputs]]
-    written = [g.array().tobytes() != g.like.tobytes() for g in guards[inputs:]]
+    written = [g.array().tobytes() != g.like.tobytes() for g in guards]
+    changed = [at not in inouts and one for at, one in enumerate(written[:inputs])]
     for g in guards:
         g.free()
     if any(around):
@@ -210,7 +212,7 @@ def run_call(library: ctypes.CDLL, module: str, call: Call) -> Outcome:
     if call.expected is None:
         if status == 0:
             return Outcome("accepted", "the call must be refused", plain=plain_digest(kernel, got))
-        return Outcome("outside", "refused, but an output was written") if any(written) else \
+        return Outcome("outside", "refused, but a tensor was written") if any(written) else \
             Outcome("equal")
     if status != 0:
         last = getattr(library, f"{module}_last_error")
@@ -236,7 +238,7 @@ def digest(arrays: list[np.ndarray]) -> bytes:
 
 def plain_digest(kernel: Kernel, outputs: list[np.ndarray]) -> bytes:
     """Returns a digest of outputs with all NaNs replaced."""
-    return digest([without_nan(t, x) for (_, t, _), x in zip(kernel.outputs(), outputs)])
+    return digest([without_nan(t, x) for (_, t, _), x in zip(kernel.results(), outputs)])
 
 
 def without_nan(t: str, x: np.ndarray) -> np.ndarray:

@@ -190,10 +190,27 @@ class Evaluator:
             shape = self.extents([x for _, x in stage.axes])
             with np.errstate(all="ignore"):
                 results = self._stage(stage, shape)
+            if stage.offsets is not None:
+                self._update(stage, shape, results[0])
+                continue
             for name, t, value in zip(stage.names, stage.types, results):
                 if not self.planted("unrounded"):
                     value = exact.store(t, np.asarray(value))
                 self.values[name] = np.broadcast_to(value, shape).copy()
+
+    def _update(self, stage: Stage, shape: tuple[int, ...], value: np.ndarray) -> None:
+        """Stores the elements of an `update` into a copy of the tensor."""
+        tensor = self.values[stage.name].copy()
+        starts = [int(self.evaluate(x, {})) for x in stage.offsets or ()]
+        inside = all(0 <= a and a + n <= whole for a, n, whole in zip(starts, shape, tensor.shape))
+        if 0 in shape:
+            return
+        if not inside:
+            self.outside = True
+            return
+        region = tuple(slice(a, a + n) for a, n in zip(starts, shape))
+        tensor[region] = np.broadcast_to(exact.store(stage.types[0], np.asarray(value)), shape)
+        self.values[stage.name] = tensor
 
     def keeps_promises(self) -> bool:
         """Whether every `assume` holds."""
@@ -220,7 +237,7 @@ class Evaluator:
         bounds = {name: (low, high) for name, low, high in self.kernel.reduces}
         limits = [tuple(int(self._value(x, {})) for x in bounds[name]) for name in r.axes]
         count = math.prod(max(0, high - low) for low, high in limits)
-        state = [np.broadcast_to(x, shape) for x in self._start(r)]
+        state = [np.broadcast_to(x, shape) for x in self._start(r, env)]
         if not count:
             return state
         # The new first dimension holds all terms in lexicographic order.
@@ -259,11 +276,11 @@ class Evaluator:
             return [self._value(x, env) for x in without_identity(r.terms[0]).args]
         return [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
 
-    def _start(self, r: Reduction) -> list[np.ndarray]:
+    def _start(self, r: Reduction, env: Env) -> list[np.ndarray]:
         """Returns the start values."""
         t = r.terms[0].type
         if r.init is not None:
-            return [exact.store(t, np.asarray(self._value(r.init, {})))]
+            return [exact.store(t, np.asarray(self._value(r.init, env)))]
         own = {x.name: x for x in self.kernel.reducers}.get(r.fn)
         if own:
             return [self._value(x, {}) for x in own.identity]

@@ -94,7 +94,14 @@ class Generator:
         own_reducers: list[Reducer] = []
         count = rng.choice((1, 1, 2, 2, 3, 4))
         operators: list[str] = []
+        updates = rng.randrange(count) if rng.random() < 0.2 else -1
+        if updates >= 0:
+            shape = tuple(rng.sample(self.dims, rng.choice((1, min(2, len(self.dims))))))
+            inputs.append(Input("u", self.types[0], shape, inout=True))
+            tensors["u"] = (self.types[0], shape)
         for s in range(count):
+            if s == updates:
+                stages.append(self._update(inputs[-1], scope, reduces))
             last = s == count - 1
             if not last and rng.random() < 0.12:
                 stages.append(self._operator(f"S{s}", scope, operators))
@@ -193,6 +200,31 @@ class Generator:
             t = "bool"
         return Stage((name,), (t,), axes, self.expression(t, rng.choice((1, 2, 2, 3)), inner),
                      output)
+
+    def _update(self, tensor: Input, scope: Scope, reduces: list[tuple[str, E, E]]) -> Stage:
+        """Returns an update of a region of a tensor, whose old elements it may read."""
+        rng, t = self.rng, tensor.type
+        offsets, axes = [], []
+        for at, extent in enumerate(tensor.shape or ()):
+            # A region that leaves a constant extent is refused at compile time.
+            size = extent.value if extent.op == "literal" else 4
+            before, behind = rng.choice((0, 0, 1, 2)), rng.choice((0, 0, 1))
+            cut = before + behind if before + behind <= size and rng.random() < 0.5 else 0
+            offsets.append(index(before if cut else 0))
+            axes.append(("ij"[at], binary("-", extent, index(cut)) if cut else extent))
+        own = E("read", t, tuple(binary("+", by, axis(a)) for by, (a, _) in zip(offsets, axes)),
+                tensor.name)
+        tensors = {n: x for n, x in scope.tensors.items() if n != tensor.name}
+        inner = Scope(axes, tensors, scope.scalars, scope.vars)
+        body: E | Reduction = self.expression(t, rng.choice((1, 2)), inner)
+        if rng.random() < 0.4 and t not in HALVES:
+            name, _, high = rng.choice(reduces)
+            inner = Scope(axes + [(name, high)], tensors, scope.scalars, scope.vars)
+            term = self.expression(t, 1, inner)
+            body = Reduction(rng.choice(("sum", "max")), (term,), (name,), None, own)
+        elif rng.random() < 0.6:
+            body = binary(rng.choice("+*-"), body, own)
+        return Stage((tensor.name,), (t,), tuple(axes), body, True, offsets=tuple(offsets))
 
     def _reduction(self, name: str, t: str, output: bool, scope: Scope,
                    axes: tuple[tuple[str, E], ...], reduces: list[tuple[str, E, E]],

@@ -29,7 +29,7 @@ def candidates(kernels: list[Kernel]) -> dict[str, str]:
     """Returns the kernels whose schedule copies an input, each with the input."""
     found = {}
     for kernel in kernels:
-        inputs = {i.name for i in kernel.inputs if i.shape}
+        inputs = {i.name for i in kernel.inputs if i.shape and not i.inout}
         copied = [m[1] for x in kernel.schedule if (m := COPY.search(x.text)) and m[1] in inputs]
         if copied:
             found[kernel.name] = copied[0]
@@ -90,7 +90,7 @@ def run_packed(library: ctypes.CDLL, call: Call) -> Outcome:
     status = function(ctypes.c_void_p(source.address), ctypes.c_void_p(packed.address), *own)
     if status or source.touched_around() or packed.touched_around():
         return Outcome("outside", f"packing: status {status}")
-    guards, args, outputs = [source, packed], [], []
+    guards, args, inouts, outputs = [source, packed], [], [], []
     for a in functions[f"{kernel.name}_prepacked"]["args"]:
         if a["kind"] == "runtime":
             args.append(ctypes.c_int64(call.sizes[a["name"]]))
@@ -108,10 +108,11 @@ def run_packed(library: ctypes.CDLL, call: Call) -> Outcome:
             guards.append(Guarded(data.reshape(like.shape), call.place))
             outputs += [guards[-1]] if at >= 0 else []
             args.append(ctypes.c_void_p(guards[-1].address))
+            inouts += [guards[-1]] if a["role"] == "inout" else []
     status = getattr(library, f"{kernel.name}_prepacked")(*args)
     if status or any(g.touched_around() for g in guards):
         return Outcome("outside", f"prepacked: status {status}")
-    difference = verdict(call, [g.array() for g in outputs])
+    difference = verdict(call, [g.array() for g in inouts + outputs])
     for guard in guards:
         guard.free()
     return Outcome("differs", f"prepacked {name}: {difference}") if difference else \

@@ -110,6 +110,8 @@ class Stage:
     body: E | Reduction
     output: bool
     let: str = ""  # the call of an operator: `let NAME = …`
+    # Of an `update`, whose name is that of an `inout` tensor: what is added to each axis.
+    offsets: tuple[E, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -119,6 +121,10 @@ class Stage:
     def __str__(self) -> str:
         if self.let:
             return f"let {self.name} = {self.let}"
+        if self.offsets is not None:
+            places = zip(self.offsets, self.axes)
+            axes = ", ".join(f"{by} + {a}: {extent}" for by, (a, extent) in places)
+            return f"update {self.name}[{axes}] = {self.body}"
         kind = "output" if self.output else "compute"
         axes = ", ".join(f"{a}: {extent}" for a, extent in self.axes)
         if len(self.names) > 1:
@@ -146,8 +152,11 @@ class Input:
     type: str
     shape: tuple[E, ...] | None
     layout_free: bool = False
+    inout: bool = False
 
     def __str__(self) -> str:
+        if self.inout:
+            return f"inout {self.name}: {self.type}[{', '.join(map(str, self.shape or ()))}]"
         if self.shape is None:
             return f"input {self.name}: {self.type}"
         free = " layout_free" if self.layout_free else ""
@@ -212,8 +221,12 @@ class Kernel:
 
     def outputs(self) -> list[tuple[str, str, tuple[E, ...]]]:
         """Name, type and shape of each output, in order."""
-        return [(name, t, tuple(x for _, x in s.axes))
-                for s in self.stages if s.output for name, t in zip(s.names, s.types)]
+        return [(name, t, tuple(x for _, x in s.axes)) for s in self.stages
+                if s.output and s.offsets is None for name, t in zip(s.names, s.types)]
+
+    def results(self) -> list[tuple[str, str, tuple[E, ...]]]:
+        """The same of each tensor that a call writes: `inout` tensors, then outputs."""
+        return [(i.name, i.type, i.shape or ()) for i in self.inputs if i.inout] + self.outputs()
 
     def own_vars(self) -> list[str]:
         """The run-time integers that are no extents: arguments of the checked entries."""

@@ -94,7 +94,9 @@ def trimmed(kernel: Kernel) -> Kernel:
     used = {e.value for s in kernel.stages for x in s.expressions() for e in x.walk()}
     axes = {a for s in kernel.stages if isinstance(s.body, Reduction) for a in s.body.axes}
     fns = {s.body.fn for s in kernel.stages if isinstance(s.body, Reduction)}
-    inputs = tuple(i for i in kernel.inputs if i.name in used)
+    updated = {s.name for s in kernel.stages if s.offsets is not None}
+    inputs = tuple(i for i in kernel.inputs if i.name in used | updated
+                   and (i.name in updated or not i.inout))
     reduces = tuple(r for r in kernel.reduces if r[0] in axes)
     words = used | {e.value for s in kernel.stages for _, x in s.axes for e in x.walk()}
     words |= {e.value for r in reduces for x in r[1:] for e in x.walk()}

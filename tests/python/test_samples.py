@@ -730,3 +730,36 @@ def test_viterbi(build, rng, schedule):
         np.testing.assert_array_equal(before[t], paths.argmax(axis=0))
         exact = paths.max(axis=0)
         np.testing.assert_allclose(score[t], exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto", "fast"])
+@pytest.mark.parametrize("n, m, l", [(1, 1, 1), (64, 64, 64), (33, 70, 19), (100, 3, 129)])
+def test_gemm(build, rng, schedule, n, m, l):
+    a, b, c = normal(rng, n, l), normal(rng, l, m), normal(rng, n, m)
+    exact = 0.5 * (a.astype(np.float64) @ b) - 2.0 * c
+    build("samples/gemm.te", schedule, n=n, m=m, l=l).gemm(0.5, a, b, -2.0, c)
+    np.testing.assert_allclose(c, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+def test_decode(build, rng, schedule):
+    heads, n, d = 3, 20, 16
+    module = build("samples/decode.te", schedule, heads=heads, d=d)
+    keys, values = np.full((heads, n, d), np.nan, np.float32), normal(rng, heads, n, d)
+    keys[:, :], y = 7.0, empty(heads, d)
+    kept_keys, kept_values = keys.copy(), values.copy()
+    for at in range(n):
+        q, key, value = (normal(rng, heads, d) for _ in range(3))
+        module.decode(q, key, value, keys, values, y, at)
+        kept_keys[:, at], kept_values[:, at] = key, value
+        np.testing.assert_array_equal(keys, kept_keys)
+        np.testing.assert_array_equal(values, kept_values)
+        s = np.einsum("hd,htd->ht", q, keys[:, : at + 1]).astype(np.float64) * 0.125
+        p = np.exp(s - s.max(axis=1, keepdims=True))
+        exact = np.einsum("ht,htd->hd", p / p.sum(axis=1, keepdims=True), values[:, : at + 1])
+        np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="at < n"):
+        module.decode(q, key, value, keys, values, y, n)
+    np.testing.assert_array_equal(keys, kept_keys)
+    with pytest.raises(ValueError, match="shares memory"):
+        module.decode(q, key, value, keys, keys, y, 0)
