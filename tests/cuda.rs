@@ -9,7 +9,7 @@ use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tec::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule, Workspace};
-use tec::ir::{ActualDim, BinOp, DType, Expr, Kernel, Param, Stmt, Var};
+use tec::ir::{ActualDim, BinOp, DType, Expr, Kernel, Param, Source, Stmt, Var};
 use tec::module::read::read_manifest;
 use tec::module::{BuiltModule, ModuleKind, build_gpu_module};
 use tec::target::Target;
@@ -45,7 +45,7 @@ fn ones(x: Expr) -> [Expr; 3] {
 fn add() -> (Kernel, PtxKernel) {
     let n = Var::index("n");
     let [a, b, c] = ["a", "b", "c"].map(|name| tensor(name, DType::Float32, &[Expr::var(&n)]));
-    let run_time = Param::Runtime { var: n.clone(), source: Some((0, 0)) };
+    let run_time = Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) };
     let params = vec![input(&a), input(&b), output(&c), run_time];
     let blocks = ceil_div(Expr::var(&n), 256);
     let launches =
@@ -71,7 +71,7 @@ fn chain() -> (Kernel, PtxKernel) {
         scalar("i", DType::Int8),
         scalar("f", DType::Bool),
         output(&c),
-        Param::Runtime { var: n.clone(), source: Some((0, 0)) },
+        Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) },
         Param::Runtime { var: k.clone(), source: None },
     ];
     let product = Expr::mul(Expr::var(&n), Expr::var(&k));
@@ -126,8 +126,8 @@ fn gather() -> (Kernel, PtxKernel) {
         input(&a),
         input(&at),
         output(&c),
-        Param::Runtime { var: n.clone(), source: Some((0, 0)) },
-        Param::Runtime { var: m.clone(), source: Some((1, 0)) },
+        Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) },
+        Param::Runtime { var: m.clone(), source: Some(Source::Extent(1, 0)) },
     ];
     let value = Expr::cast(DType::Index, Expr::load(&at, vec![Expr::var(&i)]));
     let inside =

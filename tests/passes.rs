@@ -8,7 +8,9 @@ use tec::driver::{PASSES, with_stack};
 use tec::ir::interp::{self, Tensor, Value};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
-use tec::ir::{BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Stmt, UnOp, Var};
+use tec::ir::{
+    BinOp, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Source, Stmt, UnOp, Var,
+};
 use tec::target::Target;
 
 /// Elements of the inputs.
@@ -360,7 +362,7 @@ impl Generator {
             tensor(&self.bytes, false),
             tensor(&self.out, true),
             tensor(&self.totals, true),
-            Param::Runtime { var: self.n.clone(), source: Some((3, 0)) },
+            Param::Runtime { var: self.n.clone(), source: Some(Source::Extent(3, 0)) },
         ];
         Kernel {
             facts: vec![Expr::le(Expr::index(0), Expr::var(&self.n))],

@@ -7,7 +7,7 @@ use crate::ir::arith::Facts;
 use crate::ir::interp::{Tensor, Value};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
-use crate::ir::{Buffer, DType, Expr, Kernel, Param, Role, Var};
+use crate::ir::{Buffer, DType, Expr, Kernel, Param, Role, Source, Var};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -116,7 +116,10 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
     check_ranks(kernel, given)?;
     let mut vars = Vec::new();
     for param in &kernel.params {
-        let Param::Runtime { var, .. } = param else { continue };
+        let Param::Runtime { var, source } = param else { continue };
+        if matches!(source, Some(Source::Stride(..))) {
+            continue;
+        }
         let named = given.vars.iter().find(|(name, _)| name == var.name()).map(|(_, value)| *value);
         let from_shape = kernel.params.iter().find_map(|param| {
             let Param::Tensor { buffer, .. } = param else { return None };
@@ -131,6 +134,13 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
             return Err(Box::new(Diag::global("E0543", text).help(help)));
         };
         vars.push((var.clone(), value));
+    }
+    // The arguments that commands make are contiguous.
+    for param in &kernel.params {
+        let Param::Runtime { var, source: Some(Source::Stride(at, dim)) } = param else { continue };
+        let Param::Tensor { buffer, .. } = &kernel.params[*at] else { continue };
+        let shape = shape_of(buffer, &vars)?;
+        vars.push((var.clone(), shape[dim + 1..].iter().product()));
     }
     Ok(vars)
 }

@@ -124,7 +124,10 @@ pub fn output_bytes(kernel: &Kernel) -> Expr {
 }
 
 fn bytes_of(buffer: &Buffer) -> Expr {
-    Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64))
+    // Strides add no elements.
+    let elements = buffer.shape.iter().cloned().reduce(Expr::mul);
+    let elements = elements.unwrap_or_else(|| Expr::index(1));
+    Expr::mul(elements, Expr::index(buffer.dtype.bytes() as i64))
 }
 
 fn count_stmt(stmt: &Stmt) -> Expr {

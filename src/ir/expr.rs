@@ -109,7 +109,7 @@ pub struct BufferData {
     /// The kind of memory.
     pub scope: Scope,
     /// The stride of each dimension in elements, of type `index`, over run-time integers; `None` if
-    /// contiguous. Only allocated buffers have strides, and only before `flatten_storage`.
+    /// contiguous. After `flatten_storage`, only arguments have strides.
     pub strides: Option<Vec<Expr>>,
     /// Before `inject_double_buffer`: how far ahead of its readers it is filled.
     pub buffering: Buffering,

@@ -227,10 +227,19 @@ pub enum Param {
     Runtime {
         /// The variable, of type `index`.
         var: Var,
-        /// The first parameter and dimension whose extent is this variable. If there is none, the
-        /// variable is a parameter of the checked entries, too.
-        source: Option<(usize, usize)>,
+        /// Where the checked entries find its value. If there is no source, the variable is one of
+        /// their parameters, too.
+        source: Option<Source>,
     },
+}
+
+/// The place where a run-time integer is found: a parameter and a dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// The first extent that is this variable.
+    Extent(usize, usize),
+    /// The first stride that is this variable; no extent is.
+    Stride(usize, usize),
 }
 
 /// What a kernel does with a tensor of the caller.

@@ -339,12 +339,12 @@ pub fn rewrite_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
     map_stmts(stmt, &mut |inner| rewrite_exprs(inner, f))
 }
 
+/// Returns another place for an access of a buffer at these indices, or none to keep it.
+pub type MoveAccess<'a> = dyn FnMut(&Buffer, &[Expr]) -> Option<(Buffer, Vec<Expr>)> + 'a;
+
 /// Replaces the buffer and the indices of every load, store and prefetch in `stmt`, nested
 /// statements included, where `f` returns others.
-pub fn map_accesses(
-    stmt: Stmt,
-    f: &mut dyn FnMut(&Buffer, &[Expr]) -> Option<(Buffer, Vec<Expr>)>,
-) -> Stmt {
+pub fn map_accesses(stmt: Stmt, f: &mut MoveAccess) -> Stmt {
     let stmt = map_exprs(stmt, &mut |expr| {
         rewrite_expr(expr, &mut |e| match &e.kind {
             ExprKind::Load { buffer, indices, mask } => match f(buffer, indices) {

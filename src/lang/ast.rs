@@ -139,6 +139,8 @@ pub enum StmtKind {
         dtype: Name,
         /// Extents; `None` for a scalar passed by value, empty for `float32[]`.
         shape: Option<Vec<Expr>>,
+        /// Its strides, if it need not be contiguous.
+        strides: Option<Strides>,
         /// `layout_free`.
         layout_free: bool,
     },
@@ -189,6 +191,15 @@ pub enum StmtKind {
     Assert(Expr, String),
 }
 
+/// The strides of a tensor of the caller, in elements.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Strides {
+    /// `strides=[lda, 1]`; `None` for `strided`, any strides.
+    pub given: Option<Vec<Expr>>,
+    /// The whole clause.
+    pub span: Span,
+}
+
 /// The kinds of inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InputKind {
@@ -222,6 +233,8 @@ pub struct Stage {
     pub axes: Vec<(Name, Expr)>,
     /// Explicit element type after the axes.
     pub dtype: Option<Name>,
+    /// The strides of an output, if it need not be contiguous.
+    pub strides: Option<Strides>,
     /// Value.
     pub body: Expr,
 }

@@ -20,7 +20,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Stmt, UnOp, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, UnOp, Var,
 };
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
@@ -29,7 +29,7 @@ use crate::schedule::{
     loop_min, mark_unrolled, over_loops, scattered_axes, strides,
 };
 use crate::target::Target;
-use crate::te::{Body, Graph, Input, Reduction};
+use crate::te::{Body, Graph, Reduction, build_params};
 use rustc_hash::FxHashMap;
 
 /// Bytes of a cache line on every target.
@@ -664,43 +664,6 @@ fn rename_loops(stmt: Stmt) -> Stmt {
         }
         other => crate::ir::visit::map_stmts(other, &mut rename_loops),
     }
-}
-
-/// Returns the inputs, outputs and run-time integers in the order of the raw entry.
-pub fn build_params(graph: &Graph) -> Vec<Param> {
-    let mut params: Vec<Param> = Vec::new();
-    for input in &graph.inputs {
-        params.push(match input {
-            Input::Tensor { buffer, layout_free, .. } => {
-                let role = match graph.update_of(buffer) {
-                    Some(_) => Role::Inout,
-                    None => Role::Input,
-                };
-                Param::Tensor { buffer: buffer.clone(), role, layout_free: *layout_free }
-            }
-            Input::Scalar { var, dtype, .. } => Param::Scalar { var: var.clone(), dtype: *dtype },
-        });
-    }
-    for buffer in &graph.outputs {
-        let buffer = buffer.clone();
-        params.push(Param::Tensor { buffer, role: Role::Output, layout_free: false });
-    }
-    for var in &graph.vars {
-        let source = source_of(var, &params);
-        params.push(Param::Runtime { var: var.clone(), source });
-    }
-    params
-}
-
-/// Returns the first argument and dimension with extent `var`.
-fn source_of(var: &Var, params: &[Param]) -> Option<(usize, usize)> {
-    params.iter().enumerate().find_map(|(index, param)| match param {
-        Param::Tensor { buffer, .. } => {
-            let dim = buffer.shape.iter().position(|extent| extent.as_var() == Some(var))?;
-            Some((index, dim))
-        }
-        _ => None,
-    })
 }
 
 /// Folds a cast of a constant, so that an initial value is a literal in every dump.

@@ -73,6 +73,7 @@ impl Gpu {
             let bytes: Option<&[u8]> = match arg {
                 Arg::Input(_, _, bytes) => Some(bytes),
                 Arg::Output(_, _, bytes) => Some(bytes),
+                Arg::View(..) => crate::bug!("on GPUs, tensors are contiguous"),
                 _ => None,
             };
             bytes.map(|bytes| self.upload(bytes)).transpose()

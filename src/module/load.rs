@@ -24,6 +24,9 @@ pub enum Arg<'a> {
     Input(DType, &'a [i64], &'a [u8]),
     /// A tensor that is written.
     Output(DType, &'a [i64], &'a mut [u8]),
+    /// A tensor with strides in elements, read or written. The last number is the place of its
+    /// first element in the bytes.
+    View(DType, &'a [i64], &'a [i64], &'a mut [u8], usize),
     /// An integer scalar, or a run-time integer.
     Int(i64),
     /// An unsigned scalar of 64 bits.
@@ -265,7 +268,7 @@ impl LoadedKernel {
         let cells = args
             .iter()
             .map(|arg| match arg {
-                Arg::Input(..) | Arg::Output(..) => {
+                Arg::Input(..) | Arg::Output(..) | Arg::View(..) => {
                     let tensor: *mut TensorView = next.next().expect("one per tensor");
                     Cell { kind: 7, zero: 0, value: tensor as u64 }
                 }
@@ -336,15 +339,31 @@ impl TensorView {
     ///
     /// # Panics If there are fewer bytes than the shape needs.
     fn new(arg: &Arg<'_>) -> Option<TensorView> {
-        let (dtype, shape, data, bytes) = match arg {
+        let (dtype, shape, strides, data, bytes) = match arg {
             Arg::Input(dtype, shape, data) => {
-                (*dtype, *shape, data.as_ptr().cast_mut(), data.len())
+                (*dtype, *shape, None, data.as_ptr().cast_mut(), data.len())
             }
             Arg::Output(dtype, shape, data) => {
-                (*dtype, *shape, data.as_ptr().cast_mut(), data.len())
+                (*dtype, *shape, None, data.as_ptr().cast_mut(), data.len())
+            }
+            Arg::View(dtype, shape, strides, data, start) => {
+                // SAFETY: an offset into the bytes, or to their end.
+                let first = unsafe { data.as_ptr().add((*start).min(data.len())).cast_mut() };
+                let place = (*strides, *start);
+                (*dtype, *shape, Some(place), first, data.len())
             }
             _ => return None,
         };
+        if let (Some((strides, start)), false) = (strides, shape.contains(&0)) {
+            let offsets = shape.iter().zip(strides).map(|(extent, stride)| (extent - 1) * stride);
+            let (low, high) = offsets.fold((0, 1), |(low, high), offset: i64| {
+                (low + offset.min(0), high + offset.max(0))
+            });
+            let size = dtype.bytes() as i64;
+            let inside =
+                start as i64 + low * size >= 0 && start as i64 + high * size <= bytes as i64;
+            assert!(inside, "tensor with strides {strides:?} in {bytes} bytes");
+        }
         // The product of the other extents may overflow if one is 0.
         let elements = if shape.contains(&0) { 0 } else { shape.iter().product::<i64>() };
         assert!(elements as u64 * dtype.bytes() <= bytes as u64, "tensor of {bytes} bytes");
@@ -355,7 +374,7 @@ impl TensorView {
             ndim: shape.len() as i32,
             dtype: crate::codegen::entry::dlpack_dtype(dtype),
             shape: shape.as_ptr(),
-            strides: std::ptr::null(),
+            strides: strides.map_or(std::ptr::null(), |(strides, _)| strides.as_ptr()),
             byte_offset: 0,
         })
     }

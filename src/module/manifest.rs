@@ -11,7 +11,10 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{BinOp, Buffer, DType, Expr, Kernel, Param, PrepackRole, Role, Scope, Stmt, Var};
+use crate::ir::{
+    BinOp, Buffer, Buffering, DType, Expr, Kernel, Param, PrepackRole, Role, Scope, Source, Stmt,
+    Var,
+};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -243,7 +246,7 @@ pub enum LaunchParamManifest {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ArgManifest {
-    /// A pointer to a row-major tensor.
+    /// A pointer to a tensor, row-major and contiguous if it has no strides.
     Tensor {
         /// The user's name.
         name: String,
@@ -253,6 +256,9 @@ pub enum ArgManifest {
         dtype: String,
         /// Extents.
         shape: Vec<Extent>,
+        /// The strides in elements, if the tensor need not be contiguous.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        strides: Option<Vec<Extent>>,
         /// Whether the source allows another layout.
         layout_free: bool,
         /// GPUs: the alignment of its address in bytes.
@@ -283,6 +289,9 @@ pub struct DimManifest {
     pub arg: usize,
     /// The dimension, from 0.
     pub dim: usize,
+    /// Whether it is the stride of the dimension, not its extent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stride: bool,
 }
 
 impl Manifest {
@@ -454,6 +463,10 @@ impl ArgManifest {
                 role: *role,
                 dtype: buffer.dtype.to_string(),
                 shape: buffer.shape.iter().map(Extent::new).collect(),
+                strides: buffer
+                    .strides
+                    .as_ref()
+                    .map(|strides| strides.iter().map(Extent::new).collect()),
                 layout_free: *layout_free,
                 alignment,
             },
@@ -462,7 +475,10 @@ impl ArgManifest {
             }
             Param::Runtime { var, source } => ArgManifest::Runtime {
                 name: var.name().to_string(),
-                source: source.map(|(arg, dim)| DimManifest { arg, dim }),
+                source: source.map(|source| match source {
+                    Source::Extent(arg, dim) => DimManifest { arg, dim, stride: false },
+                    Source::Stride(arg, dim) => DimManifest { arg, dim, stride: true },
+                }),
             },
         }
     }
@@ -523,10 +539,19 @@ impl KernelManifest {
         let var_of = |name: &str| vars.iter().find(|var| var.name() == name).cloned();
         let dtype_of = |text: &str| DType::from_name(text).ok_or_else(|| unreadable("data type"));
         let param = |arg: &ArgManifest| match arg {
-            ArgManifest::Tensor { name, role, dtype, shape, layout_free, .. } => {
+            ArgManifest::Tensor { name, role, dtype, shape, strides, layout_free, .. } => {
                 let extents = shape.iter().map(|extent| extent.to_expr(&var_of));
                 let shape = extents.collect::<Option<_>>().ok_or_else(|| unreadable("shape"))?;
-                let buffer = Buffer::new(name.as_str(), dtype_of(dtype)?, shape, Scope::Global);
+                let exprs = |list: &Vec<Extent>| {
+                    list.iter().map(|stride| stride.to_expr(&var_of)).collect::<Option<Vec<_>>>()
+                };
+                let strides = match strides {
+                    None => None,
+                    Some(list) => Some(exprs(list).ok_or_else(|| unreadable("strides"))?),
+                };
+                let (scope, how) = (Scope::Global, Buffering::Single);
+                let dtype = dtype_of(dtype)?;
+                let buffer = Buffer::with_layout(name.as_str(), dtype, shape, scope, strides, how);
                 Ok(Param::Tensor { buffer, role: *role, layout_free: *layout_free })
             }
             ArgManifest::Scalar { name, dtype } => {
@@ -535,7 +560,10 @@ impl KernelManifest {
             }
             ArgManifest::Runtime { name, source } => Ok(Param::Runtime {
                 var: var_of(name).expect("made of these names"),
-                source: source.as_ref().map(|source| (source.arg, source.dim)),
+                source: source.as_ref().map(|source| match source.stride {
+                    false => Source::Extent(source.arg, source.dim),
+                    true => Source::Stride(source.arg, source.dim),
+                }),
             }),
         };
         let params = self.args.iter().map(param).collect::<Result<_>>()?;

@@ -188,11 +188,46 @@ static const struct tensor *checked_tensor(const struct call *call, uint32_t ind
 
 static uint64_t element_bytes(const struct param *param) { return (param->dtype >> 8 & 0xff) / 8; }
 
-/* The size of a checked tensor in bytes. */
-static uint64_t tensor_bytes(const struct param *param, const struct tensor *tensor) {
-    uint64_t bytes = element_bytes(param);
-    for (uint32_t k = 0; k < param->ndim; k++) bytes *= (uint64_t)tensor->shape[k];
-    return bytes;
+/* The checks of the strides of a tensor; null if it must be contiguous. */
+static const struct extent *strides_of(const struct signature *sig, const struct param *param) {
+    if (param->stride_at == 0) return 0;
+    return (const struct extent *)text_at(sig, param->stride_at);
+}
+
+static int32_t lacks_elements(const struct param *param, const struct tensor *tensor) {
+    for (uint32_t k = 0; k < param->ndim; k++) {
+        if (tensor->shape[k] == 0) return 1;
+    }
+    return 0;
+}
+
+/* The stride of a dimension in elements. An absent one is that of a contiguous tensor; it does not
+ * overflow if the tensor is not empty and its size was checked. */
+static int64_t stride_of(const struct tensor *tensor, uint32_t dim) {
+    if (tensor->strides) return tensor->strides[dim];
+    uint64_t stride = 1;
+    for (uint32_t k = (uint32_t)tensor->ndim; --k > dim;) stride *= (uint64_t)tensor->shape[k];
+    return (int64_t)stride;
+}
+
+/* The memory of a tensor relative to the address of its first element, in bytes: from `low` to
+ * before `high`. Returns whether 63 bits count it. */
+static int32_t range_of(const struct param *param, const struct tensor *tensor, int64_t *low,
+                        int64_t *high) {
+    int64_t bytes = (int64_t)element_bytes(param);
+    *low = 0;
+    *high = bytes;
+    for (uint32_t k = 0; k < param->ndim; k++) {
+        int64_t offset, stride = stride_of(tensor, k);
+        if (tensor->shape[k] <= 1) continue;
+        if (__builtin_mul_overflow(tensor->shape[k] - 1, stride, &offset)
+            || __builtin_mul_overflow(offset, bytes, &offset)
+            || __builtin_add_overflow(offset < 0 ? *low : *high, offset,
+                                      offset < 0 ? low : high)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* Requires that all tensors of a call are on the GPU of the first one. */
@@ -312,12 +347,11 @@ static COLD int32_t check_memory(const struct call *call, uint32_t index,
                                  const struct tensor *tensor) {
     struct message m;
     const struct param *param = param_of(call->sig, index);
-    int32_t empty = 0;
-    for (uint32_t k = 0; k < param->ndim; k++) empty |= tensor->shape[k] == 0;
+    int32_t empty = lacks_elements(param, tensor), view = strides_of(call->sig, param) != 0;
     int64_t expected = 1, bytes = (int64_t)element_bytes(param);
     for (uint32_t k = param->ndim; k-- > 0 && !empty;) {
         int64_t extent = tensor->shape[k];
-        if (extent != 1 && tensor->strides && tensor->strides[k] != expected) {
+        if (!view && extent != 1 && tensor->strides && tensor->strides[k] != expected) {
             put(begin(&m, call, index), "expected a contiguous row-major tensor, but the stride of"
                                         " dimension ");
             put_unsigned(&m, k);
@@ -361,21 +395,133 @@ static COLD int32_t check_tensor(const struct call *call, uint32_t index) {
     return check_memory(call, index, tensor);
 }
 
+/* The magnitude of a stride. */
+static uint64_t magnitude(int64_t stride) {
+    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+}
+
+/* Whether all elements of a tensor have places of their own: ordered by their strides, each
+ * dimension steps over all elements of those before it. */
+static COLD int32_t has_distinct_elements(const struct param *param, const struct tensor *tensor) {
+    uint64_t done = 0, reach = 1; /* reach: elements that the dimensions in `done` span */
+    for (uint32_t n = 0; n < param->ndim; n++) {
+        uint32_t next = param->ndim;
+        for (uint32_t k = 0; k < param->ndim; k++) {
+            if (done >> k & 1 || tensor->shape[k] <= 1) continue;
+            if (next == param->ndim
+                || magnitude(stride_of(tensor, k)) < magnitude(stride_of(tensor, next))) {
+                next = k;
+            }
+        }
+        if (next == param->ndim) return 1;
+        uint64_t step = magnitude(stride_of(tensor, next));
+        if (step < reach) return 0;
+        /* The sizes were checked to fit. */
+        reach += step * (uint64_t)(tensor->shape[next] - 1);
+        done |= 1ull << next;
+    }
+    return 1;
+}
+
+/* Checks the strides of a tensor that need not be contiguous. */
+static COLD int32_t check_view(const struct call *call, uint32_t index,
+                               const struct tensor *tensor) {
+    struct message m;
+    const struct param *param = param_of(call->sig, index);
+    const struct extent *strides = strides_of(call->sig, param);
+    int32_t empty = lacks_elements(param, tensor);
+    for (uint32_t k = 0; k < param->ndim; k++) {
+        int64_t stride = empty ? 0 : stride_of(tensor, k), expected = stride;
+        if (strides[k].kind == EXTENT_CONST) expected = strides[k].value;
+        if (strides[k].kind == EXTENT_EQUALS) expected = (int64_t)call->slots[strides[k].value];
+        if (strides[k].kind == EXTENT_BINDS) call->slots[strides[k].value] = (uint64_t)stride;
+        /* No element depends on the stride of a dimension of extent 1. */
+        if (stride == expected || empty || tensor->shape[k] == 1) continue;
+        put(begin(&m, call, index), "expected stride ");
+        put_int(&m, expected);
+        put(&m, " in dimension ");
+        put_unsigned(&m, k);
+        if (strides[k].kind == EXTENT_EQUALS) {
+            put(&m, " (`");
+            put(&m, text_at(call->sig, param_of(call->sig, (uint32_t)strides[k].value)->name));
+            put(&m, "`)");
+        }
+        put(&m, ", got ");
+        put_int(&m, stride);
+        return refuse_call(&m, call, "ValueError");
+    }
+    if (empty) return 0;
+    int64_t low, high;
+    if (param->ndim > 64 || !range_of(param, tensor, &low, &high)) {
+        put(begin(&m, call, index), "the tensor spans more bytes than 63 bits count");
+        return refuse_call(&m, call, "ValueError");
+    }
+    if (param->output && !has_distinct_elements(param, tensor)) {
+        put(begin(&m, call, index), "elements of the output share memory, by its strides");
+        return refuse_call(&m, call, "ValueError");
+    }
+    return 0;
+}
+
+/* The dimension with the largest stride; ndim if all extents are 1. */
+static uint32_t outermost(const struct param *param, const struct tensor *tensor) {
+    uint32_t outer = param->ndim;
+    for (uint32_t k = 0; k < param->ndim; k++) {
+        if (tensor->shape[k] <= 1) continue;
+        if (outer == param->ndim
+            || magnitude(stride_of(tensor, k)) > magnitude(stride_of(tensor, outer))) {
+            outer = k;
+        }
+    }
+    return outer;
+}
+
+/* Whether two tensors lie beside each other in the rows of a larger one, as two slices of its
+ * columns do: both step by the same distance in their outermost dimensions, and the rest of both
+ * fits into such a step. The ranges of both are in bytes. */
+static COLD int32_t are_interleaved(const struct call *call, uint32_t a, uint32_t b,
+                                    const uint64_t begin[2], const uint64_t end[2]) {
+    uint32_t index[2] = {a, b};
+    uint64_t step[2], width[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct param *param = param_of(call->sig, index[i]);
+        const struct tensor *tensor = checked_tensor(call, index[i]);
+        uint32_t outer = outermost(param, tensor);
+        if (outer == param->ndim) return 0;
+        step[i] = magnitude(stride_of(tensor, outer)) * element_bytes(param);
+        width[i] = end[i] - begin[i] - step[i] * (uint64_t)(tensor->shape[outer] - 1);
+    }
+    if (step[0] != step[1] || step[0] == 0) return 0;
+    uint64_t first = begin[0] <= begin[1] ? 0 : 1, second = 1 - first;
+    uint64_t distance = (begin[second] - begin[first]) % step[0];
+    return width[first] <= distance && width[second] <= step[0] - distance;
+}
+
 /* Requires that no output shares memory with another argument. */
 static COLD int32_t check_overlap(const struct call *call) {
     const struct signature *sig = call->sig;
     for (uint32_t i = 0; i < sig->params; i++) {
         const struct param *out = param_of(sig, i);
         if (out->kind != KIND_TENSOR || !out->output) continue;
-        uint64_t begin_out = call->slots[i];
-        uint64_t bytes_out = tensor_bytes(out, checked_tensor(call, i));
         for (uint32_t j = 0; j < sig->params; j++) {
             const struct param *other = param_of(sig, j);
             if (other->kind != KIND_TENSOR || (other->output && j >= i)) continue;
-            uint64_t begin_other = call->slots[j];
-            uint64_t bytes_other = tensor_bytes(other, checked_tensor(call, j));
-            if (bytes_out == 0 || bytes_other == 0 || begin_out >= begin_other + bytes_other
-                || begin_other >= begin_out + bytes_out) {
+            uint32_t index[2] = {i, j};
+            uint64_t begin_at[2], end_at[2];
+            int32_t empty = 0;
+            for (uint32_t one = 0; one < 2; one++) {
+                const struct param *param = param_of(sig, index[one]);
+                const struct tensor *tensor = checked_tensor(call, index[one]);
+                int64_t low, high;
+                empty |= lacks_elements(param, tensor);
+                if (empty) break;
+                /* Checked before. */
+                range_of(param, tensor, &low, &high);
+                begin_at[one] = call->slots[index[one]] + (uint64_t)low;
+                end_at[one] = call->slots[index[one]] + (uint64_t)high;
+            }
+            if (empty || begin_at[0] >= end_at[1] || begin_at[1] >= end_at[0]
+                || are_interleaved(call, i, j, begin_at, end_at)) {
                 continue;
             }
             struct message m;
@@ -514,6 +660,12 @@ static COLD int32_t check_arguments(const struct call *call) {
         const struct param *param = param_of(call->sig, i);
         if (param->arg < 0) continue;
         if (param->kind == KIND_TENSOR ? check_tensor(call, i) : check_scalar(call, i)) return -1;
+    }
+    /* A stride may equal an extent of any tensor. */
+    for (uint32_t i = 0; i < call->sig->params; i++) {
+        const struct param *param = param_of(call->sig, i);
+        if (param->kind != KIND_TENSOR || !strides_of(call->sig, param)) continue;
+        if (check_view(call, i, checked_tensor(call, i))) return -1;
     }
     return check_overlap(call);
 }

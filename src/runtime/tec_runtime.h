@@ -81,6 +81,7 @@ struct param {
     uint16_t alignment; /* of a tensor, in bytes */
     uint32_t ndim;
     uint32_t extent_at; /* offset: struct extent [ndim] */
+    uint32_t stride_at; /* offset: struct extent [ndim], of strides; 0: it must be contiguous */
 };
 
 /* The check of an extent. */
@@ -114,7 +115,7 @@ _Static_assert(sizeof(struct any) == 16, "an argument of tvm-ffi");
 _Static_assert(sizeof(struct tensor) == 48, "a DLTensor");
 _Static_assert(__builtin_offsetof(struct tensor, byte_offset) == 40, "a DLTensor");
 _Static_assert(sizeof(struct signature) == 40, "HEADER of plan.rs");
-_Static_assert(sizeof(struct param) == 24, "PARAM of plan.rs");
+_Static_assert(sizeof(struct param) == 28, "PARAM of plan.rs");
 _Static_assert(sizeof(struct extent) == 16, "EXTENT of plan.rs");
 _Static_assert(sizeof(struct variants) == 8, "HEADER of dispatch.rs");
 _Static_assert(sizeof(struct variant) == 12, "ENTRY of dispatch.rs");

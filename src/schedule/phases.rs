@@ -148,7 +148,7 @@ fn check_updates(inference: &mut Inference) -> Result<()> {
 /// GPUs: checks the scopes and bound axes of each stage, which need no extents.
 ///
 /// Before: any bound axes and scopes. After: each root stage is a launch, and threads see all that
-/// they read (E0261, E0380, E0385 to E0387).
+/// they read; arguments are contiguous (E0241, E0261, E0380, E0385 to E0387).
 fn check_launch_stages(inference: &mut Inference) -> Result<()> {
     threads::check_stages(&inference.bounded.schedule)
 }

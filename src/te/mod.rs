@@ -6,11 +6,13 @@
 mod bounds;
 mod contract;
 mod elaborate;
+mod params;
 mod reducer;
 
 pub use bounds::{check_bounds, replace_shape};
 pub use contract::contract_floats;
 pub use elaborate::{Defines, elaborate, kernel_names};
+pub use params::build_params;
 pub use reducer::check_reducer;
 
 use crate::diag::Span;

@@ -240,6 +240,12 @@ impl Pipeline {
             let head = if output { "output" } else { "compute" };
             let (place, name) = (self.stages[at].place, self.stages[at].name.clone());
             declare(&mut self.body[place], &name, head);
+            let own = &self.stages[at];
+            let plain = own.others.is_empty() && own.steps == 0 && !own.update;
+            if output && plain && !self.strides(own.axes.len()).is_empty() {
+                let form = &mut self.body[place].form;
+                *form = form.replacen("] = ", "] strided = ", 1);
+            }
         }
         let offset = self.inputs.len();
         self.stages.iter_mut().for_each(|stage| stage.place += offset);
@@ -268,10 +274,20 @@ impl Pipeline {
         let name = self.fresh("A");
         let places = vec!["$"; shape.len()].join(", ");
         let kids = shape.iter().map(Ext::node).collect();
-        self.inputs.push(Node::stmt(format!("input {name}: {dtype}[{places}]"), kids));
+        let strides = self.strides(shape.len());
+        self.inputs.push(Node::stmt(format!("input {name}: {dtype}[{places}]{strides}"), kids));
         let tensor = Tensor { name, dtype, shape, computed: false, readers: 0 };
         self.tensors.push(tensor.clone());
         tensor
+    }
+
+    /// Returns ` strided` for some of the arguments that can be.
+    fn strides(&mut self, rank: usize) -> &'static str {
+        if rank > 0 && self.in_place && !self.gpu && self.chance(12) {
+            self.tag("strided");
+            return " strided";
+        }
+        ""
     }
 
     /// Returns a tensor of this type and shape: an earlier one or a new input.

@@ -8,8 +8,8 @@ use rand::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::with_stack;
 use tec::ir::{
-    BinOp, Buffer, Buffering, DType, Expr, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, UnOp,
-    Var,
+    BinOp, Buffer, Buffering, DType, Expr, ForKind, Kernel, Param, Scope, Source, Stmt,
+    ThreadIndex, UnOp, Var,
 };
 
 /// Elements of the input.
@@ -265,7 +265,9 @@ impl Generator {
             body: Box::new(body),
         };
         let mut kernel = kernel(&[&self.input], &[&self.out], produce("C", body));
-        kernel.params.push(Param::Runtime { var: self.n.clone(), source: Some((1, 0)) });
+        kernel
+            .params
+            .push(Param::Runtime { var: self.n.clone(), source: Some(Source::Extent(1, 0)) });
         kernel.facts.push(Expr::le(int(0), get(&self.n)));
         kernel
     }

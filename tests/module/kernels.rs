@@ -1,7 +1,9 @@
 //! Hand-built kernels in the form that the last pass produces.
 
 use tec::ir::cost::Work;
-use tec::ir::{ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Stmt, Var};
+use tec::ir::{
+    ActualDim, Buffer, DType, Expr, ForKind, Kernel, Param, Role, Scope, Source, Stmt, Var,
+};
 use tec::module::{BuildInfo, KernelInfo};
 use tec::target::Target;
 
@@ -80,7 +82,7 @@ fn add_n() -> Kernel {
     let n = Var::index("n");
     let [a, b, c] = ["a", "b", "c"].map(|name| tensor(name, DType::Float32, &[Expr::var(&n)]));
     let body = sum(&a, &b, &c, Expr::var(&n));
-    let run_time = Param::Runtime { var: n, source: Some((0, 0)) };
+    let run_time = Param::Runtime { var: n, source: Some(Source::Extent(0, 0)) };
     kernel("add_n", vec![input(&a), input(&b), output(&c), run_time], body)
 }
 
@@ -99,7 +101,7 @@ fn window() -> Kernel {
     let params = vec![
         input(&a),
         output(&c),
-        Param::Runtime { var: n.clone(), source: Some((0, 0)) },
+        Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) },
         Param::Runtime { var: k.clone(), source: None },
     ];
     let square = Expr::mul(Expr::var(&k), Expr::var(&k));
@@ -130,8 +132,8 @@ fn rows() -> Kernel {
     let params = vec![
         input(&a),
         output(&c),
-        Param::Runtime { var: n, source: Some((0, 0)) },
-        Param::Runtime { var: m, source: Some((0, 1)) },
+        Param::Runtime { var: n, source: Some(Source::Extent(0, 0)) },
+        Param::Runtime { var: m, source: Some(Source::Extent(0, 1)) },
     ];
     kernel("rows", params, body)
 }
@@ -230,7 +232,7 @@ pub fn shared_rows() -> Kernel {
         input(&a),
         Param::Scalar { var: alpha, dtype: f32 },
         output(&c),
-        Param::Runtime { var: n, source: Some((0, 0)) },
+        Param::Runtime { var: n, source: Some(Source::Extent(0, 0)) },
         Param::Runtime { var: m, source: None },
     ];
     kernel("shared_rows", params, Stmt::Allocate { buffer: s, body })
@@ -291,8 +293,8 @@ pub fn outer() -> Kernel {
         input(&a),
         Param::Scalar { var: s, dtype: DType::Float16 },
         output(&c),
-        Param::Runtime { var: n, source: Some((0, 0)) },
-        Param::Runtime { var: m.clone(), source: Some((2, 0)) },
+        Param::Runtime { var: n, source: Some(Source::Extent(0, 0)) },
+        Param::Runtime { var: m.clone(), source: Some(Source::Extent(2, 0)) },
     ];
     kernel("outer", params, Stmt::serial(j, Expr::var(&m), row))
 }
@@ -309,7 +311,7 @@ fn checked_only(name: &str, half: bool) -> Kernel {
         let var = Var::new("h", DType::Float32);
         params.push(Param::Scalar { var, dtype: DType::Float16 });
     }
-    params.push(Param::Runtime { var: n, source: Some((0, 0)) });
-    params.push(Param::Runtime { var: m, source: Some((0, 1)) });
+    params.push(Param::Runtime { var: n, source: Some(Source::Extent(0, 0)) });
+    params.push(Param::Runtime { var: m, source: Some(Source::Extent(0, 1)) });
     kernel(name, params, Stmt::nothing())
 }

@@ -137,7 +137,7 @@ def make_calls(kernel: Kernel, rng: random.Random, contract: bool, rules: Rules 
         sizes, kind, seed = fixed or arguments(kernel, rng)
         evaluator = Evaluator(kernel, rules or Rules(contract))
         evaluator.values.update({v: np.array(n, np.int64) for v, n in sizes.items()})
-        if fixed or volume(kernel, evaluator) <= 30_000:
+        if fixed or is_small(kernel, evaluator):
             break
     data = np.random.default_rng(seed)
     memory = {}
@@ -182,6 +182,14 @@ def without_unneeded_reads(call: Call, contract: bool) -> set[bytes]:
         digests.add(plain_digest(call.kernel, [to_memory(t, evaluator.values[n])
                                                for n, t, _ in call.kernel.results()]))
     return digests
+
+
+def is_small(kernel: Kernel, evaluator: Evaluator) -> bool:
+    """Whether the evaluator can run a call, or only finds out that it must be refused."""
+    try:
+        return volume(kernel, evaluator) <= 30_000
+    except Refused:
+        return True
 
 
 def volume(kernel: Kernel, evaluator: Evaluator) -> int:

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tec::ir::half_bits;
 use tec::ir::interp::{Evaluator, Tensor, Value};
-use tec::ir::{DType, Kernel, Param, Role};
+use tec::ir::{DType, Kernel, Param, Role, Source};
 
 /// The kind of data in tensors.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,7 +42,9 @@ pub fn make_args(
 ) -> Option<Vec<Value>> {
     let mut runtime = Vec::new();
     for param in &kernel.params {
-        if let Param::Runtime { var, .. } = param {
+        if let Param::Runtime { var, source } = param
+            && !matches!(source, Some(Source::Stride(..)))
+        {
             let known = vars.iter().find(|(name, _)| name == var.name());
             runtime.push((var.clone(), known.map_or(3, |(_, value)| *value)));
         }
@@ -87,7 +89,12 @@ pub fn make_args(
         Param::Runtime { var, source } => {
             let given =
                 runtime.iter().find(|(known, _)| known == var).map_or(0, |(_, value)| *value);
-            Value::Index(source.map_or(given, |(param, dim)| shapes[param][dim]))
+            // Tensors are contiguous.
+            Value::Index(match source {
+                Some(Source::Extent(param, dim)) => shapes[*param][*dim],
+                Some(Source::Stride(param, dim)) => shapes[*param][dim + 1..].iter().product(),
+                None => given,
+            })
         }
     };
     Some(kernel.params.iter().enumerate().map(make).collect())

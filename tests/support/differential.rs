@@ -3,7 +3,10 @@
 //! through its checked entry.
 
 use super::data::{Data, make_args};
+use super::placed::Placed;
 use super::rewrite::{backwards, with_owners};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 use tec::driver::{self, Failure, Options, PassId, Trace};
 use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
@@ -413,10 +416,6 @@ pub fn cross_compile(interpreted: &[&Interpreted], options: &Options) -> Result<
     built.map(|_| ()).or_else(failed)
 }
 
-/// The number of guard bytes around every tensor, which must not change.
-const FENCE: usize = 64;
-const FENCE_BYTE: u8 = 0xa7;
-
 /// The message of a module that cannot allocate its temporaries.
 const NO_MEMORY: &str = "out of memory for the temporary tensors";
 
@@ -430,36 +429,38 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
         Ok(kernel) => kernel,
         Err(diag) => return wrong("the module lacks the kernel", diag.to_string()),
     };
-    let fenced = |value: &Value| match value {
-        Value::Tensor(tensor) => {
-            let fence = [FENCE_BYTE; FENCE];
-            [&fence[..], &tensor.data[..], &fence[..]].concat()
+    let seed = interpreted
+        .kernel
+        .name
+        .bytes()
+        .fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let params = interpreted.kernel.params.iter().zip(&interpreted.args);
+    let place = |(param, value): (&Param, &Value)| match (param, value) {
+        (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) => {
+            Some(Placed::new(buffer, tensor, &mut rng))
         }
-        _ => Vec::new(),
+        _ => None,
     };
-    let mut memory: Vec<Vec<u8>> = interpreted.args.iter().map(fenced).collect();
+    let mut memory: Vec<Option<Placed>> = params.map(place).collect();
     let before = memory.clone();
     let params = interpreted.kernel.params.iter().zip(&interpreted.args).zip(&mut memory);
-    let args: Vec<Arg<'_>> =
-        params.filter_map(|((param, value), memory)| argument(param, value, memory)).collect();
+    let args: Vec<Arg<'_>> = params
+        .filter_map(|((param, value), memory)| match memory {
+            Some(placed) => Some(placed.argument(param.is_written())),
+            None => argument(param, value),
+        })
+        .collect();
     let result = kernel.call(args).map_err(|diag| diag.message);
     for ((param, before), after) in interpreted.kernel.params.iter().zip(&before).zip(&memory) {
-        let Param::Tensor { role, .. } = param else { continue };
-        let end = after.len() - FENCE;
-        let same = match role.is_written() && result.is_ok() {
-            true => before[..FENCE] == after[..FENCE] && before[end..] == after[end..],
-            false => before == after,
-        };
-        if !same {
+        let (Some(before), Some(after)) = (before, after) else { continue };
+        if !after.is_kept(before, param.is_written() && result.is_ok()) {
             return wrong("the module writes where it must not", param.name());
         }
     }
-    let values = interpreted.args.iter().zip(&memory).map(|(value, memory)| match value {
-        Value::Tensor(tensor) => {
-            let data = memory[FENCE..memory.len() - FENCE].to_vec();
-            Value::Tensor(Tensor { data, ..tensor.clone() })
-        }
-        other => other.clone(),
+    let values = interpreted.args.iter().zip(&memory).map(|(value, memory)| match memory {
+        Some(placed) => Value::Tensor(placed.tensor()),
+        None => value.clone(),
     });
     let actual = result.map(|()| values.collect());
     // A schedule may store temporaries that another order of loops does not need.
@@ -470,15 +471,8 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
     Ok(Verdict::Same { refused_at_entry: actual.is_err() })
 }
 
-fn argument<'a>(param: &Param, value: &'a Value, memory: &'a mut [u8]) -> Option<Arg<'a>> {
+fn argument(param: &Param, value: &Value) -> Option<Arg<'static>> {
     match (param, value) {
-        (Param::Tensor { role, .. }, Value::Tensor(tensor)) => {
-            let data = &mut memory[FENCE..];
-            Some(match role.is_written() {
-                true => Arg::Output(tensor.dtype, &tensor.shape, data),
-                false => Arg::Input(tensor.dtype, &tensor.shape, data),
-            })
-        }
         (Param::Scalar { dtype, .. }, Value::Int(value)) => Some(match dtype {
             DType::Bool => Arg::Bool(*value != 0),
             DType::Uint64 => Arg::Uint(*value as u64),

@@ -3,6 +3,7 @@
 pub mod data;
 pub mod differential;
 pub mod network;
+pub mod placed;
 pub mod rewrite;
 
 use std::io::Write;

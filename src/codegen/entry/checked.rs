@@ -99,13 +99,24 @@ pub(super) fn emit_checked(
     })
 }
 
-struct CheckedEmitter<'e, 'a, 'b, 'c> {
-    env: &'e mut Env<'a, 'b>,
+pub(super) struct CheckedEmitter<'e, 'a, 'b, 'c> {
+    pub(super) env: &'e mut Env<'a, 'b>,
     kernel: &'c Kernel,
     checks: &'c ArgumentChecks,
     functions: &'c Functions<'c>,
     convention: Convention,
     cold: Block,
+}
+
+/// A tensor that need not be contiguous, after the test of its shape. No extent is 0.
+pub(super) struct View<'c> {
+    /// The address of the `DLTensor`.
+    pub tensor: Value,
+    pub dtype: DType,
+    pub extents: &'c [ExtentCheck],
+    pub strides: &'c [ExtentCheck],
+    /// The extents that are not constant.
+    pub actual: Vec<Option<Value>>,
 }
 
 /// The memory of a checked tensor.
@@ -116,7 +127,7 @@ struct MemoryRange {
 }
 
 #[derive(Clone, Copy)]
-enum Bytes {
+pub(super) enum Bytes {
     Const(i64),
     Value(Value),
 }
@@ -141,14 +152,19 @@ impl CheckedEmitter<'_, '_, '_, '_> {
             self.require_equal(args[2], self.checks.args as i64);
         }
         let mut slots: Vec<Option<Value>> = vec![None; self.checks.slots];
-        let mut spans = Vec::new();
+        let (mut spans, mut views) = (Vec::new(), Vec::new());
         for (index, param) in self.checks.params.iter().enumerate() {
             match param {
-                CheckedParam::Tensor { dtype, extents, output, arg, alignment } => {
+                CheckedParam::Tensor { dtype, extents, strides, output, arg, alignment } => {
                     let tensor = self.tensor_argument(args, *arg);
                     let kind = (*dtype, *alignment);
-                    let span = self.tensor(tensor, kind, extents, *output, &mut slots);
+                    let layout = (&extents[..], strides.is_some());
+                    let (span, actual) = self.tensor(tensor, kind, layout, *output, &mut slots);
                     slots[index] = Some(span.start);
+                    if let Some(strides) = strides {
+                        let view = View { tensor, dtype: *dtype, extents, strides, actual };
+                        views.push((spans.len(), view));
+                    }
                     spans.push(span);
                 }
                 CheckedParam::Scalar { dtype, arg } => {
@@ -160,6 +176,10 @@ impl CheckedEmitter<'_, '_, '_, '_> {
         if let Some(slot) = self.checks.device_slot {
             let none = self.env.builder.ins().iconst(types::I64, -1);
             slots[slot].get_or_insert(none);
+        }
+        // A stride may equal an extent of any tensor.
+        for (at, view) in views {
+            spans[at].bytes = self.view(&view, spans[at].output, &mut slots);
         }
         self.require_disjoint(&spans);
         let filled = "every run-time integer and extent is in a shape";
@@ -211,10 +231,10 @@ impl CheckedEmitter<'_, '_, '_, '_> {
         &mut self,
         tensor: Value,
         (dtype, alignment): (DType, u32),
-        extents: &[ExtentCheck],
+        (extents, has_strides): (&[ExtentCheck], bool),
         output: bool,
         slots: &mut [Option<Value>],
-    ) -> MemoryRange {
+    ) -> (MemoryRange, Vec<Option<Value>>) {
         let kind = self.load(types::I64, tensor, 16);
         let expected = extents.len() as i64 | i64::from(dlpack_dtype(dtype)) << 32;
         self.require_equal(kind, expected);
@@ -224,9 +244,12 @@ impl CheckedEmitter<'_, '_, '_, '_> {
             self.device_number(tensor, &mut slots[slot]);
         }
         let mut bytes = Bytes::Const(dtype.bytes() as i64);
+        let mut actual = Vec::new();
         if !extents.is_empty() {
-            let actual = self.shape(tensor, dtype, extents, slots);
-            bytes = self.strides(tensor, dtype, extents, &actual);
+            actual = self.shape(tensor, dtype, extents, slots);
+            if !has_strides {
+                bytes = self.strides(tensor, dtype, extents, &actual);
+            }
         }
         let data = self.load(types::I64, tensor, 0);
         self.require(data);
@@ -236,7 +259,7 @@ impl CheckedEmitter<'_, '_, '_, '_> {
             let low = self.env.builder.ins().band_imm_u(start, i64::from(alignment) - 1);
             self.require_equal(low, 0);
         }
-        MemoryRange { start, bytes, output }
+        (MemoryRange { start, bytes, output }, actual)
     }
 
     /// Requires that all tensors are on the GPU of the first one.
@@ -334,7 +357,12 @@ impl CheckedEmitter<'_, '_, '_, '_> {
         size
     }
 
-    fn multiply(&mut self, a: Bytes, extent: ExtentCheck, value: Option<Value>) -> Bytes {
+    pub(super) fn multiply(
+        &mut self,
+        a: Bytes,
+        extent: ExtentCheck,
+        value: Option<Value>,
+    ) -> Bytes {
         let ins = self.env.builder.ins();
         match (a, extent, value) {
             (Bytes::Const(a), ExtentCheck::Const(b), _) => Bytes::Const(a * b),
@@ -587,23 +615,23 @@ impl CheckedEmitter<'_, '_, '_, '_> {
     }
 
     /// Continues if `condition` is not 0, else jumps to the cold block.
-    fn require(&mut self, condition: Value) {
+    pub(super) fn require(&mut self, condition: Value) {
         let next = self.env.builder.create_block();
         self.env.builder.ins().brif(condition, next, &[], self.cold, &[]);
         self.env.builder.switch_to_block(next);
     }
 
-    fn require_equal(&mut self, value: Value, expected: i64) {
+    pub(super) fn require_equal(&mut self, value: Value, expected: i64) {
         let equal = self.env.builder.ins().icmp_imm_s(IntCC::Equal, value, expected);
         self.require(equal);
     }
 
     /// Loads from aligned memory that is not null.
-    fn load(&mut self, ty: types::Type, address: Value, offset: i32) -> Value {
+    pub(super) fn load(&mut self, ty: types::Type, address: Value, offset: i32) -> Value {
         self.env.builder.ins().load(ty, MemFlagsData::trusted(), address, offset)
     }
 
-    fn jump(&mut self, block: Block, values: &[Value]) {
+    pub(super) fn jump(&mut self, block: Block, values: &[Value]) {
         let values: Vec<BlockArg> = values.iter().map(|value| BlockArg::Value(*value)).collect();
         self.env.builder.ins().jump(block, &values);
     }

@@ -7,7 +7,7 @@
 use super::signature_text;
 use crate::bug;
 use crate::codegen::ptx::PtxKernel;
-use crate::ir::{DType, Kernel, Param, Var};
+use crate::ir::{DType, Kernel, Param, Source, Var};
 use crate::target::Target;
 
 /// The check of an extent.
@@ -32,6 +32,9 @@ pub enum CheckedParam {
         dtype: DType,
         /// One per dimension.
         extents: Vec<ExtentCheck>,
+        /// One per dimension; `None` if the tensor must be contiguous. Never `Actual`. They are
+        /// checked after all shapes.
+        strides: Option<Vec<ExtentCheck>>,
         /// Whether it is written, so that it may share no memory with another tensor.
         output: bool,
         /// Argument number, from 0.
@@ -80,7 +83,7 @@ impl ArgumentChecks {
             args += 1;
             args - 1
         };
-        let mut bound = Vec::new();
+        let (mut bound, mut bound_strides) = (Vec::new(), Vec::new());
         let mut params = Vec::new();
         for (index, param) in kernel.params.iter().enumerate() {
             params.push(match param {
@@ -89,6 +92,10 @@ impl ArgumentChecks {
                     extents: (0..buffer.shape.len())
                         .map(|dim| extent(kernel, (index, dim), &mut bound))
                         .collect(),
+                    strides: buffer.strides.as_ref().map(|strides| {
+                        let each = (0..strides.len()).map(|dim| (index, dim));
+                        each.map(|place| stride(kernel, place, &mut bound_strides)).collect()
+                    }),
                     output: role.is_written(),
                     arg: next_arg(),
                     alignment: match launches {
@@ -126,9 +133,10 @@ impl ArgumentChecks {
     /// texts of the kernel's own checks.
     pub fn blob(&self, kernel: &Kernel, target: &str, messages: &[String]) -> Vec<u8> {
         const HEADER: usize = 40;
-        const PARAM: usize = 24;
+        const PARAM: usize = 28;
         const EXTENT: usize = 16;
-        let extent_total: usize = self.params.iter().map(|p| p.extents().len()).sum();
+        let count = |p: &CheckedParam| p.extents().len() + p.strides().map_or(0, <[_]>::len);
+        let extent_total: usize = self.params.iter().map(count).sum();
         let param_at = HEADER;
         let extents_at = param_at + PARAM * self.params.len();
         let messages_at = extents_at + EXTENT * extent_total;
@@ -167,7 +175,9 @@ impl ArgumentChecks {
             records.extend(alignment.to_le_bytes());
             put_u32(&mut records, checks.extents().len() as u32);
             put_u32(&mut records, (extents_at + extents.len()) as u32);
-            for extent in checks.extents() {
+            let strides_at = extents_at + extents.len() + EXTENT * checks.extents().len();
+            put_u32(&mut records, checks.strides().map_or(0, |_| strides_at as u32));
+            for extent in checks.extents().iter().chain(checks.strides().unwrap_or_default()) {
                 let (value, kind) = match *extent {
                     ExtentCheck::Const(value) => (value, 0),
                     ExtentCheck::Binds(slot) => (slot as i64, 1),
@@ -196,6 +206,16 @@ impl CheckedParam {
         match self {
             CheckedParam::Tensor { extents, .. } => extents,
             _ => &[],
+        }
+    }
+}
+
+impl CheckedParam {
+    /// The strides of a tensor that need not be contiguous.
+    pub fn strides(&self) -> Option<&[ExtentCheck]> {
+        match self {
+            CheckedParam::Tensor { strides, .. } => strides.as_deref(),
+            _ => None,
         }
     }
 }
@@ -236,7 +256,9 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
     if let Some(var) = expr.as_var() {
         for (slot, param) in kernel.params.iter().enumerate() {
             match param {
-                Param::Runtime { var: v, source } if v == var && *source == Some(place) => {
+                Param::Runtime { var: v, source }
+                    if v == var && *source == Some(Source::Extent(place.0, place.1)) =>
+                {
                     bound.push(v.clone());
                     return ExtentCheck::Binds(slot);
                 }
@@ -254,6 +276,31 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
             bug!("kernel {}: nothing checks dimension {} of {}", kernel.name, place.1, buffer.name)
         }
     }
+}
+
+/// The check of one stride; `bound` collects the variables of earlier strides.
+fn stride(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> ExtentCheck {
+    let Param::Tensor { buffer, .. } = &kernel.params[place.0] else {
+        bug!("only tensors have strides")
+    };
+    let expr = buffer.strides.as_ref().map(|strides| &strides[place.1]);
+    if let Some(value) = expr.and_then(|stride| stride.as_int()) {
+        return ExtentCheck::Const(value as i64);
+    }
+    let var = expr.and_then(|stride| stride.as_var());
+    for (slot, param) in kernel.params.iter().enumerate() {
+        match (param, var) {
+            (Param::Runtime { var: own, source }, Some(var)) if own == var => {
+                if *source == Some(Source::Stride(place.0, place.1)) && !bound.contains(var) {
+                    bound.push(var.clone());
+                    return ExtentCheck::Binds(slot);
+                }
+                return ExtentCheck::Equals(slot);
+            }
+            _ => {}
+        }
+    }
+    bug!("kernel {}: nothing checks stride {} of {}", kernel.name, place.1, buffer.name)
 }
 
 /// The NUL-terminated texts after the tables of a blob.

@@ -9,6 +9,7 @@ mod checked;
 mod checks;
 mod dispatch;
 mod launch;
+mod strided;
 mod text;
 
 use super::common::{clif_type, define_function, enter_function, new_context};

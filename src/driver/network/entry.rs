@@ -12,8 +12,7 @@ use crate::driver::{Failure, Options, Trace, interpret, lower_passes};
 use crate::ir::interp::{Trap, Value};
 use crate::ir::visit::{NodeSet, any_expr, for_each_load, walk_stmt};
 use crate::ir::{Buffer, Kernel, Param, Role, Stmt, Var};
-use crate::lower::build_loops::build_params;
-use crate::te::{Assertion, Graph, Input};
+use crate::te::{Assertion, Graph, Input, build_params};
 use rustc_hash::FxHashMap;
 
 /// The elements of the known params.

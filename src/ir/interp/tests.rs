@@ -1,7 +1,7 @@
 //! The interpreter, operation by operation.
 
 use super::*;
-use crate::ir::{BinOp, ExprKind, ForKind, Intrinsic, Scope, Type, UnOp};
+use crate::ir::{BinOp, ExprKind, ForKind, Intrinsic, Scope, Source, Type, UnOp};
 
 /// Returns a kernel without checks with these inputs and outputs.
 fn kernel(inputs: &[&Buffer], outputs: &[&Buffer], body: Stmt) -> Kernel {
@@ -236,7 +236,7 @@ fn entry_checks_report_values() {
     let n = Var::index("n");
     let c = Buffer::new("C", DType::Float32, vec![Expr::var(&n)], Scope::Global);
     let mut kernel = kernel(&[], &[&c], Stmt::nothing());
-    kernel.params.push(Param::Runtime { var: n.clone(), source: Some((0, 0)) });
+    kernel.params.push(Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) });
     let square = Expr::mul(Expr::var(&n), Expr::mul(Expr::var(&n), Expr::var(&n)));
     kernel.checks = Stmt::Assert {
         cond: Expr::lt(square.clone(), Expr::index(100)),

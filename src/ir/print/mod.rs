@@ -21,7 +21,7 @@ use super::arith::Facts;
 use super::simplify::simplify_expr;
 use super::visit::{NodeSet, for_each_child, for_each_load, walk_stmt};
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param};
-use super::{Role, Scope, Stmt, UnOp, Var};
+use super::{Role, Scope, Source, Stmt, UnOp, Var};
 use crate::ir::ThreadIndex;
 use names::Names;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -142,9 +142,13 @@ impl Printer {
             Param::Runtime { var, source } => {
                 let name = self.names.var(var).to_string();
                 let _ = write!(self.out, "{name}: index");
-                if let Some((param, dim)) = source {
+                if let Some(source) = source {
+                    let (param, what, dim) = match source {
+                        Source::Extent(param, dim) => (param, "shape", dim),
+                        Source::Stride(param, dim) => (param, "strides", dim),
+                    };
                     let tensor = kernel.params[*param].name();
-                    let _ = write!(self.out, " = {tensor}.shape[{dim}]");
+                    let _ = write!(self.out, " = {tensor}.{what}[{dim}]");
                 }
             }
         }

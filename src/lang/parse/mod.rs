@@ -12,7 +12,7 @@ mod schedule;
 
 use super::ast::{
     BinaryOp, Def, ExprKind, File, Import, InputKind, Item, Kernel, Name, Param, ParamKind,
-    ReduceAxis, Reducer, Stage, Stmt, StmtKind,
+    ReduceAxis, Reducer, Stage, Stmt, StmtKind, Strides,
 };
 use crate::bug;
 use crate::diag::{Diag, Result, Span};
@@ -116,6 +116,8 @@ fn is_sign(rule: Rule) -> bool {
             | auto_inline_kw
             | scan_word
             | update_word
+            | strided_word
+            | strides_word
     )
 }
 
@@ -277,7 +279,7 @@ impl Builder {
         Ok(Stmt { kind, span })
     }
 
-    /// `input = ("input" | "param" | "inout") name ":" name shape? "layout_free"?`
+    /// `input = ("input" | "param" | "inout") name ":" name shape? strides? "layout_free"?`
     fn input(&self, pair: Pair) -> Result<StmtKind> {
         let mut parts = Parts::of(pair);
         let kind = if parts.take(Rule::param_word).is_some() {
@@ -293,8 +295,20 @@ impl Builder {
             None => None,
             Some(shape) => Some(self.exprs(shape, false)?),
         };
+        let strides = self.strides(&mut parts)?;
         let layout_free = parts.take(Rule::layout_free).is_some();
-        Ok(StmtKind::Input { kind, name, dtype, shape, layout_free })
+        Ok(StmtKind::Input { kind, name, dtype, shape, strides, layout_free })
+    }
+
+    /// `strides = "strided" | "strides" "=" shape`
+    fn strides(&self, parts: &mut Parts) -> Result<Option<Strides>> {
+        let Some(pair) = parts.take(Rule::strides) else { return Ok(None) };
+        let span = self.span(&pair);
+        let given = match Parts::of(pair).take(Rule::shape) {
+            None => None,
+            Some(list) => Some(self.exprs(list, false)?),
+        };
+        Ok(Some(Strides { given, span }))
     }
 
     /// `reduce = "reduce" reduce_axis ("," reduce_axis)*`
@@ -308,7 +322,7 @@ impl Builder {
         Ok(StmtKind::Reduce(axes.collect::<Result<_>>()?))
     }
 
-    /// `stage = ("compute" | "output") results axes (":" name)? "=" expr`
+    /// `stage = ("compute" | "output") results axes (":" name)? strides? "=" expr`
     fn stage(&self, pair: Pair) -> Result<Stage> {
         let mut parts = Parts::of(pair);
         let output = parts.take(Rule::output_kw).is_some();
@@ -316,7 +330,8 @@ impl Builder {
         let axes = Parts::of(parts.next()).all(Rule::axis).map(|axis| self.axis(axis));
         let axes = axes.collect::<Result<_>>()?;
         let dtype = parts.take(Rule::name).map(|name| self.name(name));
-        Ok(Stage { output, names, axes, dtype, body: self.expr(parts.next(), false)? })
+        let strides = self.strides(&mut parts)?;
+        Ok(Stage { output, names, axes, dtype, strides, body: self.expr(parts.next(), false)? })
     }
 
     /// `axis = name ":" expr`
@@ -339,7 +354,7 @@ impl Builder {
             offsets.push(offset);
         }
         let (names, body) = (vec![(name, None)], self.expr(parts.next(), false)?);
-        let stage = Stage { output: true, names, axes, dtype: None, body };
+        let stage = Stage { output: true, names, axes, dtype: None, strides: None, body };
         Ok(StmtKind::Update { stage, offsets })
     }
 
@@ -374,7 +389,14 @@ impl Builder {
             axes.push((name, extent));
         }
         let dtype = parts.take(Rule::name).map(|name| self.name(name));
-        Ok(Stage { output, names, axes, dtype, body: self.expr(parts.next(), false)? })
+        Ok(Stage {
+            output,
+            names,
+            axes,
+            dtype,
+            strides: None,
+            body: self.expr(parts.next(), false)?,
+        })
     }
 
     /// `output_call = "output" name "=" expr`

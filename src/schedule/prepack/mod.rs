@@ -184,11 +184,14 @@ fn prepack(
     let (mut packings, mut diags) = (Vec::new(), Vec::new());
     for input in inputs {
         if let Input::Tensor { buffer, .. } = &schedule.graph.inputs[*input]
-            && schedule.graph.update_of(buffer).is_some()
+            && (schedule.graph.update_of(buffer).is_some() || buffer.strides.is_some())
         {
             let input = &buffer.name;
             let text = format!("`{input}` of `{name}` cannot be packed ahead");
-            let note = format!("`{name}` updates it in place");
+            let note = match buffer.strides {
+                Some(_) => format!("`{input}` has strides"),
+                None => format!("`{name}` updates it in place"),
+            };
             diags.push(Diag::global("E0554", text).note(note));
             continue;
         }

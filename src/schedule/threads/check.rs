@@ -9,7 +9,7 @@ use crate::schedule::bounds::StageBounds;
 use crate::schedule::phases::BoundedSchedule;
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
 use crate::target::Gpu;
-use crate::te::Graph;
+use crate::te::{Graph, Input};
 
 /// Bytes of `local` memory that a thread can have.
 const MAX_LOCAL_BYTES: i128 = 512 << 10;
@@ -20,6 +20,7 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
         return Ok(());
     }
     check_entry(&schedule.graph)?;
+    check_arguments(&schedule.graph)?;
     for id in schedule.order.iter().copied() {
         let stage = schedule.stage(id);
         match stage.attach {
@@ -29,6 +30,24 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses arguments with strides (E0241).
+fn check_arguments(graph: &Graph) -> Result<()> {
+    let inputs = graph.inputs.iter().filter_map(|input| match input {
+        Input::Tensor { buffer, span, .. } => Some((buffer, *span)),
+        Input::Scalar { .. } => None,
+    });
+    let outputs = graph.stages.iter().filter(|stage| stage.output);
+    let outputs = outputs.flat_map(|stage| stage.buffers.iter().map(|one| (one, stage.span)));
+    match inputs.chain(outputs).find(|(buffer, _)| buffer.strides.is_some()) {
+        None => Ok(()),
+        Some((buffer, span)) => {
+            let text = format!("`{}` has strides, and the kernel is for a GPU", buffer.name);
+            let help = "on GPUs, tensors are contiguous: leave the strides out";
+            Err(Box::new(Diag::new("E0241", span, text).help(help)))
+        }
+    }
 }
 
 /// Refuses checks of data on entry (E0261): the entry runs on the CPU and cannot read a GPU's

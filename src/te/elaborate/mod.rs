@@ -24,6 +24,7 @@ mod reductions;
 mod reserved;
 mod stages;
 mod statements;
+mod strides;
 #[cfg(test)]
 mod tests;
 mod updates;

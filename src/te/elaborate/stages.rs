@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::values::{Entry, Member, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};
-use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
+use crate::ir::{Buffer, Buffering, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast;
 use crate::te::{Axis, Body, Stage};
 use std::rc::Rc;
@@ -225,12 +225,15 @@ impl<'a> Elaborator<'a> {
         stage: &'a ast::Stage,
         made: StageParts,
     ) -> Vec<Rc<Tensor>> {
+        let strides = self.output_strides(frame, stage);
         let StageParts { dtypes, body, axes, is_untyped } = made;
         let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
         let (mut buffers, mut previous) = (Vec::new(), Vec::new());
         for (at, ((name, _), dtype)) in stage.names.iter().zip(dtypes).enumerate() {
             let text = self.tensor_name(frame, stage, name);
-            let make = || Buffer::new(&text, dtype, shape.clone(), MemoryScope::Global);
+            let (scope, how) = (MemoryScope::Global, Buffering::Single);
+            let make =
+                || Buffer::with_layout(&text, dtype, shape.clone(), scope, strides.clone(), how);
             let Some(member) = &self.member else {
                 buffers.push(make());
                 continue;

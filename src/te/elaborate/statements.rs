@@ -6,7 +6,7 @@ use super::frame::Frame;
 use super::values::{Entry, ReduceAxis, SourceType, Tensor, Typed, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::walk_expr;
-use crate::ir::{Buffer, DType, Expr, ExprKind, Scope as MemoryScope, Var};
+use crate::ir::{Buffer, Buffering, DType, Expr, ExprKind, Scope as MemoryScope, Var};
 use crate::lang::ast::{self, InputKind, StmtKind};
 use crate::te::{Assertion, Input};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ impl<'a> Elaborator<'a> {
                 return;
             }
             match &stmt.kind {
-                StmtKind::Input { kind, name, dtype, shape, layout_free } => {
+                StmtKind::Input { kind, name, dtype, shape, strides, layout_free } => {
                     let param = *kind == InputKind::Param;
                     match kind {
                         InputKind::Input => {}
@@ -34,9 +34,13 @@ impl<'a> Elaborator<'a> {
                     match shape {
                         Some(shape) => {
                             let flags = (param, *layout_free || param);
-                            self.input_tensor(frame, name, dtype, shape, flags);
+                            let place = (&shape[..], strides.as_ref());
+                            self.input_tensor(frame, name, dtype, place, flags);
                         }
-                        None => self.input_scalar(frame, name, dtype, *layout_free),
+                        None => {
+                            self.refuse_scalar_strides(name, strides.as_ref());
+                            self.input_scalar(frame, name, dtype, *layout_free);
+                        }
                     }
                 }
                 StmtKind::Reduce(axes) => axes.iter().for_each(|axis| self.reduce(frame, axis)),
@@ -108,7 +112,7 @@ impl<'a> Elaborator<'a> {
         frame: &mut Frame<'a>,
         name: &'a ast::Name,
         dtype: &'a ast::Name,
-        shape: &'a [ast::Expr],
+        (shape, strides): (&'a [ast::Expr], Option<&'a ast::Strides>),
         (param, layout_free): (bool, bool),
     ) {
         let dtype = self.input_type(frame, dtype);
@@ -130,9 +134,20 @@ impl<'a> Elaborator<'a> {
                 let spans: Vec<Span> = shape.iter().map(|extent| extent.span).collect();
                 self.check_shape(name, *dtype, extents, &spans)
             });
-            let buffer = buffer.map(|(dtype, extents)| {
-                Buffer::new(&name.text, dtype, extents, MemoryScope::Global)
-            });
+            if let (Some(strides), true) = (strides, layout_free && !param) {
+                let message = format!("`{}` has strides and cannot be `layout_free`", name.text);
+                let diag = Diag::new("E0241", strides.span, message);
+                self.error(diag.help("leave out `layout_free`: the caller chooses the layout"));
+            }
+            let strides = strides.map(|strides| self.strides(frame, name, strides, shape.len()));
+            let buffer = match strides {
+                Some(None) => None,
+                strides => buffer.map(|(dtype, extents)| {
+                    let scope = MemoryScope::Global;
+                    let (text, how) = (&name.text, Buffering::Single);
+                    Buffer::with_layout(text, dtype, extents, scope, strides.flatten(), how)
+                }),
+            };
             if let Some(buffer) = buffer.clone() {
                 let span = name.span;
                 self.graph.inputs.push(Input::Tensor { buffer, layout_free, param, span });

@@ -8,7 +8,7 @@ mod expr;
 mod text;
 
 use tec::diag::{Diag, Result};
-use tec::ir::{DType, Expr, ExprKind, Kernel, Param, Role};
+use tec::ir::{DType, Expr, ExprKind, Kernel, Param, Role, Source};
 use tec::module::manifest::{ArgManifest, KernelManifest, Manifest, PrepackManifest};
 use text::{Writer, arguments, identifier, type_name};
 
@@ -139,11 +139,20 @@ impl<'a> Function<'a> {
                     packed: operand(manifest, arg.name(), role.is_written(), all),
                 },
                 Param::Scalar { dtype, .. } => Kind::Scalar(*dtype),
-                Param::Runtime { source, .. } => Kind::Integer { source: *source },
+                Param::Runtime { source, .. } => Kind::Integer {
+                    source: source.map(|source| match source {
+                        Source::Extent(at, dim) | Source::Stride(at, dim) => (at, dim),
+                    }),
+                },
             };
             Parameter { name: arg.name(), ident, kind }
         };
-        let params = manifest.args.iter().zip(&kernel.params).zip(idents).map(parameter).collect();
+        // Slices are contiguous: the entry finds the strides without an argument.
+        let is_argument = |((_, param), _): &((&ArgManifest, &Param), String)| {
+            !matches!(param, Param::Runtime { source: Some(Source::Stride(..)), .. })
+        };
+        let params = manifest.args.iter().zip(&kernel.params).zip(idents);
+        let params = params.filter(is_argument).map(parameter).collect();
         Ok(Function { at, manifest, params })
     }
 

@@ -2,7 +2,8 @@
 
 use super::harness::{Native, kernel, object, pointer};
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope, Stmt, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope, Source,
+    Stmt, Var,
 };
 use crate::target::Target;
 
@@ -111,7 +112,7 @@ fn reversed(name: &str, n: Expr, scope: Scope, runtime: Vec<Param>) -> Kernel {
 #[test]
 fn temporaries_live_on_the_stack_or_in_the_workspace() {
     let n = Var::index("n");
-    let runtime = vec![Param::Runtime { var: n.clone(), source: Some((0, 0)) }];
+    let runtime = vec![Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) }];
     let kernels = [
         reversed("stack", Expr::index(100), Scope::Local, Vec::new()),
         reversed("fixed", Expr::index(5000), Scope::Global, Vec::new()),
