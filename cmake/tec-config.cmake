@@ -84,8 +84,9 @@ TARGETS or TEC_TARGETS (`tec targets` lists them).")
 endfunction()
 
 # add_tec_library(NAME FROM FILE [MODULE NAME] [SHARED]
-#                 [KERNELS NAME...] [TARGETS NAME...] [SCHEDULE [KERNEL.]NAME] [DEFINES NAME=VALUE...]
-#                 [PREPACK [KERNEL.]INPUT...] [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=FILE...]
+#                 [KERNELS NAME...] [TARGETS NAME...] [SCHEDULE [KERNEL.]NAME]
+#                 [DEFINES NAME=VALUE...] [PREPACK [KERNEL.]INPUT...]
+#                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=FILE...]
 #                 [FP_CONTRACT fast|off] [FAST_MATH] [OPT 0...3])
 #
 # Compiles a `.te` file or an ONNX model to a library. Targets that link it find the header
