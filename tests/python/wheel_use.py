@@ -33,6 +33,21 @@ kernel blocks(n: var, lambda: var) {
 schedule blocks for cpu { }
 """
 
+# One with a tensor that is updated, one that has only that tensor.
+APPEND = """
+kernel append(n: var, r: var, p: var, d = 2) {
+    input x: float32[r, d]
+    inout K: float32[n, d]
+    reduce j: 0..d
+    update K[p + i: r, j: d] = x[i, j]
+    output s[t: n] = sum(K[t, j], axis=j)
+}
+kernel twice(n: var) {
+    inout x: float32[n]
+    update x[i: n] = 2 * x[i]
+}
+"""
+
 
 def test_kernels_are_functions():
     saxpy = tec_compiler.kernel(SAXPY)
@@ -62,6 +77,16 @@ def test_shapes_of_outputs_are_computed():
     assert parameters["lambda_"].kind is inspect.Parameter.KEYWORD_ONLY
     fixed = tec_compiler.kernel(BLOCKS, define={"n": 5, "lambda": 2})
     assert list(inspect.signature(fixed).parameters) == ["x", "first", "both"]
+
+
+def test_tensors_are_updated():
+    module = tec_compiler.load(APPEND, schedule="default")
+    rows, x = np.zeros((3, 2), np.float32), np.ones((1, 2), np.float32)
+    np.testing.assert_array_equal(module.append(x, rows, p=1), [0, 2, 0])
+    np.testing.assert_array_equal(rows, [[0, 0], [1, 1], [0, 0]])
+    assert module["twice"](rows.reshape(-1)) is None and rows.sum() == 4
+    assert "K: float32[n, 2] (updated in place)" in module.append.__doc__
+    assert [one.__name__ for one in module] == ["append", "twice"]
 
 
 def test_errors_have_a_code_and_a_place(tmp_path):
@@ -175,6 +200,11 @@ def test_kernels_are_operators_of_torch():
     compiled = torch.compile(lambda x, y: torch.ops.tec_test.saxpy(2.0, x, y) + 1, backend="eager")
     torch.testing.assert_close(compiled(x, y), 2 * x + y + 1)
     blocks = tec_compiler.torch_op(BLOCKS, "tec_test::blocks")
+    append = tec_compiler.torch_op(APPEND, "tec_test::append", kernel="append")
+    rows = torch.zeros(3, 2)
+    assert append(torch.ones(1, 2), rows, 1).tolist() == [0, 2, 0] and rows.sum() == 2
+    with pytest.raises(ValueError, match="contiguous"):
+        append(torch.ones(1, 2), torch.zeros(3, 4)[:, ::2], 1)
     first, both = blocks(torch.arange(5.0, dtype=torch.float64), 3)
     assert first.tolist() == [0, 6, 12] and both.shape == (5, 2)
     with pytest.raises(ValueError, match="expected extent"):

@@ -43,7 +43,7 @@ class Argument:
 
     #: As in the source.
     name: str
-    #: "input", "output", "scalar" or "integer", a run-time integer that no shape gives.
+    #: "input", "inout", "output", "scalar" or "integer", a run-time integer that no shape gives.
     kind: str
     #: Of tensors and scalars.
     dtype: str
@@ -53,7 +53,7 @@ class Argument:
     @property
     def is_tensor(self) -> bool:
         """Whether it is a tensor."""
-        return self.kind in ("input", "output")
+        return self.kind in ("input", "inout", "output")
 
     @property
     def python_name(self) -> str:
@@ -92,7 +92,7 @@ class Interface:
 
     @property
     def inputs(self) -> list[Argument]:
-        """All arguments that a call needs: input tensors, scalars and run-time integers."""
+        """All arguments that a call needs: all but the outputs."""
         return [one for one in self.arguments if one.kind != "output"]
 
     @property
@@ -114,15 +114,16 @@ class Interface:
             parameters.append(
                 inspect.Parameter(one.python_name, kind, default=default, annotation=str(one))
             )
-        returned = ", ".join(map(str, self.outputs))
-        text = returned if len(self.outputs) == 1 else f"({returned})"
-        return inspect.Signature(parameters, return_annotation=text)
+        returned = [str(one) for one in self.outputs]
+        text = ", ".join(returned) if len(returned) == 1 else f"({', '.join(returned)})"
+        return inspect.Signature(parameters, return_annotation=text if returned else None)
 
     def document(self) -> str:
         """The text for `help`."""
         lines = [f"{self.kernel['signature']}", "", "Compiled by tec for " + self.target + ".", ""]
         words = {
             "input": "read",
+            "inout": "updated in place",
             "output": "written; allocated if it is left out",
             "scalar": "a number",
             "integer": "a run-time integer",
@@ -131,6 +132,12 @@ class Interface:
             lines.append(f"{one.python_name}: {one} ({words[one.kind]})")
         lines += ["", "Tensors are contiguous and row-major. Returns the outputs."]
         return "\n".join(lines)
+
+    def result(self, outputs: Sequence[Any]) -> Any:
+        """What a call returns: nothing, one tensor, or a tuple."""
+        if len(outputs) < 2:
+            return outputs[0] if outputs else None
+        return tuple(outputs)
 
     def output_shapes(self, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The shape of each output for the values of the other arguments, by name."""

@@ -72,8 +72,7 @@ class Kernel:
         if kwargs or not complete or any(values[at] is None for at in self._outputs):
             values = self._bind(args, kwargs)
         self.function(*values)
-        outputs = [values[at] for at in self._outputs]
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return self.interface.result([values[at] for at in self._outputs])
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         try:
