@@ -62,7 +62,9 @@ include!("src/runtime/flags.in");
 fn runtime(out: &Path) {
     let host = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
     let compilers = ARCHES.map(|(arch, ..)| env::var_os(format!("CC_{arch}")));
-    let inputs = format!("{:x} {compilers:?} {host}", hash(&["build.rs", "src/runtime"]));
+    let sources = hash(&["build.rs", "src/runtime"]);
+    // With the folder, because `runtimes.rs` names it: a copied target folder has a stamp, too.
+    let inputs = format!("{sources:x} {compilers:?} {host} {}", out.display());
     for (arch, ..) in ARCHES {
         println!("cargo::rerun-if-env-changed=CC_{arch}");
     }

@@ -390,8 +390,12 @@ fn archives_are_linked_into_programs() {
     let bytes = build(ModuleKind::Archive, TARGET).bytes;
     tar::Archive::new(&bytes[..]).unpack(dir.path()).expect("it is unpacked");
     let driver = ["./libfake_cuda.so", "-Wl,-rpath,.", "-pthread", "-ldl"];
-    for more in [&["-no-pie"][..], &["-fPIE", "-pie"]] {
-        let args = [&["m.o", "tec_runtime.o"], &driver[..], more].concat();
+    let library = build(ModuleKind::StaticLibrary, TARGET).bytes;
+    std::fs::write(dir.path().join("m.a"), library).expect("it can be written");
+    let objects = ["m.o", "tec_runtime.o"];
+    let pie = ["-fPIE", "-pie"];
+    for (objects, more) in [(&objects[..], &["-no-pie"][..]), (&objects, &pie), (&["m.a"], &pie)] {
+        let args = [objects, &driver[..], more].concat();
         let program = compile(&dir, "cuda.c", "static", &args);
         for part in ["launches", "checks"] {
             succeeds(&run(&dir, &program, &[part], "./libfake_cuda.so"));
@@ -404,7 +408,7 @@ fn outputs_that_a_target_does_not_have_are_refused() {
     let (kernels, ptx) = standard();
     let info = kernels::info("m", &kernels, Target::parse(TARGET).unwrap());
     for (kind, help) in [
-        (ModuleKind::Object, "end it in `.ptx`, `.tar` or `.so`"),
+        (ModuleKind::Object, "end it in `.ptx`, `.a`, `.tar` or `.so`"),
         (ModuleKind::Listing, "PTX is a text: end it in `.ptx`"),
     ] {
         let error = build_gpu_module(&kernels, &ptx, &info, kind).unwrap_err();

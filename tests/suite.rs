@@ -5,6 +5,7 @@
 //! `cargo test --test suite ptx::` runs the tests of one module.
 
 mod bench;
+mod build_tools;
 mod cache;
 mod cli;
 mod copies;

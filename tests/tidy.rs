@@ -71,8 +71,10 @@ fn files_under(folder: &str) -> Vec<File> {
 
 /// Returns all files that people write.
 fn all_files() -> Vec<File> {
-    let folders =
-        ["src", "lib", "grammar", "samples", "tests", "docs", "tools", "bench", "examples"];
+    let folders = [
+        "src", "lib", "grammar", "samples", "tests", "docs", "tools", "bench", "examples", "cmake",
+        "python",
+    ];
     let mut files: Vec<File> = folders.into_iter().flat_map(files_under).collect();
     for path in ["Makefile", "README.md", "build.rs", "Cargo.toml", ".ci/run"] {
         let text = std::fs::read_to_string(root().join(path));
@@ -400,6 +402,26 @@ fn every_code_is_tested() {
     none_of(wrong);
 }
 
+/// The parts that are released together: the packages for Cargo, CMake and Python.
+#[test]
+fn released_parts_have_one_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let line = format!("version = \"{version}\"");
+    let wrong = [
+        ("crates/tec-build/Cargo.toml", &line),
+        ("crates/tec-build/Cargo.toml", &format!("tec = {{ {line}, path")),
+        ("crates/tec-rt/Cargo.toml", &line),
+        ("cmake/tec-config-version.cmake", &format!("set(PACKAGE_VERSION \"{version}\")")),
+        ("python/pyproject.toml", &line),
+    ];
+    let lacks = |(path, line): &(&str, &String)| {
+        let text = std::fs::read_to_string(root().join(path)).expect("a file of the tree");
+        !text.lines().any(|one| one.starts_with(&line[..]))
+    };
+    let wrong = wrong.iter().filter(|part| lacks(part));
+    none_of(wrong.map(|(path, line)| format!("{path}: no line `{line}`")).collect());
+}
+
 /// The repository contains no build outputs and no personal files.
 #[test]
 fn the_repository_root_has_no_other_files() {
@@ -416,11 +438,13 @@ fn the_repository_root_has_no_other_files() {
         "README.md",
         "bench",
         "build.rs",
+        "cmake",
         "crates",
         "docs",
         "examples",
         "grammar",
         "lib",
+        "python",
         "requirements.txt",
         "rustfmt.toml",
         "samples",

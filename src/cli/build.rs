@@ -6,6 +6,7 @@ use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, Reporter, show_trace};
 use crate::driver::Options;
+use crate::module::depfile::make_depfile;
 use crate::module::write::OutputFile;
 use crate::module::{BuiltModule, ModuleKind, module_name};
 use crate::schedule::PrepackedInputs;
@@ -15,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   tec build matmul.te                          # writes matmul.so, matmul.json, matmul.h
   tec build matmul.te -D n=512 -o build/mm.so  # another size and output
+  tec build matmul.te -o matmul.a              # a static library: cc main.c matmul.a
   tec build nn.te --kernel conv -o conv.o      # an object file to link into a program
   tec build matmul.te -o matmul.s              # an assembly listing
   tec build matmul_add.te --prepack B          # pack B once, for many calls
@@ -26,9 +28,10 @@ Examples:
 /// Compile a file to a module.
 ///
 /// The extension of the output selects its kind: `.so` (a shared library for Python, C and Rust),
-/// `.tar` (object files, run-time library, header, manifest), `.o` (an object file to link with
-/// tec_runtime.o of the `.tar`), `.s` (an assembly listing) or `.ptx` (for GPUs). The manifest and
-/// the C header are written beside a `.so`. All files are written completely, or none.
+/// `.a` (a static library with the run-time library, to be linked into a program), `.tar` (object
+/// files, run-time library, header, manifest), `.o` (an object file to link with tec_runtime.o of
+/// the `.tar`), `.s` (an assembly listing) or `.ptx` (for GPUs). The manifest and the C header are
+/// written beside a `.so` or `.a`. All files are written completely, or none.
 ///
 /// `--target` takes several CPU targets, separated by commas. The module then has the kernels for
 /// each of them, and runs those for the most capable one that the CPU supports. The results are the
@@ -45,12 +48,15 @@ pub struct BuildArgs {
     /// Name of the module [default: the stem of OUT]
     #[arg(long, value_name = "NAME")]
     module: Option<String>,
-    /// Write the manifest here [default for a `.so`: OUT with the extension `.json`]
+    /// Write the manifest here [default for a `.so` or `.a`: OUT with the extension `.json`]
     #[arg(long, value_name = "PATH")]
     manifest: Option<PathBuf>,
-    /// Write the C header here [default for a `.so`: OUT with the extension `.h`]
+    /// Write the C header here [default for a `.so` or `.a`: OUT with the extension `.h`]
     #[arg(long, value_name = "PATH")]
     header: Option<PathBuf>,
+    /// Also write which files the module was built from, as a Makefile and Ninja read it
+    #[arg(long, value_name = "FILE")]
+    depfile: Option<PathBuf>,
     /// Write neither manifest nor header.
     #[arg(long)]
     no_sidecars: bool,
@@ -92,11 +98,18 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
         None => files,
     };
     let files = files.output("-o", Some(&output)).output("--manifest", manifest.as_ref());
-    files.output("--header", header.as_ref()).check()?;
+    let files = files.output("--header", header.as_ref());
+    files.output("--depfile", args.depfile.as_ref()).check()?;
     let module = args.module.clone().unwrap_or_else(|| module_name(&output));
     let built = build_variants(&variants, &module, kind, &mut trace);
     show_trace(&trace, args.compile.time);
-    reporter.write(&output_files(built?, kind, output, manifest, header))
+    let mut outputs = output_files(built?, kind, output, manifest, header);
+    if let Some(path) = &args.depfile {
+        let written: Vec<PathBuf> = outputs.iter().map(|file| file.path.clone()).collect();
+        let bytes = make_depfile(&written, &variants[0].compiled.inputs)?;
+        outputs.push(OutputFile { path: path.clone(), bytes, executable: false });
+    }
+    reporter.write(&outputs)
 }
 
 /// `FILE.so` for `FILE.te`.
@@ -112,7 +125,8 @@ fn beside(
     kind: ModuleKind,
     output: &Path,
 ) -> Option<PathBuf> {
-    let usual = kind == ModuleKind::SharedObject && !args.no_sidecars;
+    let is_library = matches!(kind, ModuleKind::SharedObject | ModuleKind::StaticLibrary);
+    let usual = is_library && !args.no_sidecars;
     explicit.clone().or_else(|| usual.then(|| output.with_extension(extension)))
 }
 

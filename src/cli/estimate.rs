@@ -65,7 +65,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let threads = args.threads.map_or_else(threads::usual, |threads| threads as usize);
     let (machine, measured) = machine_of(args.machine, &options.target, threads)?;
     let compiled = compile_file(&args.file, args.compile.side_files(), &options, &mut trace)?;
-    let Compiled { program, bounded, networks } = &compiled;
+    let Compiled { program, bounded, networks, .. } = &compiled;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     let mut estimator = Estimator { machine, threads, options: &options, trace: &mut trace };
     let mut all = Vec::new();

@@ -15,7 +15,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct InspectArgs {
-    /// Module of `tec build`: `.so`, `.o`, `.tar` or `.ptx`.
+    /// Module of `tec build`: `.so`, `.a`, `.o`, `.tar` or `.ptx`.
     module: PathBuf,
     /// Print JSON.
     #[arg(long)]

@@ -141,7 +141,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let built = build_module(&compiled, &options, &name, kind, &mut trace);
     show_trace(&trace, compile.time);
     let built = built?;
-    let Compiled { program, bounded, networks } = compiled;
+    let Compiled { program, bounded, networks, .. } = compiled;
     let manifest = Manifest::from_json(&built.manifest, file)?;
     let module = LoadedModule::from_bytes(&built.bytes)?;
     let source = Some(Source { program, bounded, networks, options });

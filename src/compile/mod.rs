@@ -17,8 +17,8 @@ use crate::codegen::{Code, NetworkCode};
 use crate::diag::Diag;
 use crate::driver::{self, Failure, Network, Options, RecordedSchedules, Trace};
 use crate::ir::Kernel;
-use crate::lang::Program;
 use crate::lang::ast::Item;
+use crate::lang::{LIBRARY, Program};
 use crate::module::params::{Params, read_params};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
 use crate::schedule::{BoundedSchedule, Fallback, InputSelector, Origin};
@@ -126,6 +126,9 @@ pub struct Compiled {
     pub bounded: Vec<BoundedSchedule>,
     /// The networks.
     pub networks: Vec<Network>,
+    /// The files on the disk that it was compiled from: the one that was named first, then the
+    /// others, sorted.
+    pub inputs: Vec<PathBuf>,
 }
 
 /// Reads a file, schedules its kernels as [`schedule_file`] does, and compiles its networks with
@@ -148,6 +151,8 @@ struct Elaborated<'a> {
     graphs: Vec<Graph>,
     networks: Vec<Graph>,
     params: Params,
+    /// As [`Compiled::inputs`].
+    inputs: Vec<PathBuf>,
 }
 
 impl<'a> Elaborated<'a> {
@@ -174,7 +179,11 @@ impl<'a> Elaborated<'a> {
                 params_of(path, source.params, given)?
             }
         };
-        Ok(Elaborated { path, files, program, graphs, networks, params })
+        let mut others = source.files;
+        others.extend(records.map(PathBuf::from));
+        others.extend(params_file(path, files.params).filter(|_| !networks.is_empty()));
+        let inputs = inputs(&program, others);
+        Ok(Elaborated { path, files, program, graphs, networks, params, inputs })
     }
 
     /// Schedules the kernels and compiles the networks. `leader` is the same file for the most
@@ -193,7 +202,8 @@ impl<'a> Elaborated<'a> {
                 schedule_graphs(self.path, (program, graphs), options, records, trace)?
             }
         };
-        let mut compiled = Compiled { program, bounded, networks: Vec::new() };
+        let mut compiled =
+            Compiled { program, bounded, networks: Vec::new(), inputs: self.inputs.clone() };
         if let Some(leader) = leader {
             variants::order_kernels(&mut compiled, leader, trace);
         }
@@ -225,6 +235,19 @@ impl<'a> Elaborated<'a> {
         }
         Ok(compiled)
     }
+}
+
+/// Returns the files on the disk that a program was compiled from: its own, and others.
+fn inputs(program: &Program, mut others: Vec<PathBuf>) -> Vec<PathBuf> {
+    // The files that come with tec are not on the disk.
+    let on_disk =
+        |path: &PathBuf| !LIBRARY.iter().any(|one| Path::new(one) == path) || path.exists();
+    let mut sources = program.sources.files.iter().map(|file| PathBuf::from(&file.path));
+    let first = sources.next();
+    others.extend(sources.filter(on_disk));
+    others.sort();
+    others.dedup();
+    first.into_iter().chain(others).collect()
 }
 
 /// Refuses a schedule that a network cannot have.
@@ -461,7 +484,7 @@ impl Lowered {
 }
 
 fn lower_program(
-    Compiled { program, bounded, networks }: &Compiled,
+    Compiled { program, bounded, networks, .. }: &Compiled,
     options: &Options,
     module: &str,
     trace: &mut Trace,

@@ -17,6 +17,8 @@ use tec_onnx::{Frozen, Import};
 /// Opens a model; `freeze` are the options `--freeze NAME=FILE.npy`.
 pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
     let (imported, options) = import(path, options, freeze, None)?;
+    let frozen = freeze.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| file.into());
+    let files = imported.files.into_iter().chain(frozen).collect();
     let params = imported.params.into_iter().map(|param| {
         let dtype = DType::from_name(param.dtype.name()).expect("a type of the language");
         let bytes = Arc::new(param.data);
@@ -24,7 +26,7 @@ pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, 
     });
     let params = Some(params.collect());
     let loader = Box::new(EditedLoader { path: path.to_string(), text: imported.text });
-    Ok(Source { loader, params, options })
+    Ok(Source { loader, params, files, options })
 }
 
 /// Imports a model. Returns it, and the options without the `-D` that name its dimensions.

@@ -4,7 +4,7 @@ use crate::driver::Options;
 use crate::lang::Loader;
 use crate::module::input;
 use crate::module::params::Params;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A program that can be loaded.
 pub struct Source {
@@ -12,13 +12,16 @@ pub struct Source {
     pub loader: Box<dyn Loader>,
     /// The elements of the params, if the source has them.
     pub params: Option<Params>,
+    /// The files that it was read from beside the one that was opened; the loader reads imports.
+    pub files: Vec<PathBuf>,
     /// The options without the `-D` that the import used.
     pub options: Options,
 }
 
 /// Opens a `.te` file.
 pub fn open(options: &Options) -> Source {
-    Source { loader: Box::new(DiskLoader), params: None, options: options.clone() }
+    let options = options.clone();
+    Source { loader: Box::new(DiskLoader), params: None, files: Vec::new(), options }
 }
 
 /// Whether a file is an ONNX model, by its name.

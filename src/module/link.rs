@@ -27,20 +27,26 @@ pub fn link_module(object: Vec<u8>, arch: Arch) -> Result<Vec<u8>> {
         let help = "enable its feature `link`; of tec-build the feature `networks`";
         return Err(Box::new(diag.help(help)));
     }
-    let Some(runtime) = runtime_object(arch) else {
-        let name = arch.name();
-        return Err(Box::new(
-            Diag::global("E0522", format!("this `tec` has no runtime for {name} to link with"))
-                .note(format!("it was built without a C compiler for {name}"))
-                .help(format!(
-                    "write a `.o` or `.tar`, or build `tec` with a cross compiler in `CC_{name}`"
-                )),
-        ));
-    };
+    let runtime = required_runtime(arch)?;
     match wild::link(arch, object, runtime) {
         Ok(bytes) => Ok(bytes),
         Err(error) => bug!("linking failed: {error:?}"),
     }
+}
+
+/// Returns the runtime's object file for a CPU family, or the error that there is none.
+pub fn required_runtime(arch: Arch) -> Result<&'static [u8]> {
+    runtime_object(arch).ok_or_else(|| {
+        let name = arch.name();
+        let text = format!("this `tec` has no runtime for {name} to link with");
+        Box::new(
+            Diag::global("E0522", text)
+                .note(format!("it was built without a C compiler for {name}"))
+                .help(format!(
+                    "write a `.o` or `.tar`, or build `tec` with a cross compiler in `CC_{name}`"
+                )),
+        )
+    })
 }
 
 /// Returns the runtime's object file for a CPU family, if this `tec` was built with it.

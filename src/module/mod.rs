@@ -5,6 +5,7 @@
 //! [`write::write_files`] writes them.
 
 pub mod archive;
+pub mod depfile;
 pub mod extent;
 pub mod gpu;
 pub mod header;
@@ -14,6 +15,7 @@ pub mod load;
 pub mod manifest;
 pub mod params;
 pub mod read;
+pub mod static_library;
 #[cfg(feature = "link")]
 mod wild;
 pub mod write;
@@ -66,6 +68,8 @@ pub enum ModuleKind {
     SharedObject,
     /// `.tar`: object, runtime, header, manifest.
     Archive,
+    /// `.a`: object and runtime, to be linked into a program.
+    StaticLibrary,
     /// `.o`: to be linked with `tec_runtime.o`.
     Object,
     /// An object with the `_dl` entries only, under names of [`linked_prefix`], for programs that
@@ -125,7 +129,7 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
         sized: packs(code, info),
     };
     if kind == ModuleKind::Ptx {
-        return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.tar`, `.o` or `.s`"));
+        return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.a`, `.tar`, `.o` or `.s`"));
     }
     let each = variants.iter();
     let each = each.map(|one| Variant { code: one.code, target: &one.info.target });
@@ -135,6 +139,10 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
         ModuleKind::SharedObject => link::link_module(object.bytes, arch)?,
         ModuleKind::Archive => {
             archive::make_archive(&info.module, &object.bytes, &header, &manifest, arch)
+        }
+        ModuleKind::StaticLibrary => {
+            let runtime = link::required_runtime(arch)?;
+            static_library::with_runtime(&info.module, object.bytes, runtime)
         }
         ModuleKind::Object | ModuleKind::Linked => object.bytes,
         ModuleKind::Listing => object.listing.expect("a listing was asked for").into_bytes(),
@@ -204,8 +212,12 @@ pub fn build_gpu_module(
             archive::make_ptx_archive(&info.module, &ptx.text, &object, &header, &manifest)
         }
         ModuleKind::SharedObject => link::link_launchers(object()?.bytes),
+        ModuleKind::StaticLibrary => {
+            let runtime = link::launcher_runtime();
+            static_library::with_runtime(&info.module, object()?.bytes, runtime)
+        }
         ModuleKind::Object | ModuleKind::Linked => {
-            return Err(wrong_form("o", &info.target, "end it in `.ptx`, `.tar` or `.so`"));
+            return Err(wrong_form("o", &info.target, "end it in `.ptx`, `.a`, `.tar` or `.so`"));
         }
         ModuleKind::Listing => {
             return Err(wrong_form("s", &info.target, "PTX is a text: end it in `.ptx`"));
@@ -224,6 +236,7 @@ impl ModuleKind {
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("so") => Ok(ModuleKind::SharedObject),
+            Some("a") => Ok(ModuleKind::StaticLibrary),
             Some("tar") => Ok(ModuleKind::Archive),
             Some("o") => Ok(ModuleKind::Object),
             Some("s") => Ok(ModuleKind::Listing),
@@ -233,7 +246,7 @@ impl ModuleKind {
                     "E0526",
                     format!("`{}` does not have the extension of a module", path.display()),
                 )
-                .help("end it in `.so`, `.tar`, `.o`, `.s` or `.ptx`"),
+                .help("end it in `.so`, `.a`, `.tar`, `.o`, `.s` or `.ptx`"),
             )),
         }
     }

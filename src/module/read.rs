@@ -1,8 +1,9 @@
-//! Reads the manifest of a module without loading it: from the section of a `.so` or `.o`, the
-//! member of a `.tar`, or the last line of a `.ptx`.
+//! Reads the manifest of a module without loading it: from the section of a `.so`, a `.o` or an
+//! object in a `.a`, the member of a `.tar`, or the last line of a `.ptx`.
 
 use super::input;
 use super::manifest::Manifest;
+use super::static_library;
 use crate::codegen::entry::MANIFEST_SECTION;
 use crate::diag::{Diag, Result};
 use object::{Object, ObjectSection};
@@ -17,6 +18,8 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     })?;
     let text = if bytes.starts_with(b"\x7fELF") {
         manifest_of_elf(&bytes)
+    } else if bytes.starts_with(static_library::MAGIC) {
+        static_library::members(&bytes).into_iter().find_map(manifest_of_elf)
     } else if path.extension().is_some_and(|ext| ext == "ptx") {
         manifest_of_ptx(&bytes)
     } else {
@@ -24,8 +27,9 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     };
     let Some(text) = text else {
         return Err(Box::new(
-            Diag::global("E0523", format!("`{name}` is not a module of tec"))
-                .note("modules are `.so`, `.o`, `.tar` and `.ptx` files that `tec build` made"),
+            Diag::global("E0523", format!("`{name}` is not a module of tec")).note(
+                "modules are `.so`, `.a`, `.o`, `.tar` and `.ptx` files that `tec build` made",
+            ),
         ));
     };
     Manifest::from_json(&text, &name)

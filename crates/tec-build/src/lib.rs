@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod archive;
 mod bindings;
 mod cargo;
 
@@ -10,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tec::compile::variants::{build_variants, compile_variants};
-use tec::compile::{self, Compiled, SideFiles, cache, source, split_kernel};
+use tec::compile::{self, SideFiles, cache, source, split_kernel};
 use tec::driver::{self, FpContract, Options, Trace};
-use tec::lang::LIBRARY;
 use tec::module::manifest::Manifest;
+use tec::module::static_library::static_library;
 use tec::module::write::{OutputFile, write_files};
 use tec::module::{BuiltModule, ModuleKind, linked_prefix, module_name};
 use tec::schedule::{Fallback, PrepackedInputs};
@@ -127,7 +126,7 @@ impl Config {
             let path = surroundings.out_dir.join(name);
             OutputFile { path, bytes, executable: false }
         };
-        let archive = archive::static_library(&built.name, &built.module.bytes);
+        let archive = static_library(&[(&built.name, &built.module.bytes)]);
         let files = [
             file(format!("lib{library}.a"), archive),
             file(format!("{}.rs", built.name), built.bindings.into_bytes()),
@@ -188,8 +187,7 @@ impl Config {
         let (compiled, module, manifest) = done.map_err(|error| Error::of(&error))?;
         let bindings = bindings::write(&manifest, &name, &linked_prefix(&linked))
             .map_err(|diag| Error::of(&diag.into()))?;
-        let inputs = inputs(&compiled, [records.map(PathBuf::from), params.map(PathBuf::from)]);
-        Ok(Built { name, module, bindings, inputs, notes: trace.notes })
+        Ok(Built { name, module, bindings, inputs: compiled.inputs, notes: trace.notes })
     }
 
     fn options(&self, target: tec::target::Target) -> Options {
@@ -233,21 +231,6 @@ fn linked_name(surroundings: &Surroundings, module: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     // A package may begin with a digit or an underscore.
     format!("p{}_{module}", package.map(allowed).collect::<String>())
-}
-
-/// Returns the files that Cargo has to watch.
-fn inputs(compiled: &Compiled, others: [Option<PathBuf>; 2]) -> Vec<PathBuf> {
-    let path = &compiled.program.sources.files[0].path;
-    let params = compile::params_file(path, None).filter(|_| !compiled.networks.is_empty());
-    let sources = compiled.program.sources.files.iter().map(|file| PathBuf::from(&file.path));
-    // Those that come with tec are not on the disk.
-    let on_disk =
-        |path: &PathBuf| !LIBRARY.iter().any(|one| Path::new(one) == path) || path.exists();
-    let mut inputs: Vec<PathBuf> = sources.filter(on_disk).collect();
-    inputs.extend(others.into_iter().flatten().chain(params));
-    inputs.sort();
-    inputs.dedup();
-    inputs
 }
 
 /// Refuses a second module of one name, whose files would replace those of the first.

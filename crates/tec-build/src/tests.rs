@@ -31,13 +31,13 @@ fn bindings_are_typed_and_symbols_are_the_package_s_own() {
     assert!(built.bindings.contains(expected), "{}", built.bindings);
     assert!(built.bindings.contains("pub mod sums {"), "{}", built.bindings);
     assert!(built.bindings.contains("\"tec.ptest_0_1_0_sums.add_dl\""), "{}", built.bindings);
-    let library = archive::static_library("sums", &built.module.bytes);
+    let library = static_library(&[("sums", &built.module.bytes)]);
     assert!(library.starts_with(b"!<arch>\n"));
     let has = |text: &str| library.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(has("tec.ptest_0_1_0_sums.add_dl\0") && has("sums.o/\n"));
     // Neither the names of docs/ABI.md nor a weak symbol that several modules would share.
     assert!(!has("\0add\0") && !has("__tvm_ffi") && !has("tec_manifest"), "other exports");
-    assert_eq!(library, archive::static_library("sums", &built.module.bytes));
+    assert_eq!(library, static_library(&[("sums", &built.module.bytes)]));
 }
 
 #[test]

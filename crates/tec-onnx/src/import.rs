@@ -243,6 +243,7 @@ impl<'a> Importer<'a> {
                 .map(|(name, (model_name, tensor))| argument(name, model_name, *tensor))
                 .collect(),
             text: written.text,
+            files: self.context.folder.files(),
         })
     }
 

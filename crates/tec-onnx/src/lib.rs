@@ -19,7 +19,7 @@ mod reader;
 mod run_time;
 mod text;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -70,6 +70,8 @@ pub struct Import {
     pub inputs: Vec<Argument>,
     /// The outputs in the order of the model.
     pub outputs: Vec<Argument>,
+    /// The files with the data of its tensors, sorted; the model itself is not one of them.
+    pub files: Vec<PathBuf>,
 }
 
 /// A parameter with its data.

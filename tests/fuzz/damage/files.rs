@@ -40,6 +40,7 @@ impl Modules {
                 "damaged-base.tar",
             ),
             ("softmax.te", &["--target", "aarch64"], "damaged-base.o"),
+            ("vector_add_var.te", &["--target", "x86-64"], "damaged-base.a"),
             ("softmax.te", &["--target", "nvptx-sm_80"], "damaged-base.ptx"),
         ];
         let base = |(sample, options, output): (&str, &[&str], &'static str)| {

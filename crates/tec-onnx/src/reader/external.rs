@@ -27,6 +27,14 @@ impl Folder {
         Folder { path: path.to_path_buf(), files: RefCell::default() }
     }
 
+    /// Returns the files that were mapped, sorted.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> =
+            self.files.borrow().keys().map(|location| self.path.join(location)).collect();
+        files.sort();
+        files
+    }
+
     /// Returns the data of a tensor that needs `bytes` bytes.
     pub(crate) fn data(&self, tensor: &TensorProto, bytes: usize) -> Result<Bytes, String> {
         let entry = |key: &str| {

@@ -1,0 +1,31 @@
+# The version of the package: that of `tec`. Versions 0.x are compatible if x is the same.
+set(PACKAGE_VERSION "0.5.0")
+
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+set(PACKAGE_VERSION_EXACT FALSE)
+if(PACKAGE_FIND_VERSION_RANGE)
+    set(_tec_below_max FALSE)
+    if(PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "INCLUDE"
+       AND PACKAGE_VERSION VERSION_LESS_EQUAL PACKAGE_FIND_VERSION_MAX)
+        set(_tec_below_max TRUE)
+    elseif(PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "EXCLUDE"
+           AND PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION_MAX)
+        set(_tec_below_max TRUE)
+    endif()
+    if(_tec_below_max AND PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION_MIN)
+        set(PACKAGE_VERSION_COMPATIBLE TRUE)
+    endif()
+    unset(_tec_below_max)
+elseif(PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION)
+    # `find_package(tec 0)` has no minor version.
+    string(REGEX MATCH "^[0-9]+\\.[0-9]+" _tec_own "${PACKAGE_VERSION}")
+    string(REGEX MATCH "^[0-9]+\\.[0-9]+" _tec_wanted "${PACKAGE_FIND_VERSION}")
+    if(_tec_wanted STREQUAL "" OR _tec_wanted STREQUAL _tec_own)
+        set(PACKAGE_VERSION_COMPATIBLE TRUE)
+    endif()
+    unset(_tec_own)
+    unset(_tec_wanted)
+endif()
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+endif()

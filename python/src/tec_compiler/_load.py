@@ -1,0 +1,311 @@
+"""`load` and `kernel`: modules that are compiled if necessary, and loaded through tvm-ffi."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._binary import find_tec
+from ._build import is_text, read_manifest, run_build, run_tec
+from ._errors import TecError
+from ._interface import Argument, Interface, interfaces
+from ._options import Options, Path, arguments
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: The largest number of modules in the cache.
+_MOST_MODULES = 256
+
+
+def require(name: str) -> Any:
+    """Imports a package that is not a dependency of this one."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = {"tvm_ffi": "'tec-compiler[load]'", "numpy": "'tec-compiler[load]'"}
+        raise TecError(f"this needs {name}: pip install {package.get(name, name)}") from error
+
+
+def is_torch(value: object) -> bool:
+    """Whether a value is a tensor of PyTorch, without importing it."""
+    return type(value).__module__.split(".")[0] == "torch"
+
+
+class Kernel:
+    """A compiled function. `inspect.signature` and `help` show its arguments.
+
+    Call it with its inputs, and with the outputs or without: it returns the outputs, and allocates
+    those that are left out. Tensors are arrays of NumPy or tensors of PyTorch, or of any library
+    with DLPack. A wrong argument raises `TypeError` or `ValueError`, and nothing is written.
+    """
+
+    __signature__: inspect.Signature
+
+    def __init__(self, interface: Interface, function: Any) -> None:
+        self.interface = interface
+        #: The function of tvm-ffi, which takes all tensors.
+        self.function = function
+        self.__name__ = self.__qualname__ = interface.name
+        self.__doc__ = interface.document()
+        self.__signature__ = interface.signature
+        every = interface.arguments
+        self._outputs = [at for at, one in enumerate(every) if one.kind == "output"]
+        self._has_integers = any(one.kind == "integer" for one in every)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.interface.name}{self.__signature__} of tec>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        values = list(args)
+        complete = len(values) == len(self.interface.arguments) and not self._has_integers
+        if kwargs or not complete or any(values[at] is None for at in self._outputs):
+            values = self._bind(args, kwargs)
+        self.function(*values)
+        return self.interface.result([values[at] for at in self._outputs])
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        try:
+            bound = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            text = f"{self.interface.name}{self.__signature__}: {error}"
+            raise TypeError(text) from None
+        bound.apply_defaults()
+        every = self.interface.arguments
+        values = {one.name: bound.arguments[one.python_name] for one in every}
+        missing = [one for one in self.interface.outputs if values[one.name] is None]
+        if missing:
+            known = {name: value for name, value in values.items() if value is not None}
+            shapes = self.interface.output_shapes(known)
+            tensors = (known[one.name] for one in every if one.is_tensor and one.name in known)
+            like = next(tensors, None)
+            for output, shape in zip(self.interface.outputs, shapes, strict=True):
+                if output in missing:
+                    values[output.name] = allocate(output, shape, like)
+        return [values[one.name] for one in every]
+
+
+def allocate(output: Argument, shape: tuple[int, ...], like: Any) -> Any:
+    """An output of the library and on the device of a tensor."""
+    if is_torch(like):
+        torch = require("torch")
+        return torch.empty(shape, dtype=getattr(torch, output.dtype), device=like.device)
+    if output.dtype == "bfloat16":
+        name = output.python_name
+        raise TypeError(f"NumPy has no bfloat16: pass `{name}`, or tensors of PyTorch")
+    numpy = require("numpy")
+    return numpy.empty(shape, output.dtype)
+
+
+class Module:
+    """A loaded module: its kernels are attributes."""
+
+    def __init__(self, manifest: Mapping[str, Any], loaded: Any) -> None:
+        #: docs/MANIFEST.md describes it.
+        self.manifest = manifest
+        #: The kernels by name.
+        self.kernels: dict[str, Kernel] = {
+            one.name: Kernel(one, loaded[one.name]) for one in interfaces(manifest)
+        }
+
+    def __getattr__(self, name: str) -> Kernel:
+        kernels: dict[str, Kernel] = self.__dict__.get("kernels", {})
+        if name in kernels:
+            return kernels[name]
+        raise AttributeError(f"the module has no kernel `{name}`; it has {', '.join(kernels)}")
+
+    def __getitem__(self, name: str) -> Kernel:
+        return self.kernels[name]
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self.kernels.values())
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.kernels]
+
+    def __repr__(self) -> str:
+        return f"<module {self.manifest['module']} of tec: {', '.join(self.kernels)}>"
+
+
+def load(source: Path, **options: Unpack[Options]) -> Module:
+    """Compiles a program for this machine, or for `target`, and loads it.
+
+    `source` is the path of a `.te` file or an ONNX model, or the text of a program. Modules are
+    kept in `~/.cache/tec/python` and compiled again only if the compiler, an option, the file, one
+    of its imports or a file of the options changed; TEC_NO_CACHE=1 in the environment turns that
+    off. Raises `CompileError` if the program is wrong.
+    """
+    tvm_ffi = require("tvm_ffi")
+    with _module_folder(source, options) as folder:
+        manifest = read_manifest(folder / "module.json")
+        return Module(manifest, tvm_ffi.load_module(str(folder / "module.so")))
+
+
+def kernel(source: Path, **options: Unpack[Options]) -> Kernel:
+    """Compiles and loads a program with one kernel, as `load` does, and returns the kernel."""
+    module = load(source, **options)
+    if len(module.kernels) != 1:
+        names = ", ".join(module.kernels)
+        raise ValueError(
+            f"the program has the kernels {names}: choose one, kernel='…', or use `load`"
+        )
+    return next(iter(module))
+
+
+def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(options)
+    for name in ("params", "records"):
+        if found.get(name) is not None:
+            found[name] = os.path.abspath(found[name])
+    if found.get("freeze"):
+        found["freeze"] = {key: os.path.abspath(file) for key, file in found["freeze"].items()}
+    return found
+
+
+def _build_into(folder: pathlib.Path, source: Path, options: Mapping[str, Any]) -> None:
+    written = {
+        "manifest": folder / "module.json",
+        "header": folder / "module.h",
+        "depfile": folder / "module.d",
+    }
+    given = {"module": _module_name(source), **options, **written}
+    run_build(source, folder / "module.so", given)
+
+
+def _module_name(source: Path) -> str:
+    stem = "text" if is_text(source) else pathlib.Path(source).stem
+    name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
+    return name if name[:1].isalpha() and name.isascii() and name != "tec" else f"m{name}"
+
+
+@contextlib.contextmanager
+def _module_folder(source: Path, options: Mapping[str, Any]) -> Iterator[pathlib.Path]:
+    """A folder with `module.so` and `module.json`, from the cache if possible."""
+    options = _absolute(options)
+    if not is_text(source):
+        source = os.path.abspath(source)
+    root = _cache_folder()
+    if root is None:
+        with tempfile.TemporaryDirectory(prefix="tec-") as folder:
+            _build_into(pathlib.Path(folder), source, options)
+            # The module stays loaded after its file is removed.
+            yield pathlib.Path(folder)
+        return
+    key = _key(source, options)
+    index = root / f"{key}.json"
+    known = _known_module(root, index)
+    if known is None:
+        known = _build_cached(root, key, source, options)
+    yield known
+
+
+def _cache_folder() -> pathlib.Path | None:
+    if os.environ.get("TEC_NO_CACHE", "") not in ("", "0"):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = pathlib.Path(base, "tec", "python")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder if os.access(folder, os.W_OK) else None
+    except OSError:
+        return None
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
+
+
+def _key(source: Path, options: Mapping[str, Any]) -> str:
+    """What a module depends on beside the contents of files."""
+    tec = find_tec()
+    about = tec.stat()
+    # `native`, the default target, is another one on another machine with the same home.
+    machine = run_tec(["targets", "--json"])
+    compiler = f"{tec} {about.st_size} {about.st_mtime_ns}"
+    return _digest(compiler, machine, os.fspath(source), *arguments(options))
+
+
+def _hash_of(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _known_module(root: pathlib.Path, index: pathlib.Path) -> pathlib.Path | None:
+    try:
+        entry = json.loads(index.read_text(encoding="utf-8"))
+        folder = root / str(entry["module"])
+        unchanged = all(_hash_of(path) == known for path, known in entry["files"].items())
+        if unchanged and (folder / "module.so").exists() and (folder / "module.json").exists():
+            os.utime(folder)
+            return folder
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def _build_cached(
+    root: pathlib.Path, key: str, source: Path, options: Mapping[str, Any]
+) -> pathlib.Path:
+    building = pathlib.Path(tempfile.mkdtemp(prefix=".building-", dir=root))
+    try:
+        _build_into(building, source, options)
+        inputs = filter(os.path.exists, _inputs_of(building / "module.d"))
+        files = {path: _hash_of(path) for path in inputs}
+        # The loader knows a module by its path, so a changed module gets another one.
+        name = _digest(key, json.dumps(files, sort_keys=True))
+        with contextlib.suppress(OSError):
+            building.rename(root / name)
+        # Another process may have been faster.
+        if not (root / name / "module.so").exists():
+            raise TecError(f"cannot write the cache `{root / name}`")
+        entry = json.dumps({"module": name, "files": files})
+        fresh = root / f".{key}-{os.getpid()}"
+        fresh.write_text(entry, encoding="utf-8")
+        fresh.replace(root / f"{key}.json")
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    _remove_old(root)
+    return root / name
+
+
+def _inputs_of(depfile: pathlib.Path) -> list[str]:
+    """The inputs in a file that `--depfile` wrote; a text is a file that is gone."""
+    lines = depfile.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    names = [line[2:].removesuffix(" \\") for line in lines if line.startswith("  ")]
+    return [re.sub(r"\\+([ \t#:])", _unescape, name).replace("$$", "$") for name in names]
+
+
+def _unescape(match: re.Match[str]) -> str:
+    if match[1] == ":":
+        return match[0][:-2] + ":"
+    return "\\" * ((len(match[0]) - 2) // 2) + match[1]
+
+
+def _remove_old(root: pathlib.Path) -> None:
+    """Keeps the modules that were used last."""
+    with contextlib.suppress(OSError):
+        folders = [one for one in root.iterdir() if one.is_dir() and not one.name.startswith(".")]
+        folders.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+        for folder in folders[_MOST_MODULES:]:
+            shutil.rmtree(folder, ignore_errors=True)
+        entries = [one for one in root.iterdir() if one.suffix == ".json"]
+        entries.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+        for entry in entries[4 * _MOST_MODULES :]:
+            entry.unlink(missing_ok=True)
