@@ -15,7 +15,7 @@
 //! the condition; loops of fewer than `MIN_ITERATIONS`; conditions that are not comparisons of
 //! integers with the loop's variable on one side, or whose arithmetic might need more than 64 bits;
 //! bounds that the loop stores; loads that might lie outside of their tensor if the condition were
-//! not tested; GPUs, where threads would run different iterations.
+//! not tested, or at an element that is not computed then; GPUs, where threads would run different iterations.
 
 use super::loop_range::{Affine, extremum, iterations_where, ordered};
 use crate::diag::Result;
@@ -24,7 +24,8 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    map_stmts, mentions, mentions_any, reads_buffer, reads_memory, walk_expr, walk_stmt,
+    for_each_stmt, map_stmts, mentions, mentions_any, reads_buffer, reads_memory, walk_expr,
+    walk_stmt,
 };
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
@@ -47,7 +48,9 @@ const SMALL: i128 = 1 << 61;
 pub fn trim_no_ops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let mut trimmer = Trimmer { facts, pieces: 0, changed: false };
+    let mut regions = FxHashSet::default();
+    find_regions(&kernel.body, false, &mut regions);
+    let mut trimmer = Trimmer { facts, regions, pieces: 0, changed: false };
     let body = trimmer.stmt(kernel.body);
     // The checks establish the facts, so they cannot use them.
     trimmer.facts = Facts::new();
@@ -56,8 +59,20 @@ pub fn trim_no_ops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     Ok(if trimmer.changed { simplify_kernel(kernel) } else { kernel })
 }
 
+/// Collects the buffers that are allocated in a loop. They hold the region of an attached stage,
+/// which an iteration at a border computes only in part.
+fn find_regions(stmt: &Stmt, in_loop: bool, regions: &mut FxHashSet<Buffer>) {
+    if let (Stmt::Allocate { buffer, .. }, true) = (stmt, in_loop) {
+        regions.insert(buffer.clone());
+    }
+    let in_loop = in_loop || matches!(stmt, Stmt::For { .. });
+    for_each_stmt(stmt, &mut |inner| find_regions(inner, in_loop, regions));
+}
+
 struct Trimmer {
     facts: Facts,
+    /// See [`find_regions`].
+    regions: FxHashSet<Buffer>,
     pieces: usize,
     changed: bool,
 }
@@ -223,10 +238,11 @@ impl Trimmer {
                 let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
                 let zero = Expr::index(0);
                 let inside = || {
-                    indices.iter().all(|index| {
-                        self.facts.prove(&Expr::le(zero.clone(), index.clone()))
-                            && self.facts.prove(&Expr::lt(index.clone(), buffer.len()))
-                    })
+                    !self.regions.contains(buffer)
+                        && indices.iter().all(|index| {
+                            self.facts.prove(&Expr::le(zero.clone(), index.clone()))
+                                && self.facts.prove(&Expr::lt(index.clone(), buffer.len()))
+                        })
                 };
                 fits = fits && !stored.contains(buffer) && (guard.certain || inside());
             });
