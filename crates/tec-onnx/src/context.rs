@@ -9,6 +9,7 @@ use crate::dtype::{DType, Val, write_elements};
 use crate::expr::E;
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
 use crate::node::{Outcome, Refusal};
+use crate::ops::Integers;
 use crate::reader::{Constant, Folder};
 use crate::run_time::{Assertion, DeclaredShape};
 
@@ -36,6 +37,7 @@ pub(crate) struct Context {
     pub(crate) declared: Vec<Option<DeclaredShape>>,
     pub(crate) reassociate: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
+    pub(crate) integers: Integers,
 }
 
 /// The axes of a stage of this shape.

@@ -138,6 +138,7 @@ pub(crate) fn attempt(
             declared: Vec::new(),
             reassociate: options.reassociate,
             convolutions: HashMap::new(),
+            integers: ops::Integers::default(),
         },
         options,
         guess,
@@ -568,7 +569,10 @@ impl<'a> Importer<'a> {
             _ => {}
         }
         Ok(match ops::find(domain, node.op) {
-            Some(handler) => handler(&mut self.context, node),
+            // What is not understood stays as written.
+            Some(handler) => handler(&mut self.context, node).inspect(|values| {
+                let _ = ops::observe(&mut self.context, node, values);
+            }),
             None => Err("the operator is not supported".into()),
         })
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{FLOAT, INT64, Model, graph, int, ints, reference};
+use common::{FLOAT, INT32, INT64, Model, UINT8, graph, int, ints, reference};
 use tec_onnx::{Import, Options, import};
 
 #[track_caller]
@@ -244,4 +244,76 @@ fn constant_branches_are_decided_and_short_loops_written_out() {
         .output("last")
         .output("all");
     golden("branches", model);
+}
+
+#[test]
+fn quantised_chains_are_integers_with_their_channels_last() {
+    let pads = || ints("pads", &[1, 1, 1, 1]);
+    let model = Model::new(13)
+        .input("x", FLOAT, "1 3 8 8")
+        .level("in", 0.25, 119)
+        .level("act", 0.5, 0)
+        .level("sum", 0.75, 128)
+        .quantized_weights("w1", &[8, 3, 3, 3], 8, 3)
+        .quantized_bias("b1", 8, 0.125)
+        .quantized_weights("w2", &[8, 1, 3, 3], 8, 3)
+        .quantized_weights("w3", &[8, 5], 5, 3)
+        .requantized("x", "in", "image")
+        .node("Conv", "image w1 b1", "conv", &[pads()])
+        .node("Relu", "conv", "relu", &[])
+        .requantized("relu", "act", "a")
+        .node("MaxPool", "a", "pool", &[ints("kernel_shape", &[3, 3]), pads()])
+        .requantized("pool", "act", "p")
+        .node("Conv", "p w2", "depthwise", &[pads(), int("group", 8)])
+        .requantized("depthwise", "act", "d")
+        .node("Add", "d p", "added", &[])
+        .requantized("added", "sum", "s")
+        .node("GlobalAveragePool", "s", "mean", &[])
+        .requantized("mean", "sum", "m")
+        .node("Flatten", "m", "flat", &[])
+        .requantized("flat", "sum", "f")
+        .node("Gemm", "f w3", "product", &[])
+        .requantized("product", "act", "y")
+        .output("y");
+    golden("quantized", model);
+}
+
+/// A bias with another scale, a sum that may overflow, a value with two readers, and a scale that is
+/// not constant.
+#[test]
+fn other_quantised_forms_stay_as_written() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "1 70000")
+        .input("scale", FLOAT, "")
+        .level("act", 0.5, 128)
+        .quantized_weights("w1", &[70000, 2], 2, 127)
+        .quantized_weights("w2", &[2, 3], 3, 3)
+        .quantized_bias("b2", 3, 0.3)
+        .requantized("x", "act", "a")
+        .node("MatMul", "a w1", "overflows", &[])
+        .requantized("overflows", "act", "b")
+        .node("Gemm", "b w2 b2", "biased", &[])
+        .requantized("biased", "act", "c")
+        .node("MatMul", "b w2", "twice", &[])
+        .requantized("twice", "act", "d")
+        .node("MatMul", "b w2", "scaled", &[])
+        .node("QuantizeLinear", "scaled scale act_z", "e_q", &[])
+        .node("DequantizeLinear", "e_q scale act_z", "e", &[])
+        .node("Sum", "c d twice e", "y", &[])
+        .output("y");
+    golden("quantized_as_written", model);
+}
+
+#[test]
+fn qlinear_operators_are_the_same_integers() {
+    let model = Model::new(13)
+        .input("x", UINT8, "1 4 6 6")
+        .level("in", 0.25, 3)
+        .level("w", 0.5, 130)
+        .level("act", 0.5, 0)
+        .raw("w", UINT8, &[8, 4, 1, 1], vec![131; 32])
+        .raw("b", INT32, &[8], 7_i32.to_le_bytes().repeat(8))
+        .node("QLinearConv", "x in_s in_z w w_s w_z act_s act_z b", "y", &[])
+        .output("y");
+    golden("qlinear", model);
 }

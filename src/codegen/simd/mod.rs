@@ -26,6 +26,7 @@ mod nest;
 mod nontemporal;
 mod offsets;
 mod plan;
+mod range;
 mod reload;
 mod table;
 mod tensor;

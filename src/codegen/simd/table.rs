@@ -439,6 +439,11 @@ instructions! {
         EVEX_Vcvtdq2ps_xmm_k1z_xmmm128b32,
         EVEX_Vcvtdq2ps_ymm_k1z_ymmm256b32,
         EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er;
+    CvtPs2Dq, 4,
+        VEX_Vcvtps2dq_xmm_xmmm128, VEX_Vcvtps2dq_ymm_ymmm256,
+        EVEX_Vcvtps2dq_xmm_k1z_xmmm128b32,
+        EVEX_Vcvtps2dq_ymm_k1z_ymmm256b32,
+        EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er;
     CvtTps2Dq, 4,
         VEX_Vcvttps2dq_xmm_xmmm128, VEX_Vcvttps2dq_ymm_ymmm256,
         EVEX_Vcvttps2dq_xmm_k1z_xmmm128b32,

@@ -20,7 +20,7 @@ use std::process::Command;
 mod forms;
 mod selection;
 
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
     include_str!("arith.rs"),
@@ -36,6 +36,7 @@ const SOURCES: [&str; 20] = [
     include_str!("nontemporal.rs"),
     include_str!("offsets.rs"),
     include_str!("plan.rs"),
+    include_str!("range.rs"),
     include_str!("reload.rs"),
     include_str!("table.rs"),
     include_str!("tensor.rs"),

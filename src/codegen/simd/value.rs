@@ -35,7 +35,7 @@ impl Selector<'_> {
         value
     }
 
-    fn reg(&mut self, expr: &Expr) -> VReg {
+    pub(super) fn reg(&mut self, expr: &Expr) -> VReg {
         self.value(expr).reg()
     }
 
@@ -366,10 +366,13 @@ impl Selector<'_> {
             ExprKind::IfThenElse(c, t, f) => return self.select_lazily(c, t, f),
             ExprKind::Cast(a) => match narrowed_offsets(expr) {
                 Some(constant) => self.narrowed(&constant, ty.dtype),
-                None => {
-                    let value = self.value(a);
-                    self.convert(value, a.ty, ty.dtype)
-                }
+                None => match self.convert_in_range(a, ty.dtype) {
+                    Some(value) => value,
+                    None => {
+                        let value = self.value(a);
+                        self.convert(value, a.ty, ty.dtype)
+                    }
+                },
             },
             ExprKind::Bitcast(a) => match self.value(a) {
                 Val::Gpr(value) => self.of_gpr(value),

@@ -6,6 +6,7 @@ mod conv;
 mod einsum;
 mod elementwise;
 mod gather;
+mod integer;
 mod loss;
 mod moved;
 mod movement;
@@ -26,6 +27,7 @@ use crate::context::Context;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
+pub(crate) use integer::{Integers, observe};
 pub(crate) use movement::{element, first_axis_to, stack};
 
 /// Imports a node: returns its outputs.

@@ -1,11 +1,12 @@
 //! Quantised operators.
 
+use super::integer;
 use super::product::product;
 use crate::context::{Context, axes, axis_of, reduce_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::expr::E;
-use crate::graph::T;
+use crate::graph::{Def, T};
 use crate::node::{Node, Outcome};
 
 /// The element of a scale or zero point for an element of a tensor: one for all, one for each
@@ -27,7 +28,7 @@ fn parameter(cx: &Context, own: T, axes: &[Dim], axis: usize, block: i64) -> Out
     Ok(cx.load(own, index))
 }
 
-fn axis_and_block(cx: &Context, node: &Node, x: T) -> Outcome<(usize, i64)> {
+pub(super) fn axis_and_block(cx: &Context, node: &Node, x: T) -> Outcome<(usize, i64)> {
     let rank = cx.rank(x);
     let axis = node.int("axis", 1);
     let axis = if rank == 0 {
@@ -63,6 +64,27 @@ pub(crate) fn dequantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let body = difference.cast(wide).bin("*", factor);
     let body = if wide == dtype { body } else { body.cast(dtype) };
     Ok(vec![cx.compute("", dtype, shape, body)?])
+}
+
+/// One known scale as an element of a param. By a literal the compiler divides with its rounded
+/// reciprocal, which gives another integer where the quotient is near a tie.
+fn divisor(cx: &mut Context, scale: T) -> Outcome<Option<E>> {
+    let element = |divisor: T| E::Load(divisor, vec![E::Idx(Dim::zero())]);
+    if let Some(known) = cx.integers.divisors.get(&scale) {
+        return Ok(Some(element(*known)));
+    }
+    let own = &cx.graph[scale];
+    let Def::Data(data) = &own.def else { return Ok(None) };
+    if own.len() != Some(1) {
+        return Ok(None);
+    }
+    let (data, dtype, name) = (data.clone(), own.dtype, own.name.clone());
+    let hint = std::mem::replace(&mut cx.hint, name);
+    let divisor = cx.data("", dtype, vec![1.into()], data);
+    cx.hint = hint;
+    let divisor = divisor?;
+    cx.integers.divisors.insert(scale, divisor);
+    Ok(Some(element(divisor)))
 }
 
 /// Whether all elements of a tensor are known to be 0.
@@ -103,6 +125,9 @@ pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if !dtype.is_int() {
         return Err("the element type is not supported".into());
     }
+    if let Ok(Some(y)) = integer::quantize(cx, node, dtype) {
+        return Ok(vec![y]);
+    }
     let (axis, block) = axis_and_block(cx, node, x)?;
     let shape = cx.shape(x);
     let own = axes(&shape);
@@ -116,7 +141,10 @@ pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     };
     let load = cx.load(x, own.clone());
     let load = if cx.dtype(x) == wide { load } else { load.cast(wide) };
-    let factor = parameter(cx, scale, &own, axis, block)?;
+    let factor = match divisor(cx, scale)? {
+        Some(known) => known,
+        None => parameter(cx, scale, &own, axis, block)?,
+    };
     let factor = if cx.dtype(scale) == wide { factor } else { widened(factor, wide) };
     let body = saturated(load.bin("/", factor), zero, dtype, wide);
     Ok(vec![cx.compute("", dtype, shape, body)?])
@@ -206,6 +234,9 @@ pub(crate) fn qlinear_matmul(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (a, b, zero) = (node.input(0)?, node.input(3)?, node.input(7)?);
     let (rows, columns) = (cx.rank(a).saturating_sub(2), cx.rank(b).saturating_sub(1));
     let dtype = cx.dtype(zero);
+    if let Ok(Some(y)) = integer::qlinear(cx, node, dtype) {
+        return Ok(vec![y]);
+    }
     let left = centered(cx, "left", a, node.optional(2), rows)?;
     let right = centered(cx, "right", b, node.optional(5), columns)?;
     let sum = product(cx, "sum", left, right)?;
@@ -237,6 +268,9 @@ pub(crate) fn conv_integer(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 pub(crate) fn qlinear_conv(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (x, w, zero) = (node.input(0)?, node.input(3)?, node.input(7)?);
     let dtype = cx.dtype(zero);
+    if let Ok(Some(y)) = integer::qlinear(cx, node, dtype) {
+        return Ok(vec![y]);
+    }
     let x = centered(cx, "image", x, node.optional(2), 1)?;
     let w = centered(cx, "weight", w, node.optional(5), 0)?;
     let hint = cx.hint.clone();

@@ -19,6 +19,9 @@ pub struct Model {
 
 /// The types of `TensorProto.DataType` that tests use.
 pub const FLOAT: i32 = 1;
+pub const UINT8: i32 = 2;
+pub const INT8: i32 = 3;
+pub const INT32: i32 = 6;
 pub const INT64: i32 = 7;
 
 fn info(name: &str, dtype: i32, shape: &str) -> ValueInfoProto {
@@ -109,6 +112,58 @@ impl Model {
             ..Default::default()
         });
         self
+    }
+
+    /// Adds a tensor with the given bytes.
+    pub fn raw(mut self, name: &str, dtype: i32, dims: &[i64], data: Vec<u8>) -> Self {
+        self.graph.initializer.push(TensorProto {
+            name: Some(name.to_string()),
+            data_type: Some(dtype),
+            dims: dims.to_vec(),
+            raw_data: Some(data.into()),
+            ..Default::default()
+        });
+        self
+    }
+
+    /// Adds a scale and a zero point of type uint8, `NAME_s` and `NAME_z`.
+    pub fn level(self, name: &str, scale: f32, zero: u8) -> Self {
+        self.raw(&format!("{name}_s"), FLOAT, &[], scale.to_le_bytes().to_vec()).raw(
+            &format!("{name}_z"),
+            UINT8,
+            &[],
+            vec![zero],
+        )
+    }
+
+    /// Adds equal int8 weights and their scales by output channel, `NAME_s`; dequantised as `NAME`.
+    pub fn quantized_weights(self, name: &str, dims: &[i64], channels: i64, value: u8) -> Self {
+        let count: i64 = dims.iter().product();
+        let inputs = format!("{name}_q {name}_s");
+        let axis = dims.iter().position(|n| *n == channels).unwrap_or(0) as i64;
+        self.raw(&format!("{name}_q"), INT8, dims, vec![value; count as usize])
+            .raw(
+                &format!("{name}_s"),
+                FLOAT,
+                &[channels],
+                0.5_f32.to_le_bytes().repeat(channels as usize),
+            )
+            .node("DequantizeLinear", &inputs, name, &[int("axis", axis)])
+    }
+
+    /// Adds an int32 bias, all of it 7, with one scale; dequantised as `NAME`.
+    pub fn quantized_bias(self, name: &str, channels: i64, scale: f32) -> Self {
+        let data = 7_i32.to_le_bytes().repeat(channels as usize);
+        self.raw(&format!("{name}_q"), INT32, &[channels], data)
+            .raw(&format!("{name}_s"), FLOAT, &[], scale.to_le_bytes().to_vec())
+            .node("DequantizeLinear", &format!("{name}_q {name}_s"), name, &[])
+    }
+
+    /// Quantises and dequantises a value by a level: `FROM` becomes `TO_q` and `TO`.
+    pub fn requantized(self, from: &str, level: &str, to: &str) -> Self {
+        let (scale, zero) = (format!("{level}_s"), format!("{level}_z"));
+        self.node("QuantizeLinear", &format!("{from} {scale} {zero}"), &format!("{to}_q"), &[])
+            .node("DequantizeLinear", &format!("{to}_q {scale} {zero}"), to, &[])
     }
 
     pub fn ints(mut self, name: &str, values: &[i64]) -> Self {
