@@ -11,7 +11,7 @@ use super::visit::{
     NodeSet, for_each_expr, for_each_load, for_each_stmt, map_stmts, mentions, reads_memory,
     substitute,
 };
-use super::{Buffer, Expr, ForKind, Kernel, Param, Stmt, Var};
+use super::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Param, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The largest number of comparisons in front of a loop.
@@ -189,7 +189,7 @@ fn effect_if(lists: Vec<Vec<Expr>>) -> Effect {
 }
 
 /// Replaces the extents that depend on the variable of a loop by their maxima. An unknown maximum
-/// may be positive.
+/// may be positive. A minimum is positive only if both operands are, so a known one counts alone.
 fn over_loop(lists: Vec<Vec<Expr>>, var: &Var, min: &Expr, extent: &Expr) -> Vec<Vec<Expr>> {
     let mut facts = Facts::new();
     facts.bind(var, min, extent);
@@ -197,7 +197,28 @@ fn over_loop(lists: Vec<Vec<Expr>>, var: &Var, min: &Expr, extent: &Expr) -> Vec
         true => Some(facts.extreme(&list, std::slice::from_ref(var), true)?.value),
         false => Some(list),
     };
-    lists.into_iter().map(|list| list.into_iter().filter_map(most).collect()).collect()
+    let most_of_all = |list: Vec<Expr>| {
+        let mut operands = Vec::new();
+        for extent in list {
+            match mentions(&extent, var) {
+                true => split_minimum(extent, &mut operands),
+                false => operands.push(extent),
+            }
+        }
+        operands.into_iter().filter_map(most).collect()
+    };
+    lists.into_iter().map(most_of_all).collect()
+}
+
+/// Adds the operands of nested minima.
+fn split_minimum(expr: Expr, operands: &mut Vec<Expr>) {
+    match &expr.kind {
+        ExprKind::Binary(BinOp::Min, a, b) => {
+            split_minimum(a.clone(), operands);
+            split_minimum(b.clone(), operands);
+        }
+        _ => operands.push(expr),
+    }
 }
 
 /// Removes the extents that depend on `var`: they may be positive for some value.
