@@ -15,7 +15,8 @@
 //! the condition; loops of fewer than `MIN_ITERATIONS`; conditions that are not comparisons of
 //! integers with the loop's variable on one side, or whose arithmetic might need more than 64 bits;
 //! bounds that the loop stores; loads that might lie outside of their tensor if the condition were
-//! not tested, or at an element that is not computed then; GPUs, where threads would run different iterations.
+//! not tested, or at an element that is not computed then; GPUs, where threads would run different
+//! iterations.
 
 use super::loop_range::{Affine, extremum, iterations_where, ordered};
 use crate::diag::Result;

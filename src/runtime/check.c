@@ -194,7 +194,7 @@ static const struct extent *strides_of(const struct signature *sig, const struct
     return (const struct extent *)text_at(sig, param->stride_at);
 }
 
-static int32_t lacks_elements(const struct param *param, const struct tensor *tensor) {
+static COLD int32_t lacks_elements(const struct param *param, const struct tensor *tensor) {
     for (uint32_t k = 0; k < param->ndim; k++) {
         if (tensor->shape[k] == 0) return 1;
     }
@@ -203,7 +203,7 @@ static int32_t lacks_elements(const struct param *param, const struct tensor *te
 
 /* The stride of a dimension in elements. An absent one is that of a contiguous tensor; it does not
  * overflow if the tensor is not empty and its size was checked. */
-static int64_t stride_of(const struct tensor *tensor, uint32_t dim) {
+static COLD int64_t stride_of(const struct tensor *tensor, uint32_t dim) {
     if (tensor->strides) return tensor->strides[dim];
     uint64_t stride = 1;
     for (uint32_t k = (uint32_t)tensor->ndim; --k > dim;) stride *= (uint64_t)tensor->shape[k];
@@ -212,7 +212,7 @@ static int64_t stride_of(const struct tensor *tensor, uint32_t dim) {
 
 /* The memory of a tensor relative to the address of its first element, in bytes: from `low` to
  * before `high`. Returns whether 63 bits count it. */
-static int32_t range_of(const struct param *param, const struct tensor *tensor, int64_t *low,
+static COLD int32_t range_of(const struct param *param, const struct tensor *tensor, int64_t *low,
                         int64_t *high) {
     int64_t bytes = (int64_t)element_bytes(param);
     *low = 0;
@@ -464,7 +464,7 @@ static COLD int32_t check_view(const struct call *call, uint32_t index,
 }
 
 /* The dimension with the largest stride; ndim if all extents are 1. */
-static uint32_t outermost(const struct param *param, const struct tensor *tensor) {
+static COLD uint32_t outermost(const struct param *param, const struct tensor *tensor) {
     uint32_t outer = param->ndim;
     for (uint32_t k = 0; k < param->ndim; k++) {
         if (tensor->shape[k] <= 1) continue;
