@@ -297,7 +297,7 @@ fn every_kernel_has_a_case() {
 #[test]
 fn auto_is_legal_everywhere() {
     // Without this check, the test would miss a reworded note.
-    assert!(include_str!("../src/driver/auto.rs").contains(REFUSED));
+    assert!(include_str!("../src/driver/auto/mod.rs").contains(REFUSED));
     let mut wrong = Vec::new();
     let targets = Target::cpus().into_iter().filter(|target| !target.runs_here());
     for (case, target) in CASES.iter().flat_map(|case| targets.clone().map(move |t| (case, t))) {

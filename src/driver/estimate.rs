@@ -10,7 +10,7 @@ use crate::ir::{Kernel, PrepackRole};
 use crate::lang::ParsedLines;
 use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
-use crate::tune::model::{self, Estimate, MachineModel};
+use crate::tune::model::{self, Estimate, MachineModel, RunTimeValues};
 use std::panic::resume_unwind;
 use std::thread::ScopedJoinHandle;
 
@@ -71,8 +71,14 @@ pub fn estimate_text(
     machine: &MachineModel,
     threads: usize,
 ) -> Result<Estimate, Failure> {
-    let parsed = ParsedLines::default();
-    estimate_lines(graph, text, options, (machine, threads), &parsed, &mut Trace::default())
+    let (parsed, values) = (ParsedLines::default(), [RunTimeValues::default()]);
+    let at = (machine, threads, &values[..]);
+    estimate_lines(graph, text, options, at, &parsed, &mut Trace::default()).map(only)
+}
+
+/// Returns the estimate for one set of run-time integers.
+fn only(estimates: Vec<Estimate>) -> Estimate {
+    estimates.into_iter().next().expect("an estimate for each set of values")
 }
 
 /// Like [`estimate_text`], with the lines that were parsed for other schedules.
@@ -80,10 +86,10 @@ fn estimate_lines(
     graph: &Graph,
     text: &str,
     options: &Options,
-    (machine, threads): (&MachineModel, usize),
+    (machine, threads, values): (&MachineModel, usize, &[RunTimeValues]),
     parsed: &ParsedLines,
     trace: &mut Trace,
-) -> Result<Estimate, Failure> {
+) -> Result<Vec<Estimate>, Failure> {
     let (target, defines) = (&options.target, &options.defines);
     let apply = || {
         let fast = schedule::apply_lines(graph, target, defines, text, parsed);
@@ -97,7 +103,8 @@ fn estimate_lines(
     let bounded = prepacked_kernel(&bounded, &options.prepacked, trace)?.unwrap_or(bounded);
     let kernel = lower_to_estimate(&bounded, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
-    trace.phase("estimate", &print, || model::estimate(&kernel, machine, threads))
+    let at = |values| model::estimate_at(&kernel, machine, threads, values);
+    trace.phase("estimate", &print, || values.iter().map(at).collect())
 }
 
 /// Estimates a kernel under several schedules, on all cores of this machine. `parsed` keeps the
@@ -111,10 +118,23 @@ pub fn estimate_texts(
     threads: usize,
     parsed: &ParsedLines,
 ) -> Vec<Result<Estimate, Failure>> {
+    let at = (machine, threads, &[RunTimeValues::default()][..]);
+    let estimates = estimate_texts_at(graph, texts, options, at, parsed);
+    estimates.into_iter().map(|estimate| estimate.map(only)).collect()
+}
+
+/// Like [`estimate_texts`], with an estimate for each of several sets of run-time integers.
+pub(super) fn estimate_texts_at(
+    graph: &Graph,
+    texts: &[&str],
+    options: &Options,
+    at: (&MachineModel, usize, &[RunTimeValues]),
+    parsed: &ParsedLines,
+) -> Vec<Result<Vec<Estimate>, Failure>> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let estimate = |text: &&str| {
         let trace = &mut Trace { brief: true, ..Trace::default() };
-        estimate_lines(graph, text, options, (machine, threads), parsed, trace)
+        estimate_lines(graph, text, options, at, parsed, trace)
     };
     let estimate_all = &|texts: &[&str]| texts.iter().map(estimate).collect::<Vec<_>>();
     std::thread::scope(|scope| {

@@ -22,6 +22,7 @@ pub use trace::{Dump, Failure, Trace, panic_text};
 use crate::codegen::ptx::{self, PtxModule};
 use crate::codegen::{self, Code, Object, ObjectOptions};
 use crate::diag::{Diag, Sources, Span, hints};
+use crate::ir::copy::fresh_copy;
 use crate::ir::cost::Work;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, interp};
@@ -36,7 +37,7 @@ use crate::schedule::{self, BoundedSchedule, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::{self, Graph};
 use run_pass::{after_pass, run_pass};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Whether products and sums fuse (docs/LANGUAGE.md, "Floating point").
@@ -294,9 +295,17 @@ pub fn lower(
     last: Option<PassId>,
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
+    let versions = bounded.versions.iter().map(|version| {
+        let kernel = lower(&version.of, options, last, trace)?;
+        // Stages have the same buffers in each version.
+        let body = fresh_copy(&kernel.body, &FxHashMap::default());
+        Ok((version.cond.clone(), Kernel { body, ..kernel }))
+    });
+    let versions = versions.collect::<Result<Vec<_>, Failure>>()?;
     let built =
         trace.phase("build_loops", &String::new, || lower::build_loops::build_loops(bounded));
-    lower_passes(built??, options, last, trace)
+    let other = lower_passes(built??, options, last, trace)?;
+    Ok(lower::merge_versions::merge_versions(versions, other))
 }
 
 /// Runs the passes after `build_loops` on a kernel.

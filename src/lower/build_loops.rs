@@ -58,7 +58,7 @@ pub fn build_loops(bounded: &BoundedSchedule) -> Result<Kernel> {
         checks: Stmt::Block(graph.checks.clone()),
         body,
         reassociated: schedule.reassociated,
-        facts: graph.known_facts(),
+        facts: schedule.known_facts(),
     })
 }
 

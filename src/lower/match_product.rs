@@ -76,7 +76,7 @@ fn enclosing_facts(
     stage: &Stage,
 ) -> (Facts, Vec<(Var, i64)>) {
     let (mut facts, mut fixed) = (Facts::new(), Vec::new());
-    bounded.schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    bounded.schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
     let bounds = bounded.of(id);
     let own = stage.leaves.iter().map(|leaf| {
         let var = stage.axis(*leaf).var.clone();

@@ -7,6 +7,7 @@ pub mod build_loops;
 mod in_place;
 mod match_intrinsic;
 mod match_product;
+pub mod merge_versions;
 
 pub mod inject_virtual_threads;
 

@@ -310,9 +310,11 @@ fn region_extent(interval: &Interval, facts: &Facts) -> Expr {
     }
 }
 
-/// Whether an interval is at least `width` wide.
+/// Whether an interval is at least `width` wide. One of constant width does not count as wider
+/// than a run-time width, because lanes need constant extents.
 fn covers(interval: &Interval, width: &Expr, facts: &Facts) -> bool {
-    facts.prove(&Expr::le(width.clone(), interval.width.clone()))
+    let stays_constant = interval.width.as_int().is_some() && width.as_int().is_none();
+    !stays_constant && facts.prove(&Expr::le(width.clone(), interval.width.clone()))
 }
 
 /// A wider region is used only if the domain is provably wider, because such a width is the range
@@ -352,14 +354,20 @@ pub(super) fn compute_loops(
     }
     let (values, shifted) = axis_values(stage, &extents);
     let mut conditions: Vec<(Expr, AxisKind, bool)> = Vec::new();
+    let mut without_tail: Vec<usize> = shifted.to_vec();
     for (at, relation) in stage.relations.iter().enumerate() {
-        let Relation::Split { parent, tail, .. } = relation else { continue };
+        let Relation::Split { parent, tail, factor, .. } = relation else { continue };
         // If the outer part of a split leaves its range, the whole axis does too.
         let implied = stage.relations[..at].iter().enumerate().any(|(at, earlier)| {
             matches!(earlier, Relation::Split { outer, .. } if outer == parent)
-                && !shifted.contains(&at)
+                && !without_tail.contains(&at)
         });
-        if shifted.contains(&at) || implied {
+        if let Factor::Inner(factor) = factor
+            && is_multiple(&extents[parent.0], *factor, &facts)
+        {
+            without_tail.push(at);
+        }
+        if without_tail.contains(&at) || implied {
             continue;
         }
         let cond = Expr::lt(values[parent.0].clone(), extents[parent.0].clone());
@@ -531,6 +539,12 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
     }
 }
 
+/// Whether facts such as `n % 16 == 0` say that a run-time extent is a multiple of a factor.
+fn is_multiple(extent: &Expr, factor: i64, facts: &Facts) -> bool {
+    let rest = Expr::binary(BinOp::FloorMod, extent.clone(), Expr::index(factor));
+    extent.as_int().is_none() && facts.prove(&Expr::eq(rest, Expr::index(0)))
+}
+
 /// Returns the extent of every axis; those in `capped` have only the iterations that they need.
 fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -> Vec<Expr> {
     let mut extents: Vec<Expr> = vec![Expr::index(1); stage.axes.len()];
@@ -539,7 +553,8 @@ fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -
         *extent = axis.extent.clone();
     }
     let divide_up = |extent: &Expr, by: i64| {
-        let sum = Expr::add(extent.clone(), Expr::index(by - 1));
+        let up = if is_multiple(extent, by, facts) { 0 } else { by - 1 };
+        let sum = Expr::add(extent.clone(), Expr::index(up));
         simplify_expr(&Expr::binary(BinOp::FloorDiv, sum, Expr::index(by)), facts)
     };
     for relation in &stage.relations {

@@ -1,9 +1,9 @@
 //! Evaluates the expressions of schedules: 64-bit integers, conditions, stages, axes.
 
 use super::directives::Value;
-use super::evaluate::{Evaluator, refuse, same, suggest};
+use super::evaluate::{Evaluator, refuse, same, source_text, suggest};
 use crate::diag::{Diag, Result, Span};
-use crate::ir::DType;
+use crate::ir::{self, BinOp, DType};
 use crate::lang::ast::{Arg, BinaryOp, Expr, ExprKind, Name, UnaryOp};
 use crate::target::Gpu;
 use crate::te::Input;
@@ -23,6 +23,12 @@ impl Evaluator<'_> {
                 (UnaryOp::Not, Value::Bool(value)) => Ok(Value::Bool(!value)),
                 (UnaryOp::Neg, Value::Int(value)) => fits(-i128::from(value), expr.span),
                 (UnaryOp::BitNot, Value::Int(value)) => Ok(Value::Int(!value)),
+                (UnaryOp::Not, Value::RunTime(value)) if is_condition(&value) => {
+                    Ok(Value::RunTime(ir::Expr::not(value)))
+                }
+                (UnaryOp::Neg, Value::RunTime(value)) if !is_condition(&value) => {
+                    Ok(Value::RunTime(ir::Expr::sub(ir::Expr::index(0), value)))
+                }
                 (_, value) => self.unsupported_operand(&value, expr.span),
             },
             ExprKind::Binary(op, a, b, _) => self.binary(*op, a, b, expr.span),
@@ -45,6 +51,10 @@ impl Evaluator<'_> {
     pub(super) fn condition(&self, expr: &Expr) -> Result<bool> {
         match self.eval(expr)? {
             Value::Bool(value) => Ok(value),
+            Value::RunTime(cond) if cond.ty.dtype == DType::Bool => {
+                let text = source_text(self.program, expr.span);
+                self.branches.borrow_mut().decide(&self.schedule.graph, &cond, (text, expr.span))
+            }
             other => {
                 let text = format!("a condition is expected, not {}", self.describe(&other));
                 refuse("E0312", expr.span, text)
@@ -78,6 +88,7 @@ impl Evaluator<'_> {
             Value::Scope(_) => "a storage scope".to_string(),
             Value::List(_) => "a list".to_string(),
             Value::Expr(_) => "an expression".to_string(),
+            Value::RunTime(_) => "a value that is known only at run time".to_string(),
         }
     }
 
@@ -88,9 +99,8 @@ impl Evaluator<'_> {
         if DType::from_name(&name.text).is_some() {
             return Ok(Value::Word(name.text.clone()));
         }
-        if self.schedule.graph.vars.iter().any(|var| var.name() == name.text) {
-            let text = format!("`{}` is known only at run time", name.text);
-            return refuse("E0312", name.span, text);
+        if let Some(var) = self.schedule.graph.vars.iter().find(|var| var.name() == name.text) {
+            return Ok(Value::RunTime(ir::Expr::var(var)));
         }
         let diag = Diag::new("E0312", name.span, format!("unknown name `{}`", name.text));
         Err(Box::new(suggest(diag, &name.text, self.names(), "names")))
@@ -161,6 +171,14 @@ impl Evaluator<'_> {
             return refuse("E0312", span, "a schedule calls only `min(a, b)` and `max(a, b)`");
         };
         match (self.eval(&a.value)?, self.eval(&b.value)?) {
+            (a, b) if (min || max) && (is_run_time(&a) || is_run_time(&b)) => {
+                let op = if min { BinOp::Min } else { BinOp::Max };
+                match (run_time_integer(&a), run_time_integer(&b)) {
+                    (Some(x), Some(y)) => Ok(Value::RunTime(ir::Expr::binary(op, x, y))),
+                    (None, _) => self.unsupported_operand(&a, span),
+                    (_, None) => self.unsupported_operand(&b, span),
+                }
+            }
             (Value::Int(a), Value::Int(b)) if min => Ok(Value::Int(a.min(b))),
             (Value::Int(a), Value::Int(b)) if max => Ok(Value::Int(a.max(b))),
             (a, _) if min || max => self.unsupported_operand(&a, span),
@@ -180,6 +198,11 @@ impl Evaluator<'_> {
         match (op, &left, &right) {
             (BinaryOp::And | BinaryOp::Or, Value::Bool(_), Value::Bool(_)) => Ok(right),
             (_, Value::Int(x), Value::Int(y)) => integers(op, *x, *y, span),
+            _ if is_run_time(&left) || is_run_time(&right) => match run_time(op, &left, &right) {
+                Some(value) => Ok(Value::RunTime(value)),
+                None if is_run_time(&left) => self.unsupported_operand(&left, a.span),
+                None => self.unsupported_operand(&right, b.span),
+            },
             (
                 BinaryOp::Eq | BinaryOp::Ne,
                 Value::Bool(_) | Value::Word(_),
@@ -193,6 +216,53 @@ impl Evaluator<'_> {
     fn unsupported_operand(&self, value: &Value, span: Span) -> Result<Value> {
         let text = format!("this operation does not take {}", self.describe(value));
         refuse("E0312", span, text)
+    }
+}
+
+fn is_run_time(value: &Value) -> bool {
+    matches!(value, Value::RunTime(_))
+}
+
+fn is_condition(value: &ir::Expr) -> bool {
+    value.ty.dtype == DType::Bool
+}
+
+/// Returns an integer, known or not, as an expression.
+fn run_time_integer(value: &Value) -> Option<ir::Expr> {
+    match value {
+        Value::Int(value) => Some(ir::Expr::index(*value)),
+        Value::RunTime(value) if !is_condition(value) => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Returns a condition, known or not, as an expression.
+fn run_time_condition(value: &Value) -> Option<ir::Expr> {
+    match value {
+        Value::Bool(value) => Some(ir::Expr::bool(*value)),
+        Value::RunTime(value) if is_condition(value) => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Returns an operation on values that are known only at run time; `None` if there is none.
+fn run_time(op: BinaryOp, a: &Value, b: &Value) -> Option<ir::Expr> {
+    let integers = |op| Some(ir::Expr::binary(op, run_time_integer(a)?, run_time_integer(b)?));
+    match op {
+        BinaryOp::Add => integers(BinOp::Add),
+        BinaryOp::Sub => integers(BinOp::Sub),
+        BinaryOp::Mul => integers(BinOp::Mul),
+        BinaryOp::FloorDiv => integers(BinOp::FloorDiv),
+        BinaryOp::Mod => integers(BinOp::FloorMod),
+        BinaryOp::Eq => integers(BinOp::Eq),
+        BinaryOp::Ne => integers(BinOp::Ne),
+        BinaryOp::Lt => integers(BinOp::Lt),
+        BinaryOp::Le => integers(BinOp::Le),
+        BinaryOp::Gt => integers(BinOp::Gt),
+        BinaryOp::Ge => integers(BinOp::Ge),
+        BinaryOp::And => Some(ir::Expr::and(run_time_condition(a)?, run_time_condition(b)?)),
+        BinaryOp::Or => Some(ir::Expr::or(run_time_condition(a)?, run_time_condition(b)?)),
+        _ => None,
     }
 }
 

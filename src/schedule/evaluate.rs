@@ -7,6 +7,7 @@ use super::directives::Value;
 use super::directives::resolve_call;
 use super::select::candidates;
 use super::state::{Legality, Origin, Schedule, Tensor};
+use super::versions::{Branches, MAX_VERSIONS, Version};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::DType;
 use crate::lang::Program;
@@ -14,6 +15,7 @@ use crate::lang::ast::{self, Expr, ExprKind, Name, ParamKind, ScheduleStmt, Sche
 use crate::target::Target;
 use crate::te::{Defines, Graph};
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 
 /// The largest number of statements that a schedule executes, loops and `use` included.
 const MAX_STATEMENTS: usize = 100_000;
@@ -60,25 +62,37 @@ fn run_statements(
     defines: &Defines,
     item: &ast::Schedule,
 ) -> Result<(Schedule, Vec<Knob>)> {
-    let (graph, target) = (&schedule.graph, &schedule.target.clone());
-    let constants = graph.params.iter().chain(&graph.consts);
-    let constants = constants.map(|(name, text)| (name.clone(), parse_value(text))).collect();
-    let (scopes, running, knobs, statements) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    let mut evaluator = Evaluator {
-        program,
-        target,
-        defines,
-        constants,
-        schedule,
-        scopes,
-        running,
-        knobs,
-        statements,
-    };
-    evaluator.run(item, None)?;
-    evaluator.schedule.text = source_text(program, item.span) + &settings(item, defines);
-    evaluator.schedule.origin = Origin::User;
-    Ok((evaluator.schedule, evaluator.knobs))
+    let text = source_text(program, item.span) + &settings(item, defines);
+    let target = &schedule.target.clone();
+    let (mut versions, mut all_knobs): (Vec<Version<Schedule>>, Vec<Knob>) = Default::default();
+    let mut branches = Branches::new();
+    loop {
+        let mut evaluator = Evaluator::new(program, target, defines, schedule.clone(), branches);
+        let done = evaluator.run(item, None);
+        let Evaluator { schedule: mut made, knobs, branches: met, .. } = evaluator;
+        let met = met.into_inner();
+        done.map_err(|diag| met.explain(diag))?;
+        for knob in knobs {
+            if all_knobs.iter().all(|other| other.span != knob.span) {
+                all_knobs.push(knob);
+            }
+        }
+        (made.text, made.origin) = (text.clone(), Origin::User);
+        made.assumed = met.assumed();
+        let Some(next) = met.next() else {
+            made.versions = versions;
+            return Ok((made, all_knobs));
+        };
+        if target.is_gpu() {
+            return met.refuse("schedules for GPUs cannot branch on run-time integers");
+        }
+        if versions.len() + 1 == MAX_VERSIONS {
+            return met.refuse(format!("the schedule has more than {MAX_VERSIONS} versions"));
+        }
+        let cond = met.condition().expect("a condition is true before the last run");
+        versions.push(Version { cond, of: made });
+        branches = next;
+    }
 }
 
 /// A knob that a schedule executed.
@@ -94,7 +108,7 @@ pub struct Knob {
 
 /// The state of a running schedule.
 pub(super) struct Evaluator<'a> {
-    program: &'a Program,
+    pub(super) program: &'a Program,
     pub(super) target: &'a Target,
     defines: &'a Defines,
     /// The parameters and constants of the kernel.
@@ -106,9 +120,33 @@ pub(super) struct Evaluator<'a> {
     running: Vec<&'a ast::Schedule>,
     knobs: Vec<Knob>,
     statements: usize,
+    /// The conditions on run-time integers so far.
+    pub(super) branches: RefCell<Branches>,
 }
 
 impl<'a> Evaluator<'a> {
+    fn new(
+        program: &'a Program,
+        target: &'a Target,
+        defines: &'a Defines,
+        schedule: Schedule,
+        branches: Branches,
+    ) -> Evaluator<'a> {
+        let constants = schedule.graph.params.iter().chain(&schedule.graph.consts);
+        Evaluator {
+            program,
+            target,
+            defines,
+            constants: constants.map(|(name, text)| (name.clone(), parse_value(text))).collect(),
+            schedule,
+            scopes: Vec::new(),
+            running: Vec::new(),
+            knobs: Vec::new(),
+            statements: 0,
+            branches: RefCell::new(branches),
+        }
+    }
+
     /// Runs a schedule in a new scope; `used` is the `use` that names it.
     fn run(&mut self, item: &'a ast::Schedule, used: Option<Span>) -> Result<()> {
         let outer = std::mem::replace(&mut self.scopes, vec![FxHashMap::default()]);
@@ -136,6 +174,7 @@ impl<'a> Evaluator<'a> {
         match &stmt.kind {
             ScheduleStmtKind::Directive { results, stage, directive, args } => {
                 let call = resolve_call(self, stage, directive, args, stmt.span)?;
+                self.schedule.assumed = self.branches.borrow().assumed();
                 let values = call.apply(&mut self.schedule)?;
                 self.name_results(results, values, directive)
             }
@@ -394,7 +433,8 @@ fn settings(item: &ast::Schedule, defines: &Defines) -> String {
     defines.iter().filter_map(of).collect()
 }
 
-fn source_text(program: &Program, span: Span) -> String {
+/// Returns the source text of a place.
+pub(super) fn source_text(program: &Program, span: Span) -> String {
     let text = &program.sources.files[span.file as usize].text;
     text[span.start as usize..span.end as usize].to_string()
 }

@@ -53,7 +53,7 @@ pub(super) fn parse_layout(
 ) -> Result<Layout> {
     let parser = Parser { name, axes, rank: source.len() };
     let mut facts = Facts::new();
-    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
     let checker = Checker { name, source, facts: &facts, span: call.span_of(argument) };
     let mut dims = Vec::new();
     for argument in call.list(argument) {

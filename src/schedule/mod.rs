@@ -31,6 +31,7 @@ mod state;
 mod text;
 pub mod threads;
 mod tree;
+mod versions;
 mod whole_tiles;
 
 pub use annotations::StageAnnotation;
@@ -63,3 +64,4 @@ pub use state::{
 pub use text::{apply_lines, apply_text};
 pub use threads::threads_around;
 pub use tree::print_tree;
+pub use versions::Version;

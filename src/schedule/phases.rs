@@ -9,6 +9,7 @@ use super::directives::prefetch::{PrefetchRegion, prefetch_regions};
 use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
+use super::versions::Version;
 use super::{fused, in_place, inline, legality, recurrence, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
@@ -23,6 +24,8 @@ pub struct BoundedSchedule {
     pub bounds: Vec<Option<StageBounds>>,
     /// The regions to prefetch.
     pub prefetches: Vec<PrefetchRegion>,
+    /// The schedules of calls in which conditions on run-time integers hold.
+    pub versions: Vec<Version<BoundedSchedule>>,
     /// The role of a kernel that prepacking made from another one.
     pub prepack_role: Option<PrepackRole>,
 }
@@ -70,15 +73,24 @@ const PHASES: &[Phase] = &[
 ];
 
 /// Infers the bounds of all stages and checks that the schedule is legal.
-pub fn infer_bounds(schedule: Schedule) -> Result<BoundedSchedule> {
+pub fn infer_bounds(mut schedule: Schedule) -> Result<BoundedSchedule> {
+    let versions = std::mem::take(&mut schedule.versions);
+    let versions = versions.into_iter().map(|Version { cond, of }| {
+        let of = infer_bounds(of)?;
+        Ok(Version { cond, of })
+    });
+    let versions: Vec<Version<BoundedSchedule>> = versions.collect::<Result<_>>()?;
     let mut facts = Facts::new();
-    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
     let bounds = vec![None; schedule.stages.len()];
-    let bounded = BoundedSchedule { schedule, bounds, prefetches: Vec::new(), prepack_role: None };
+    let (prefetches, prepack_role) = (Vec::new(), None);
+    let bounded = BoundedSchedule { schedule, bounds, prefetches, versions, prepack_role };
     let mut inference = Inference { bounded, facts, reads: Reads::default() };
     for phase in PHASES {
         phase(&mut inference)?;
     }
+    let BoundedSchedule { schedule, versions, .. } = &mut inference.bounded;
+    schedule.reassociated |= versions.iter().any(|version| version.of.schedule.reassociated);
     Ok(inference.bounded)
 }
 

@@ -13,8 +13,11 @@ use crate::te::Body;
 /// Returns a note for each stage of which a schedule computes more than twice as many elements as
 /// it has. Stages whose extents depend on run-time integers get no note.
 pub fn note_recomputed(bounded: &BoundedSchedule) -> Vec<String> {
-    let order = bounded.schedule.order.iter();
-    order.filter_map(|id| note_stage(bounded, *id)).collect()
+    let mut notes = Vec::new();
+    for of in bounded.versions.iter().map(|version| &version.of).chain([bounded]) {
+        notes.extend(of.schedule.order.iter().filter_map(|id| note_stage(of, *id)));
+    }
+    notes
 }
 
 fn note_stage(bounded: &BoundedSchedule, id: StageId) -> Option<String> {

@@ -2,8 +2,9 @@
 
 use super::annotations::StageAnnotation;
 use super::recurrence::attach_to_steps;
+use super::versions::Version;
 use crate::diag::{Result, Span};
-use crate::ir::{Buffering, Scope, ThreadIndex, Var};
+use crate::ir::{Buffering, Expr, Scope, ThreadIndex, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};
 
@@ -41,6 +42,11 @@ pub struct Schedule {
     pub text: String,
     /// The author.
     pub origin: Origin,
+    /// Conditions on run-time integers that hold where this schedule is used.
+    pub(super) assumed: Vec<Expr>,
+    /// The schedules of calls in which conditions on run-time integers hold; this one is for the
+    /// others.
+    pub versions: Vec<Version<Schedule>>,
     /// Which legality checks run.
     pub(super) legality: Legality,
 }
@@ -230,6 +236,8 @@ impl Schedule {
             reassociated: false,
             text: "default".to_string(),
             origin: Origin::Default,
+            assumed: Vec::new(),
+            versions: Vec::new(),
             legality: Legality::All,
             graph,
         };
@@ -246,6 +254,11 @@ impl Schedule {
     pub fn add_stage(&mut self, te: te::Stage, span: Span) -> StageId {
         self.stages.push(Stage::new(te, span));
         StageId(self.stages.len() - 1)
+    }
+
+    /// Returns the facts that the checked entries guarantee and the conditions of this version.
+    pub fn known_facts(&self) -> Vec<Expr> {
+        self.graph.known_facts().into_iter().chain(self.assumed.iter().cloned()).collect()
     }
 
     /// The result of a legality check; success if the policy leaves the check out.

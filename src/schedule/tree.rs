@@ -15,12 +15,20 @@ use super::bounds::attach_depth;
 use super::fused::{fused_groups, group_of};
 use super::phases::BoundedSchedule;
 use super::state::{Annotation, Attach, AxisKind, Stage, StageId};
+use super::versions::Version;
 use crate::ir::print::print_expr;
 
-/// Prints the tree of a kernel's stages in order of computation, inlined ones at the end.
+/// Prints the tree of a kernel's stages in order of computation, inlined ones at the end. If the
+/// schedule has versions, each tree follows its condition.
 pub fn print_tree(bounded: &BoundedSchedule) -> String {
-    let schedule = &bounded.schedule;
     let mut out = String::new();
+    for Version { cond, of } in &bounded.versions {
+        out.push_str(&format!("if {}:\n{}\n", print_expr(cond), print_tree(of)));
+    }
+    if !bounded.versions.is_empty() {
+        out.push_str("else:\n");
+    }
+    let schedule = &bounded.schedule;
     for id in schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root) {
         if let Some(group) = group_ending_with(bounded, *id) {
             out.push_str(&format!("{}\n", heads(bounded, &group)));

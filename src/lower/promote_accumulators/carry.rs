@@ -43,6 +43,19 @@ struct Scans<'a> {
 }
 
 impl Promoter {
+    /// Whether no element of a scan overlaps one of another scan of the same buffer in an
+    /// iteration.
+    fn are_chains_disjoint(&self, chains: &[Chain]) -> bool {
+        let all = |chain: &Chain| -> Vec<Element> {
+            let entry = std::iter::once(&chain.entry.index);
+            entry.chain(&chain.elements).map(|index| chain.entry.with_index(index)).collect()
+        };
+        chains.iter().enumerate().all(|(at, a)| {
+            let mut others = chains[..at].iter().filter(|b| b.entry.buffer == a.entry.buffer);
+            others.all(|b| all(a).iter().all(|x| all(b).iter().all(|y| self.are_disjoint(x, y))))
+        })
+    }
+
     /// Returns a loop that computes scans, with their running values in registers; `None` if it
     /// computes none.
     pub(super) fn carry(&self, nest: &Stmt) -> Option<Stmt> {
@@ -66,7 +79,7 @@ impl Promoter {
         if chains.len() > MAX_PROMOTED_ELEMENTS
             || !chains.iter().all(|chain| self.has_room(&chain.entry.register))
             || !chains.iter().all(|chain| follows(chain, var))
-            || !are_disjoint(&chains)
+            || !self.are_chains_disjoint(&chains)
         {
             return None;
         }
@@ -167,20 +180,6 @@ fn follows(chain: &Chain, var: &Var) -> bool {
     let distance = Expr::sub(a.first.clone(), b.first.clone());
     let distance = simplify_expr(&distance, &Facts::new());
     a.lanes == b.lanes && a.stride == b.stride && distance.as_int() == Some(0)
-}
-
-/// Whether no element of a scan overlaps one of another scan of the same buffer in an iteration.
-fn are_disjoint(chains: &[Chain]) -> bool {
-    let all = |chain: &Chain| -> Vec<Element> {
-        let entry = std::iter::once(&chain.entry.index);
-        entry.chain(&chain.elements).map(|index| chain.entry.with_index(index)).collect()
-    };
-    chains.iter().enumerate().all(|(at, a)| {
-        let others = chains[..at].iter().filter(|b| b.entry.buffer == a.entry.buffer);
-        others
-            .into_iter()
-            .all(|b| all(a).iter().all(|x| all(b).iter().all(|y| Element::are_disjoint(x, y))))
-    })
 }
 
 /// Whether a statement loads from a buffer or stores to it.

@@ -39,17 +39,23 @@ use crate::ir::visit::{
     Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_buffer,
     reads_memory, rewrite_exprs, stored_buffers, walk_stmt,
 };
-use crate::ir::{Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit};
+use crate::ir::{
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit,
+};
 use crate::target::Target;
 use carry::accesses;
 use rustc_hash::FxHashSet;
+use std::cell::RefCell;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let promoter = Promoter {
         vectors: target.vector_bytes > 0,
         loads: !target.is_gpu(),
         selects: target.simd().is_some(),
+        facts: RefCell::new(facts),
     };
     Ok(Kernel { body: promoter.promote(kernel.body), ..kernel })
 }
@@ -61,19 +67,45 @@ struct Promoter {
     loads: bool,
     /// Whether updates of some lanes become selections.
     selects: bool,
+    /// What holds where the current statement runs.
+    facts: RefCell<Facts>,
 }
 
 impl Promoter {
+    /// Promotes in the statements inside of one, under what holds there.
+    fn promote_inside(&self, stmt: Stmt) -> Stmt {
+        let under = |learn: &dyn Fn(&mut Facts), inner: Stmt| {
+            self.facts.borrow_mut().push();
+            learn(&mut self.facts.borrow_mut());
+            let inner = self.promote(inner);
+            self.facts.borrow_mut().pop();
+            inner
+        };
+        match stmt {
+            Stmt::For { var, min, extent, kind, body } => {
+                let body = under(&|facts| facts.bind(&var, &min, &extent), *body);
+                Stmt::For { var, min, extent, kind, body: Box::new(body) }
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let then = under(&|facts| facts.assume_truth(&cond, true), *then);
+                let otherwise = otherwise
+                    .map(|otherwise| under(&|facts| facts.assume_truth(&cond, false), *otherwise));
+                Stmt::If { cond, then: Box::new(then), otherwise: otherwise.map(Box::new) }
+            }
+            other => map_stmts(other, &mut |inner| self.promote(inner)),
+        }
+    }
+
     fn promote(&self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::Block(stmts) => self.promote_block(stmts),
             Stmt::For { .. } => self.carry(&stmt).unwrap_or_else(|| self.promote_loop(stmt)),
             // The loops of an intrinsic keep their form.
             Stmt::Tensorize { .. } => {
-                let promoter = Promoter { loads: false, ..*self };
-                map_stmts(stmt, &mut |inner| promoter.promote(inner))
+                let facts = RefCell::new(Facts::new());
+                Promoter { loads: false, facts, ..*self }.promote_inside(stmt)
             }
-            other => map_stmts(other, &mut |inner| self.promote(inner)),
+            other => self.promote_inside(other),
         }
     }
 
@@ -99,7 +131,7 @@ impl Promoter {
             }
         }
         let mut stmts = reads;
-        stmts.push(map_stmts(nest, &mut |inner| self.promote(inner)));
+        stmts.push(self.promote_inside(nest));
         in_registers(stmts, &promoted)
     }
 
@@ -236,7 +268,7 @@ impl Promoter {
         }
         stores.push(match nest {
             Stmt::For { .. } => self.promote(nest),
-            other => map_stmts(other, &mut |inner| self.promote(inner)),
+            other => self.promote_inside(other),
         });
         if !after.is_empty() {
             stores = vec![in_registers(stores, &in_nest)];
@@ -279,7 +311,7 @@ impl Promoter {
         }
         let apart = |other: &Element| {
             let from_memory = other.mask.is_none() && !reads_memory(&other.index);
-            from_memory && elements.list.iter().all(|element| Element::are_disjoint(element, other))
+            from_memory && elements.list.iter().all(|element| self.are_disjoint(element, other))
         };
         others.iter().all(apart).then_some(elements)
     }
@@ -306,7 +338,39 @@ impl Promoter {
             })
             && stmts.iter().all(|stmt| elements.are_all_accesses(stmt))
             && stored_buffers(stmts[0]).contains(&elements.buffer)
-            && elements.are_disjoint()
+            && self.are_all_disjoint(list)
+    }
+
+    /// Whether no two of the elements overlap, in every execution.
+    fn are_all_disjoint(&self, list: &[Element]) -> bool {
+        (1..list.len()).all(|i| (0..i).all(|j| self.are_disjoint(&list[j], &list[i])))
+            // Two lanes of one vector must be different elements, too.
+            && list.iter().all(|element| element.lanes().is_some())
+    }
+
+    /// Whether two elements of one buffer do not overlap, in every execution.
+    fn are_disjoint(&self, a: &Element, b: &Element) -> bool {
+        let (Some(of_a), Some(of_b)) = (a.lanes(), b.lanes()) else { return false };
+        let distance = Expr::sub(of_b.first.clone(), of_a.first.clone());
+        let distance = simplify_expr(&distance, &Facts::new());
+        if let Some(distance) = distance.as_int() {
+            // Lanes with one stride and different remainders are different elements.
+            let between = of_a.stride == of_b.stride && distance % of_a.stride != 0;
+            return between
+                || distance >= of_a.lanes * of_a.stride
+                || -distance >= of_b.lanes * of_b.stride;
+        }
+        // Rows of a run-time length.
+        let facts = self.facts.borrow();
+        let back = Expr::sub(Expr::index(0), distance.clone());
+        let is_far = |distance: &Expr, from: &Element, lanes: &Lanes| {
+            let width = Expr::index((lanes.lanes * lanes.stride) as i64);
+            facts.prove(&Expr::le(width, distance.clone()))
+                || from
+                    .stored_lanes()
+                    .is_some_and(|width| facts.prove(&Expr::le(width, distance.clone())))
+        };
+        is_far(&distance, a, &of_a) || is_far(&back, b, &of_b)
     }
 
     /// Whether the lanes of an element are few enough for registers.
@@ -485,14 +549,6 @@ impl Elements {
         covered
     }
 
-    /// Whether no two of the elements overlap, in every execution.
-    fn are_disjoint(&self) -> bool {
-        let list = &self.list;
-        (1..list.len()).all(|i| (0..i).all(|j| Element::are_disjoint(&list[j], &list[i])))
-            // Two lanes of one vector must be different elements, too.
-            && list.iter().all(|element| element.lanes().is_some())
-    }
-
     /// Replaces every access to the elements by one to the registers.
     fn redirect(&self, stmt: Stmt) -> Stmt {
         let mut done = Memo::default();
@@ -555,16 +611,19 @@ impl Element {
         Element { index: index.clone(), ..self.clone() }
     }
 
-    /// Whether two elements of one buffer do not overlap, in every execution.
-    fn are_disjoint(a: &Element, b: &Element) -> bool {
-        let (Some(a), Some(b)) = (a.lanes(), b.lanes()) else { return false };
-        let distance = Expr::sub(b.first.clone(), a.first.clone());
-        let distance = simplify_expr(&distance, &Facts::new()).as_int();
-        distance.is_some_and(|distance| {
-            // Lanes with one stride and different remainders are different elements.
-            let between = a.stride == b.stride && distance % a.stride != 0;
-            between || distance >= a.lanes * a.stride || -distance >= b.lanes * b.stride
-        })
+    /// Returns how many of its neighbouring lanes a mask such as `ramp(x, 1, 16) < x16(m)` keeps,
+    /// if that is less than all: `m - x`.
+    fn stored_lanes(&self) -> Option<Expr> {
+        let lanes = self.lanes().filter(|lanes| lanes.stride == 1)?;
+        let ExprKind::Binary(BinOp::Lt, along, end) = &self.mask.as_ref()?.kind else {
+            return None;
+        };
+        let (ExprKind::Ramp(first, step), ExprKind::Broadcast(end)) = (&along.kind, &end.kind)
+        else {
+            return None;
+        };
+        let whole = along.ty.dtype == DType::Index && i128::from(along.ty.lanes) == lanes.lanes;
+        (whole && step.as_int() == Some(1)).then(|| Expr::sub(end.clone(), first.clone()))
     }
 
     /// Returns the elements of its lanes; `None` if their stride is not a positive constant.
@@ -629,117 +688,4 @@ fn mentions_or_reads(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::print::print_stmt;
-    use crate::ir::{BinOp, DType};
-
-    /// Returns `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start
-    /// value, the read and the update; each gets the loop's variable.
-    fn sum(start: Option<Expr>, read: Masking, update: Masking) -> Stmt {
-        let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
-        let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
-        let wide = |value: f64| {
-            let scalar = Expr::float(DType::Float32, value);
-            eight(DType::Float32, ExprKind::Broadcast(scalar))
-        };
-        let k = Var::index("k");
-        let old = ExprKind::Load {
-            buffer: c.clone(),
-            indices: vec![lanes.clone()],
-            mask: read.map(|mask| mask(&Expr::var(&k))),
-        };
-        let old = Expr::new(wide(0.0).ty, old);
-        let store = |value, mask| Stmt::Store {
-            buffer: c.clone(),
-            indices: vec![lanes.clone()],
-            value,
-            mask,
-            nontemporal: false,
-        };
-        let body = store(Expr::add(old, wide(1.0)), update.map(|mask| mask(&Expr::var(&k))));
-        let nest = Stmt::serial(k, Expr::index(4), body);
-        Promoter { vectors: true, loads: true, selects: true }
-            .promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
-    }
-
-    fn eight(dtype: DType, kind: ExprKind) -> Expr {
-        Expr::new(Type { dtype, lanes: 8 }, kind)
-    }
-
-    type Masking = Option<fn(&Expr) -> Expr>;
-
-    /// Returns a mask of the lanes below `limit`.
-    fn below(limit: Expr) -> Expr {
-        let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
-        Expr::binary(BinOp::Lt, lanes, eight(DType::Index, ExprKind::Broadcast(limit)))
-    }
-
-    fn five(_: &Expr) -> Expr {
-        below(Expr::index(5))
-    }
-
-    #[test]
-    fn an_invariant_mask_moves_to_the_final_store() {
-        let text = print_stmt(&sum(Some(five(&Expr::index(0))), Some(five), Some(five)));
-        assert_eq!(text.matches("C[").count(), 1, "{text}");
-        let back = text.lines().rev().find(|line| line.contains("C[")).expect("a store");
-        assert!(back.contains("C.acc[") && back.contains("5"), "{text}");
-        assert_eq!(text.matches("< x8(5)").count(), 1, "{text}");
-    }
-
-    #[test]
-    fn masked_updates_select_lanes() {
-        let moving = |k: &Expr| below(k.clone());
-        for mask in [five as fn(&Expr) -> Expr, moving] {
-            let text = print_stmt(&sum(None, Some(mask), Some(mask)));
-            assert_eq!(text.matches("C[").count(), 1, "{text}");
-            assert!(text.contains("C.acc[ramp(0, 1, 8)] = select("), "{text}");
-        }
-    }
-
-    #[test]
-    fn promotes_sums_of_unrolled_loops() {
-        let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
-        let at = |index: i64| vec![Expr::index(index)];
-        let store = |index: i64, value: Expr| Stmt::Store {
-            buffer: c.clone(),
-            indices: at(index),
-            value,
-            mask: None,
-            nontemporal: false,
-        };
-        let one = || Expr::float(DType::Float32, 1.0);
-        let add = |index: i64| store(index, Expr::add(Expr::load(&c, at(index)), one()));
-        let run = |stmts: Vec<Stmt>| {
-            print_stmt(
-                &Promoter { vectors: true, loads: true, selects: true }.promote(Stmt::Block(stmts)),
-            )
-        };
-        let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
-        assert_eq!(text.matches("C[").count(), 2, "{text}");
-        assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
-        // Elements that are stored once gain nothing. Elements that are read first come from
-        // memory.
-        assert!(!run(vec![store(2, one()), store(3, one())]).contains("acc"));
-        assert!(!run(vec![add(2), add(2)]).contains("acc"));
-    }
-
-    #[test]
-    fn declines_masks_that_differ() {
-        let four = |_: &Expr| below(Expr::index(4));
-        let moving = |k: &Expr| below(k.clone());
-        let start = || Some(five(&Expr::index(0)));
-        for stmt in [
-            // Some lanes of the register would need the previous values in memory.
-            sum(start(), Some(five), Some(four)),
-            sum(start(), Some(four), Some(five)),
-            sum(start(), None, Some(five)),
-            sum(start(), Some(five), None),
-            sum(start(), Some(moving), Some(moving)),
-        ] {
-            let text = print_stmt(&stmt);
-            assert!(!text.contains("C.acc"), "{text}");
-        }
-    }
-}
+mod tests;

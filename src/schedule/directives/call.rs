@@ -2,7 +2,7 @@
 
 use super::{Directive, Subject};
 use crate::diag::{Result, Span};
-use crate::ir::Scope;
+use crate::ir::{self, Scope};
 use crate::lang::ast;
 use crate::schedule::state::{AxisId, Schedule, StageId, Tensor};
 
@@ -29,6 +29,8 @@ pub enum Value {
     List(Vec<Argument>),
     /// An expression over axes (`layout=`).
     Expr(ast::Expr),
+    /// An integer or condition that is known only at run time.
+    RunTime(ir::Expr),
 }
 
 /// A value with its place in the source.

@@ -204,7 +204,7 @@ struct Domain {
 impl Domain {
     fn of(schedule: &Schedule, stage: &Stage) -> Domain {
         let mut facts = Facts::new();
-        schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+        schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
         let shape: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let extents = axis_extents(stage, &shape, &facts);
         let (values, _) = axis_values(stage, &extents);

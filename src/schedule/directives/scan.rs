@@ -115,7 +115,7 @@ fn find_scan(schedule: &Schedule, id: StageId, axis: AxisId) -> std::result::Res
     }
     let var = &stage.te.axes[axis.0].var;
     let mut facts = Facts::new();
-    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
     for axis in stage.te.axes.iter().chain(&reduction.axes) {
         facts.bind(&axis.var, &axis.min, &axis.extent);
     }

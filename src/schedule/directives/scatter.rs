@@ -150,7 +150,7 @@ fn find_place(
 ) -> std::result::Result<ScatteredAxis, bool> {
     let var = &stage.te.axes[axis].var;
     let mut facts = Facts::new();
-    schedule.graph.known_facts().iter().for_each(|cond| facts.assume(cond));
+    schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
     for axis in stage.te.axes.iter().chain(&reduction.axes) {
         facts.bind(&axis.var, &axis.min, &axis.extent);
     }

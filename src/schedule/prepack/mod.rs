@@ -82,7 +82,7 @@ pub fn prepack_layout_free(
 ) -> Option<Vec<BoundedSchedule>> {
     let schedule = &bounded.schedule;
     let inputs = prepacked.selected(&schedule.graph);
-    if inputs.is_empty() || schedule.target.is_gpu() {
+    if inputs.is_empty() || schedule.target.is_gpu() || !bounded.versions.is_empty() {
         return None;
     }
     let flow = Flow::of(schedule);
@@ -179,6 +179,13 @@ fn prepack(
             format!("`{name}` is for {}, but inputs are packed only on CPUs", schedule.target);
         let note = "a schedule for GPUs copies inputs to shared memory in the kernel";
         return Err(vec![Diag::global("E0555", text).note(note)]);
+    }
+    if !bounded.versions.is_empty() {
+        let text = format!("no input of `{name}` can be packed ahead");
+        let note = "its schedule branches on run-time integers, and each version may pack another \
+                    way";
+        let help = "write a schedule without such an `if`";
+        return Err(vec![Diag::global("E0554", text).note(note).help(help)]);
     }
     let flow = Flow::of(schedule);
     let (mut packings, mut diags) = (Vec::new(), Vec::new());

@@ -6,8 +6,9 @@
 //! others.
 //!
 //! Coefficients are `f64`, because the sums are estimates: unknown extents have the value
-//! [`UNKNOWN`], and divisions that do not come out even are not rounded.
+//! [`ASSUMED_VALUE`], and divisions that do not come out even are not rounded.
 
+use super::RunTimeValues;
 use crate::ir::arith::Linear;
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{BinOp, Expr, ExprKind, Stmt, UnOp, Var};
@@ -110,15 +111,16 @@ pub(super) struct Indices {
 }
 
 /// The assumed value of a run-time integer. A prime, so that no number of lanes divides it.
-pub(super) const UNKNOWN: f64 = 251.0;
+pub const ASSUMED_VALUE: f64 = 251.0;
 
 impl Indices {
-    /// Prepares for the loops of a statement.
-    pub(super) fn new(body: &Stmt) -> Indices {
+    /// Prepares for the loops of a statement, where some run-time integers have known values.
+    pub(super) fn new(body: &Stmt, values: &RunTimeValues) -> Indices {
         let mut divisors = FxHashMap::default();
         let mut seen = FxHashSet::default();
         walk_stmt(body, &mut |_| {}, &mut |expr| collect_divisors(expr, &mut seen, &mut divisors));
-        Indices { divisors, ..Indices::default() }
+        let known = |(var, value): (&Var, &i64)| (var.clone(), Sum::constant(*value as f64));
+        Indices { divisors, vars: values.iter().map(known).collect(), ..Indices::default() }
     }
 
     /// Returns the dimensions of a loop of `count` iterations, outermost first, each as an extent
@@ -175,7 +177,7 @@ impl Indices {
         }
         match &expr.kind {
             ExprKind::Var(var) => {
-                self.vars.get(var).cloned().unwrap_or_else(|| Sum::constant(UNKNOWN))
+                self.vars.get(var).cloned().unwrap_or_else(|| Sum::constant(ASSUMED_VALUE))
             }
             ExprKind::Unary(UnOp::Neg, a) => self.sum(a).scale(-1.0),
             ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => self.sum(a),

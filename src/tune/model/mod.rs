@@ -27,9 +27,10 @@ mod tests;
 mod traffic;
 mod walk;
 
-use crate::ir::Kernel;
+use crate::ir::{Kernel, Var};
 use cycles::{Cycles, Unit};
 pub use features::FEATURES;
+pub use index::ASSUMED_VALUE;
 pub use machine::{MachineModel, Measured};
 use plan::{Access, CostPlan};
 use rustc_hash::FxHashMap;
@@ -87,9 +88,22 @@ const UNPREFETCHED_STRIDE_BYTES: std::ops::Range<f64> = 512.0..3072.0;
 /// Fraction of the bytes between two iterations that an unrolled loop must read to be dense.
 const MIN_DENSE_FRACTION: f64 = 0.75;
 
+/// Values of run-time integers that an estimate assumes; others are [`ASSUMED_VALUE`].
+pub type RunTimeValues = FxHashMap<Var, i64>;
+
 /// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
-    let plan = walk::plan(kernel, machine, threads);
+    estimate_at(kernel, machine, threads, &RunTimeValues::default())
+}
+
+/// Estimates a kernel for calls with these run-time integers.
+pub fn estimate_at(
+    kernel: &Kernel,
+    machine: &MachineModel,
+    threads: usize,
+    values: &RunTimeValues,
+) -> Estimate {
+    let plan = walk::plan(kernel, machine, threads, values);
     let traffic = traffic::traffic(&plan, machine, threads);
     let mut sum = TermTable::new(&plan, machine, &traffic);
     let mut warps = None;

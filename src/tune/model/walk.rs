@@ -1,7 +1,8 @@
 //! Summarizes the loop IR as a [`CostPlan`]: loops, conditions, buffers in registers.
 
+use super::RunTimeValues;
 use super::gpu::launch::ProgramPoint;
-use super::index::{Dim, Indices, Sum, UNKNOWN};
+use super::index::{ASSUMED_VALUE, Dim, Indices, Sum};
 use super::machine::{CLIF_VECTOR_BYTES, MachineModel};
 use super::nest::{
     DotProduct, chooses, copies_of, dot_of, flatten, has_fixed_indices, has_loops,
@@ -104,18 +105,23 @@ pub(super) struct EnclosingLoop {
 }
 
 /// Summarizes a kernel.
-pub(super) fn plan(kernel: &Kernel, machine: &MachineModel, threads: usize) -> CostPlan {
+pub(super) fn plan(
+    kernel: &Kernel,
+    machine: &MachineModel,
+    threads: usize,
+    values: &RunTimeValues,
+) -> CostPlan {
     let mut stored = FxHashMap::default();
     collect_stored(&kernel.body, &mut stored);
     let mut walker = Walker {
         machine,
         threads: threads.max(1) as f64,
         plan: CostPlan::default(),
-        indices: Indices::new(&kernel.body),
+        indices: Indices::new(&kernel.body, values),
         enclosing: Vec::new(),
         places: FxHashMap::default(),
         lets: FxHashMap::default(),
-        defined: FxHashMap::default(),
+        defined: values.iter().map(|(var, at)| (var.clone(), Expr::index(*at))).collect(),
         buffers: FxHashMap::default(),
         in_registers: FxHashMap::default(),
         stored,
@@ -580,12 +586,17 @@ impl Walker<'_> {
     pub(super) fn count(&self, extent: &Expr) -> f64 {
         let count = self.middle(extent).max(0.0);
         let mut told = true;
-        mentioned(extent, &mut |var| told &= self.places.contains_key(var));
+        let mut given = true;
+        mentioned(extent, &mut |var| {
+            let is_given = self.defined.get(var).is_some_and(|value| value.as_int().is_some());
+            given &= is_given;
+            told &= is_given || self.places.contains_key(var);
+        });
         match told {
-            _ if count > 0.0 => count,
+            _ if count > 0.0 || given => count,
             true => self.mean_count(extent),
             // A difference of two run-time integers.
-            false => UNKNOWN,
+            false => ASSUMED_VALUE,
         }
     }
 
@@ -597,7 +608,7 @@ impl Walker<'_> {
                     let open = &self.enclosing[*self.places.get(var)?];
                     Some(open.min + (open.count / 2.0).floor())
                 };
-                self.evaluate(&self.middles_of_parts(expr), &value, 0).unwrap_or(UNKNOWN)
+                self.evaluate(&self.middles_of_parts(expr), &value, 0).unwrap_or(ASSUMED_VALUE)
             }
         }
     }
@@ -679,7 +690,7 @@ impl Walker<'_> {
             ExprKind::Var(var) => match (value(var), self.defined.get(var)) {
                 (Some(value), _) => value,
                 (None, Some(defined)) if depth < 8 => self.evaluate(defined, value, depth + 1)?,
-                _ => UNKNOWN,
+                _ => ASSUMED_VALUE,
             },
             ExprKind::Unary(UnOp::Not, a) => truth(of(a)? == 0.0),
             ExprKind::Unary(UnOp::Neg, a) => -of(a)?,

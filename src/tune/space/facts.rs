@@ -1,6 +1,7 @@
 //! Facts about the stages, given which ones are inlined.
 
-use super::view::{Access, StageView, Stride, coefficient, views};
+use super::view::{Access, StageView, Stride, UNKNOWN, coefficient, views};
+use crate::ir::Expr;
 use crate::schedule::Schedule;
 use crate::target::{Arch, Target};
 use rustc_hash::FxHashMap;
@@ -88,12 +89,16 @@ impl StageFacts {
     }
 }
 
-/// Returns the elements of the tensor that is read, if known.
+/// Returns the elements of the tensor that is read, with [`UNKNOWN`] for run-time extents; `None`
+/// if they are too many.
 pub(super) fn elements(load: &Access) -> Option<i64> {
-    load.buffer
-        .shape
-        .iter()
-        .try_fold(1i64, |n, extent| n.checked_mul(i64::try_from(extent.as_int()?).ok()?))
+    let shape = load.buffer.shape.iter();
+    shape.map(extent_or_unknown).try_fold(1i64, |n, extent| n.checked_mul(extent?))
+}
+
+/// Returns an extent, or [`UNKNOWN`] for a run-time extent; `None` for one that does not fit.
+pub(super) fn extent_or_unknown(extent: &Expr) -> Option<i64> {
+    extent.as_int().map_or(Some(UNKNOWN), |extent| i64::try_from(extent).ok())
 }
 
 /// Returns the number of vector registers of a target.

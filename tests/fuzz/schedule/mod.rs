@@ -61,6 +61,7 @@ pub const KINDS: &[&str] = &[
     "alias",
     "alias of the kernel",
     "for TARGET",
+    "versions",
 ];
 
 /// Whether the compiler knows the directive of a kind.
@@ -74,7 +75,9 @@ fn is_known(kind: &str) -> bool {
         "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => {
             return true;
         }
-        "let in an if" | "alias" | "alias of the kernel" | "for TARGET" => return true,
+        "let in an if" | "alias" | "alias of the kernel" | "for TARGET" | "versions" => {
+            return true;
+        }
         other => other,
     };
     DIRECTIVES.iter().any(|directive| directive.name == name)
@@ -241,6 +244,7 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     // Stages are added and removed first, then placed, and then their loops change.
     let early = ["cache_write", "cache_read", "layout=", "rfactor", "scan", "scatter"];
     kinds.sort_by_key(|kind| !early.contains(kind));
+    let wants_versions = kinds.contains(&"versions");
     for kind in kinds {
         for _ in 0..3 {
             if model.step(kind) {
@@ -253,6 +257,9 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
         tries += 1;
         let kind = model.any_kind();
         model.step(kind);
+    }
+    if wants_versions || model.chance(15) {
+        model.make_versions(&program.vars);
     }
     main.body = std::mem::take(&mut model.lines);
     main.by_aliases = model.called;
@@ -548,6 +555,48 @@ impl Model {
         let kinds = [&line.kinds[..], &["if"]].concat();
         let (node, results) = (Node::stmt(form, vec![line.node]), line.results);
         self.lines.push(Line { node, kinds, results });
+    }
+
+    /// Puts the last few directives under a condition on the run-time integers.
+    fn make_versions(&mut self, vars: &[(String, i64)]) {
+        if self.gpu || vars.is_empty() || self.lines.is_empty() {
+            return;
+        }
+        let cond = match self.chance(70) {
+            true => self.run_time_condition(vars),
+            false => {
+                let (a, b) = (self.run_time_condition(vars), self.run_time_condition(vars));
+                self.pick(&[format!("{a} and {b}"), format!("{a} or not ({b})")])
+            }
+        };
+        let first = self.lines.len() - self.int(1, 4.min(self.lines.len() as i64)) as usize;
+        let inside = self.lines.split_off(first);
+        let mut kinds: Vec<_> = inside.iter().flat_map(|line| line.kinds.clone()).collect();
+        kinds.push("versions");
+        let places = vec!["$"; inside.len()].join(" ");
+        let form = match self.chance(70) {
+            true => format!("if {cond} {{ {places} }}"),
+            false => format!("if {cond} {{ let q0 = 1 }} else {{ {places} }}"),
+        };
+        let node = Node::stmt(form, inside.into_iter().map(|line| line.node).collect());
+        self.lines.push(Line { node, kinds, results: Vec::new() });
+    }
+
+    /// Returns a condition on run-time integers that may hold in this run or not.
+    fn run_time_condition(&mut self, vars: &[(String, i64)]) -> String {
+        let (name, value) = self.pick(vars);
+        let near = value.clamp(-(1 << 62), 1 << 62) + self.int(-1, 1);
+        let bound = self.pick(&[near, near, 0, 16, 64]);
+        let compare = self.pick(&["<", "<=", ">", ">=", "==", "!="]);
+        let factor = self.pick(&[2, 4, 8]);
+        let (other, _) = self.pick(vars);
+        self.pick(&[
+            format!("{name} {compare} {bound}"),
+            format!("{name} {compare} {bound}"),
+            format!("{name} % {factor} == 0"),
+            format!("{name} * {other} {compare} {bound}"),
+            format!("max({name} // {factor}, {other}) {compare} {bound}"),
+        ])
     }
 
     /// Adds a constant that both branches declare; that of the taken one is visible after the

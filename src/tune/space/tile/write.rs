@@ -1,5 +1,6 @@
 //! The directives of a tiling.
 
+use super::super::facts::extent_or_unknown;
 use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
 use super::dot::{self, Dot};
@@ -389,7 +390,8 @@ fn pack(
     let dim = facts.packed_dim(sum, access, axis).expect("it can be packed");
     let contiguous = access.stride(&view.data[axis].var) == Stride::By(1);
     let (name, rank) = (access.buffer.name.clone(), access.indices.len());
-    let extent = |dim: usize| access.buffer.shape[dim].as_int().unwrap_or(1) as i64;
+    let extent =
+        |dim: usize| extent_or_unknown(&access.buffer.shape[dim]).expect("it can be packed");
     let extents: Vec<i64> = (0..rank).map(extent).collect();
     let lanes = i64::from(planner.target.lanes(access.buffer.dtype));
     let text = &mut planner.text;

@@ -1,17 +1,19 @@
 //! The automatic schedule: the best candidate of the tuner's space by the cost model, or the one
-//! that an earlier run of this build chose for the same kernel and options.
+//! that an earlier run of this build chose for the same kernel and options. Kernels with run-time
+//! integers may get one for small values and one for others ([`sizes`]).
 
-use super::estimate::estimate_texts;
-use super::{Failure, Options, count_work};
+mod estimator;
+mod sizes;
+
+use super::{Options, count_work};
 use crate::diag::Result;
 use crate::lang::ParsedLines;
 use crate::schedule::{self, Origin, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::Graph;
-use crate::tune;
-use crate::tune::model::{Estimate, MachineModel};
-use crate::tune::search::CostPrediction;
+use crate::tune::model::RunTimeValues;
 use crate::tune::workload::named_text;
+use estimator::{Estimator, THREADS};
 use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -23,8 +25,6 @@ pub(super) const DEFAULT_CANDIDATES: usize = 384;
 const FLOPS_PER_CANDIDATE: f64 = 1e4;
 /// The number of candidates that the smallest kernel gets.
 const MIN_CANDIDATES: usize = 16;
-/// Threads that the schedule is made for. The module does not depend on this machine's number.
-const THREADS: usize = 4;
 
 /// Keeps the automatic schedules of earlier runs.
 pub trait ScheduleCache: Debug + Send + Sync {
@@ -110,34 +110,23 @@ fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
     Ok(schedule)
 }
 
-/// Returns the text of the candidate with the lowest estimate; none if all are refused.
+/// Returns the text of the candidate with the lowest estimate; none if all are refused. If it is
+/// not the one for large run-time integers too, the text chooses between both.
 fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
-    let target = &options.target;
-    let machine = MachineModel::typical(target);
-    let parsed = ParsedLines::default();
     let bugs = RefCell::new(Vec::new());
-    let model = |texts: &[&str]| -> Vec<Option<CostPrediction>> {
-        let prediction = |estimate| match estimate {
-            Ok(Estimate { seconds, features, .. }) => Some(CostPrediction { seconds, features }),
-            Err(Failure::User(_)) => None,
-            Err(Failure::Bug { pass, message, .. }) => {
-                bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
-                None
-            }
-        };
-        let estimates = estimate_texts(graph, texts, options, &machine, THREADS, &parsed);
-        estimates.into_iter().map(prediction).collect()
-    };
-    let space = tune::space::of_kernel(graph, target, 0);
-    let flops = count_work(graph, target).ok().and_then(|work| work.flops.as_int());
+    let estimator = Estimator { graph, options, parsed: ParsedLines::default(), bugs: &bugs };
+    let flops = count_work(graph, &options.target).ok().and_then(|work| work.flops.as_int());
     let count = flops.map_or(DEFAULT_CANDIDATES, |flops| {
         MIN_CANDIDATES + (flops as f64 / FLOPS_PER_CANDIDATE) as usize
     });
     let count = count.min(options.candidates);
-    let chosen = tune::search::choose_by_model(&space, &model, count, 0);
+    let text = match sizes::depends_on_sizes(graph, options) {
+        true => sizes::choose(&estimator, count),
+        false => estimator.choose(&[RunTimeValues::default()], count, &mut Vec::new()),
+    };
     if let Some(bug) = bugs.borrow().first() {
         let name = &graph.name;
         notes.push(format!("a candidate for the schedule of `{name}` showed a bug of tec: {bug}"));
     }
-    chosen.map(|one| one.text)
+    text
 }

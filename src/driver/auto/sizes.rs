@@ -1,0 +1,118 @@
+//! Automatic schedules of kernels with run-time integers: one for calls in which an integer is
+//! small, where packing an input does not pay, and one for others.
+//!
+//! ```text
+//! schedule mm for x86-avx512 {
+//!     if n <= 8 {
+//!         …
+//!     } else {
+//!         …
+//!     }
+//! }
+//! ```
+
+use super::super::Options;
+use super::estimator::{Estimator, THREADS};
+use crate::ir::Var;
+use crate::te::Graph;
+use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
+
+/// What the other integers are while one is small: estimates are for both.
+const OTHERS: [i64; 2] = [ASSUMED_VALUE as i64, 1021];
+/// The small value of an integer, such as the rows of a small batch.
+const FEW: i64 = 3;
+/// The values up to which an integer may count as small.
+const LIMITS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// The schedule for small values must be faster by this factor there; else one schedule is enough.
+const MIN_GAIN: f64 = 1.25;
+/// And by this many seconds: a version of its own is not worth less.
+const MIN_SAVING: f64 = 5e-7;
+/// One in this many candidates of the search is for the small values of an integer.
+const FEW_INTERVAL: usize = 4;
+
+/// Whether a kernel may get several schedules. Functions that pack inputs ahead have one layout,
+/// and launches on a GPU are the same in each call.
+pub(super) fn depends_on_sizes(graph: &Graph, options: &Options) -> bool {
+    let packs = !options.prepacked.selected(graph).is_empty();
+    !packs && !options.target.is_gpu() && !graph.vars.is_empty()
+}
+
+/// Returns the best of about `count` candidates, or a text with several of them.
+pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
+    let usual = estimator.choose(&[RunTimeValues::default()], count, &mut Vec::new())?;
+    let vars = &estimator.graph.vars;
+    let small: Vec<RunTimeValues> =
+        vars.iter().map(|var| small(vars, var, FEW, OTHERS[0])).collect();
+    let mut seen = Vec::new();
+    estimator.choose(&small, count / FEW_INTERVAL, &mut seen);
+    let Some(of_usual) = estimator.seconds(&usual, &small, THREADS) else { return Some(usual) };
+    // The best schedule for each small integer, with the conditions under which it is used.
+    let mut versions: Vec<(&str, Vec<String>)> = Vec::new();
+    for (at, var) in vars.iter().enumerate() {
+        let best = seen.iter().min_by(|(_, a), (_, b)| a[at].total_cmp(&b[at]));
+        let Some((text, seconds)) = best else { continue };
+        if of_usual[at] < (MIN_GAIN * seconds[at]).max(seconds[at] + MIN_SAVING) {
+            continue;
+        }
+        let Some(limit) = limit(estimator, var, text, &usual) else { continue };
+        let cond = format!("{} <= {limit}", var.name());
+        match versions.iter_mut().find(|(version, _)| version == text) {
+            Some((_, conditions)) => conditions.push(cond),
+            None => versions.push((text, vec![cond])),
+        }
+    }
+    if versions.is_empty() {
+        return Some(usual);
+    }
+    join(&versions, &usual).or(Some(usual))
+}
+
+/// Returns the value of an integer up to which a schedule is faster than the usual one, whether the
+/// other integers are medium or large, with one thread and with several; `None` if it never is.
+fn limit(estimator: &Estimator, var: &Var, text: &str, usual: &str) -> Option<i64> {
+    let vars = &estimator.graph.vars;
+    let values: Vec<RunTimeValues> = LIMITS
+        .iter()
+        .flat_map(|limit| OTHERS.map(|other| small(vars, var, *limit, other)))
+        .collect();
+    let mut faster = vec![true; LIMITS.len()];
+    for threads in [1, THREADS] {
+        let of_text = estimator.seconds(text, &values, threads)?;
+        let of_usual = estimator.seconds(usual, &values, threads)?;
+        for (at, (text, usual)) in of_text.iter().zip(&of_usual).enumerate() {
+            faster[at / OTHERS.len()] &= text < usual;
+        }
+    }
+    LIMITS.iter().zip(faster).take_while(|(_, faster)| *faster).last().map(|(limit, _)| *limit)
+}
+
+/// All integers with the value `others`, but one with the value `few`.
+fn small(vars: &[Var], var: &Var, few: i64, others: i64) -> RunTimeValues {
+    let value = |one: &Var| if one == var { few } else { others };
+    vars.iter().map(|one| (one.clone(), value(one))).collect()
+}
+
+/// Returns the text of a schedule that chooses between several.
+fn join(versions: &[(&str, Vec<String>)], other: &str) -> Option<String> {
+    let (mut head, other) = parts(other)?;
+    let mut branches = String::new();
+    for (text, conditions) in versions {
+        let (its_head, body) = parts(text)?;
+        // The one with more features needs all that the others do.
+        head = if its_head.len() > head.len() { its_head } else { head };
+        let cond = conditions.join(" or ");
+        branches.push_str(&format!("if {cond} {{\n{}    }} else ", indented(body)));
+    }
+    Some(format!("{head}\n    {branches}{{\n{}    }}\n}}\n", indented(other)))
+}
+
+/// Indents the lines of a block.
+fn indented(body: &str) -> String {
+    body.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+/// Returns the first line of a schedule and its statements.
+fn parts(text: &str) -> Option<(&str, &str)> {
+    let (head, rest) = text.split_once('\n')?;
+    Some((head, rest.strip_suffix("}\n")?))
+}

@@ -1,0 +1,113 @@
+//! Which stores are promoted, and under which masks.
+
+use super::*;
+use crate::ir::print::print_stmt;
+
+/// Returns `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start
+/// value, the read and the update; each gets the loop's variable.
+fn sum(start: Option<Expr>, read: Masking, update: Masking) -> Stmt {
+    let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
+    let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
+    let wide = |value: f64| {
+        let scalar = Expr::float(DType::Float32, value);
+        eight(DType::Float32, ExprKind::Broadcast(scalar))
+    };
+    let k = Var::index("k");
+    let old = ExprKind::Load {
+        buffer: c.clone(),
+        indices: vec![lanes.clone()],
+        mask: read.map(|mask| mask(&Expr::var(&k))),
+    };
+    let old = Expr::new(wide(0.0).ty, old);
+    let store = |value, mask| Stmt::Store {
+        buffer: c.clone(),
+        indices: vec![lanes.clone()],
+        value,
+        mask,
+        nontemporal: false,
+    };
+    let body = store(Expr::add(old, wide(1.0)), update.map(|mask| mask(&Expr::var(&k))));
+    let nest = Stmt::serial(k, Expr::index(4), body);
+    promoter().promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
+}
+
+fn promoter() -> Promoter {
+    let facts = RefCell::new(Facts::new());
+    Promoter { vectors: true, loads: true, selects: true, facts }
+}
+
+fn eight(dtype: DType, kind: ExprKind) -> Expr {
+    Expr::new(Type { dtype, lanes: 8 }, kind)
+}
+
+type Masking = Option<fn(&Expr) -> Expr>;
+
+/// Returns a mask of the lanes below `limit`.
+fn below(limit: Expr) -> Expr {
+    let lanes = eight(DType::Index, ExprKind::Ramp(Expr::index(0), Expr::index(1)));
+    Expr::binary(BinOp::Lt, lanes, eight(DType::Index, ExprKind::Broadcast(limit)))
+}
+
+fn five(_: &Expr) -> Expr {
+    below(Expr::index(5))
+}
+
+#[test]
+fn an_invariant_mask_moves_to_the_final_store() {
+    let text = print_stmt(&sum(Some(five(&Expr::index(0))), Some(five), Some(five)));
+    assert_eq!(text.matches("C[").count(), 1, "{text}");
+    let back = text.lines().rev().find(|line| line.contains("C[")).expect("a store");
+    assert!(back.contains("C.acc[") && back.contains("5"), "{text}");
+    assert_eq!(text.matches("< x8(5)").count(), 1, "{text}");
+}
+
+#[test]
+fn masked_updates_select_lanes() {
+    let moving = |k: &Expr| below(k.clone());
+    for mask in [five as fn(&Expr) -> Expr, moving] {
+        let text = print_stmt(&sum(None, Some(mask), Some(mask)));
+        assert_eq!(text.matches("C[").count(), 1, "{text}");
+        assert!(text.contains("C.acc[ramp(0, 1, 8)] = select("), "{text}");
+    }
+}
+
+#[test]
+fn promotes_sums_of_unrolled_loops() {
+    let c = Buffer::new("C", DType::Float32, vec![Expr::index(8)], Scope::Global);
+    let at = |index: i64| vec![Expr::index(index)];
+    let store = |index: i64, value: Expr| Stmt::Store {
+        buffer: c.clone(),
+        indices: at(index),
+        value,
+        mask: None,
+        nontemporal: false,
+    };
+    let one = || Expr::float(DType::Float32, 1.0);
+    let add = |index: i64| store(index, Expr::add(Expr::load(&c, at(index)), one()));
+    let run = |stmts: Vec<Stmt>| print_stmt(&promoter().promote(Stmt::Block(stmts)));
+    let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
+    assert_eq!(text.matches("C[").count(), 2, "{text}");
+    assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
+    // Elements that are stored once gain nothing. Elements that are read first come from
+    // memory.
+    assert!(!run(vec![store(2, one()), store(3, one())]).contains("acc"));
+    assert!(!run(vec![add(2), add(2)]).contains("acc"));
+}
+
+#[test]
+fn declines_masks_that_differ() {
+    let four = |_: &Expr| below(Expr::index(4));
+    let moving = |k: &Expr| below(k.clone());
+    let start = || Some(five(&Expr::index(0)));
+    for stmt in [
+        // Some lanes of the register would need the previous values in memory.
+        sum(start(), Some(five), Some(four)),
+        sum(start(), Some(four), Some(five)),
+        sum(start(), None, Some(five)),
+        sum(start(), Some(five), None),
+        sum(start(), Some(moving), Some(moving)),
+    ] {
+        let text = print_stmt(&stmt);
+        assert!(!text.contains("C.acc"), "{text}");
+    }
+}
