@@ -1,11 +1,11 @@
 //! Candidates that pack `layout_free` inputs: the inputs are packed once, before the first
 //! call, and the measured calls read them packed.
 
-use super::super::bench::measure::AlignedArgs;
 use super::super::data::{shape_of, zeros};
+use super::super::measure::AlignedArgs;
 use crate::diag::Result;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param, PrepackRole, Role, Var};
+use crate::ir::{Kernel, Param, Role, Var};
 use crate::module::load::LoadedKernel;
 
 /// A kernel that reads packed inputs, with the kernels that pack them.
@@ -19,14 +19,10 @@ pub struct PackedCall {
 }
 
 impl PackedCall {
-    /// Takes lowered kernels of one module: those that pack, and the one that reads packed inputs.
-    pub fn new(kernel: Kernel, packs: Vec<(PrepackRole, Kernel, LoadedKernel)>) -> PackedCall {
-        let name = |role: PrepackRole| match role {
-            PrepackRole::Pack { input, .. } => input,
-            PrepackRole::Prepacked { of, .. } => crate::bug!("`{of}` packs nothing"),
-        };
-        let packs = packs.into_iter().map(|(role, kernel, code)| (name(role), kernel, code));
-        PackedCall { kernel, packs: packs.collect(), args: None }
+    /// Takes the kernels of a module: the names of packed inputs with the kernels that pack them,
+    /// and the one that reads packed inputs.
+    pub fn new(kernel: Kernel, packs: Vec<(String, Kernel, LoadedKernel)>) -> PackedCall {
+        PackedCall { kernel, packs, args: None }
     }
 
     /// Packs the inputs of a call of `default_loops` with these values.
