@@ -58,7 +58,7 @@ SEED ?= 0
 fuzz:                ## N random programs, and N with schedules, from SEED on
 	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz -- --nocapture
 
-damage:              ## N damaged inputs of each kind: sources, modules, records, .npy, PTX
+damage:              ## N damaged inputs of each kind: sources, modules, records, .npy, PTX, frames
 	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz damaged -- --nocapture
 
 bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a checked call

@@ -360,8 +360,9 @@ fn hello() -> Hello {
 /// Runs the command.
 pub fn run(args: &ServeArgs) -> Result<(), Error> {
     if std::io::stdin().is_terminal() || std::io::stdout().is_terminal() {
-        let text = "`tec serve --stdio` is started by `tec run --on 'ssh HOST'`, not by hand";
-        return Err(Error::Usage(text.to_string()));
+        let text = "`tec serve --stdio` is on a terminal: `tec run --on 'ssh HOST'` starts it, \
+                    without `-t`";
+        return Err(Diag::global("E0606", text).into());
     }
     let gib = |number: u64| number << 30;
     let store = Store::of_user(gib(args.disk)).map_err(|why| Diag::global("E0607", why))?;

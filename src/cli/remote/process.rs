@@ -131,8 +131,8 @@ impl Process {
     /// Describes how the process ended.
     fn ending(&mut self, printed: Option<String>) -> String {
         let status = self.await_end().map_or(String::new(), |status| format!(" ({status})"));
-        let said = self.said().or(printed).map_or(String::new(), |line| format!(": {line}"));
-        status + &said
+        let lines = [printed, self.said()].into_iter().flatten().map(|line| format!(": {line}"));
+        status + &lines.collect::<String>()
     }
 
     fn await_end(&mut self) -> Option<std::process::ExitStatus> {

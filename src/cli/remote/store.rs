@@ -118,7 +118,7 @@ impl Store {
     /// Writes a file, and returns its hash.
     pub fn put(&self, bytes: &[u8]) -> Result<Hash, String> {
         let hash = Hash::of(bytes);
-        if !self.path(&hash).exists() {
+        if !self.has(&hash) {
             let mut incoming = self.receive(hash.clone(), bytes.len() as u64)?;
             incoming.add(bytes)?;
             incoming.finish()?;
@@ -195,6 +195,9 @@ mod tests {
         std::fs::write(store.path(&hash), b"bites").unwrap();
         assert!(store.read(&hash).is_err());
         assert!(!store.has(&hash) && !store.path(&hash).exists());
+        std::fs::write(store.path(&hash), b"bites").unwrap();
+        assert_eq!(store.put(b"bytes").map(|hash| store.has(&hash)), Ok(true));
+        std::fs::remove_file(store.path(&hash)).unwrap();
         let mut incoming = store.receive(hash.clone(), 5).unwrap();
         assert!(incoming.add(b"longer").is_err());
         let mut incoming = store.receive(hash.clone(), 5).unwrap();

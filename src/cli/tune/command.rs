@@ -137,7 +137,11 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     check_options(&args.compile)?;
     let farm = match &machines(&args.on)?[..] {
         [] => None,
-        commands => Some(Farm::connect(commands, args.on_wait)?),
+        commands => {
+            let mut farm = Farm::connect(commands, args.on_wait)?;
+            farm.notes().iter().for_each(|note| eprintln!("note: {note}"));
+            Some(farm)
+        }
     };
     let compile = match &farm {
         Some(farm) => args.compile.for_native(farm.hello()),

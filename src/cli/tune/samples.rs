@@ -272,6 +272,7 @@ mod tests {
             seed: 0,
             threads: 1,
             memory: MEMORY,
+            elsewhere: false,
         }
     }
 
@@ -283,7 +284,7 @@ mod tests {
                 setup("softmax.te", "softmax", &["m=40", "n=50"]),
             ];
             for setup in setups {
-                let (mut harness, _) = Harness::open(setup).expect("a kernel");
+                let mut harness = Harness::open(setup).expect("a kernel");
                 let bounded = harness.schedule_reference(Reference::Auto).expect("a schedule");
                 let mut loaded = harness.load_reference(&bounded).expect("code");
                 let mut outputs = harness.run_reference(&mut loaded).expect("a call");

@@ -319,13 +319,16 @@ impl<'a> Task<'a> {
             self.search.fastest(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
         let Some(first) = finalists.first() else { return Ok(None) };
         let alone = self.best_seconds().unwrap_or(f64::INFINITY);
-        if count == 0 {
+        if count == 0 || self.lost().is_some() {
             return Ok(self.measured_alone(first, alone));
         }
         let limit = Duration::from_secs_f64(alone * TIME_LIMIT_FACTOR)
             .clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT);
         let jobs: Vec<Job> = finalists.iter().map(|one| job(one, limit)).collect();
         let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
+        if self.lost().is_some() {
+            return Ok(self.measured_alone(first, alone));
+        }
         let mut best: Option<Winner> = None;
         for (proposal, outcome) in finalists.iter().zip(&outcomes) {
             self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
