@@ -16,12 +16,13 @@ use crate::module::gpu::Gpu;
 use crate::target::Target;
 use crate::tune::{Compared, Outcome};
 use rustc_hash::FxHashSet;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{BufReader, IsTerminal, Read, Write};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +52,11 @@ pub struct ServeArgs {
     disk: u64,
 }
 
+/// The time without a request after which another process may measure: the near side may be lost
+/// without a notice.
+const REST: Duration = Duration::from_secs(10);
+/// How long a process waits for the one that measures.
+const LEASE_WAIT: Duration = Duration::from_secs(12);
 /// The time between two signs of life while a request takes long.
 const BEAT: Duration = Duration::from_secs(1);
 
@@ -71,6 +77,9 @@ pub trait Backend {
 
     /// Does other work.
     fn work(&mut self, work: Work, store: &Store) -> Done;
+
+    /// No request has come for a while.
+    fn rest(&mut self) {}
 }
 
 /// Answers the frames of a client, whatever they are.
@@ -269,33 +278,39 @@ struct Workers {
     pool: Option<Pool>,
     /// The most memory of a candidate.
     memory: u64,
-    /// Held from the first measurement on.
+    /// The file that the process has locked that measures on this machine.
+    lock: PathBuf,
+    /// Held while this process measures.
     lease: Option<File>,
 }
 
 impl Workers {
-    /// Makes this process the only one that measures on this machine.
-    fn lease(&mut self, store: &Store) -> Result<(), Failure> {
+    /// Makes this process the only one that measures on this machine. Waits a while: the other one
+    /// may be about to notice that its connection is lost.
+    fn lease(&mut self) -> Result<(), Failure> {
         if self.lease.is_some() {
             return Ok(());
         }
-        let path = store.folder().join("lock");
-        let cannot = |error: &dyn std::fmt::Display| {
-            Failure::Machine(format!("cannot lock {}: {error}", path.display()))
+        let cannot = |error: std::io::Error| {
+            let why = crate::module::input::io_text(&error);
+            Failure::Machine(format!("cannot lock {}: {why}", self.lock.display()))
         };
-        let file = File::options().create(true).append(true).open(&path);
-        let file = file.map_err(|error| cannot(&crate::module::input::io_text(&error)))?;
-        match file.try_lock() {
-            Ok(()) => {
-                self.lease = Some(file);
-                Ok(())
+        let file = File::options().create(true).append(true).open(&self.lock).map_err(cannot)?;
+        let begin = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => {
+                    self.lease = Some(file);
+                    return Ok(());
+                }
+                Err(TryLockError::WouldBlock) if begin.elapsed() > LEASE_WAIT => {
+                    let text = "another `tec serve` measures on this machine; two would disturb \
+                                each other";
+                    return Err(Failure::Machine(text.to_string()));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(100)),
+                Err(TryLockError::Error(error)) => return Err(cannot(error)),
             }
-            Err(std::fs::TryLockError::WouldBlock) => {
-                let text = "another `tec serve` measures on this machine; two would disturb each \
-                            other";
-                Err(Failure::Machine(text.to_string()))
-            }
-            Err(std::fs::TryLockError::Error(error)) => Err(cannot(&error)),
         }
     }
 
@@ -307,7 +322,7 @@ impl Workers {
 
 impl Backend for Workers {
     fn prepare(&mut self, prepared: Prepared, store: &Store) -> Result<Vec<String>, Failure> {
-        self.lease(store)?;
+        self.lease()?;
         // The last one's memory comes free first.
         self.pool = None;
         let memory = prepared.memory.min(self.memory);
@@ -317,6 +332,7 @@ impl Backend for Workers {
     }
 
     fn measure(&mut self, candidate: &Candidate, best: Option<f64>) -> Result<Outcome, Failure> {
+        self.lease()?;
         let pool = self.prepared()?;
         pool.set_best(best);
         Ok(pool.measure_one(candidate))
@@ -327,6 +343,7 @@ impl Backend for Workers {
         candidates: &[Candidate],
         seconds: f64,
     ) -> Result<(Compared, Vec<String>), Failure> {
+        self.lease()?;
         let pool = self.prepared()?;
         let compared = pool.compare_all(candidates, seconds);
         Ok((compared, crate::tune::Measure::notes(pool)))
@@ -334,11 +351,15 @@ impl Backend for Workers {
 
     fn work(&mut self, work: Work, store: &Store) -> Done {
         if !matches!(work, Work::Call(_))
-            && let Err(failure) = self.lease(store)
+            && let Err(failure) = self.lease()
         {
             return Done::Failed(failure);
         }
         pool::work(work, store.folder())
+    }
+
+    fn rest(&mut self) {
+        self.lease = None;
     }
 }
 
@@ -402,13 +423,20 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
             }
         }
     });
-    let workers = Workers { pool: None, memory: gib(args.memory), lease: None };
+    let (memory, lock) = (gib(args.memory), store.folder().join("lock"));
+    let workers = Workers { pool: None, memory, lock, lease: None };
     let mut server = Server::new(store, workers);
-    for frame in frames {
-        let frame = match frame {
-            Ok(frame) => frame,
-            Err(FrameError::Ended | FrameError::Cut) => return Ok(()),
-            Err(error) => return Err(violation(&format!("{error:?}"))),
+    loop {
+        let frame = match frames.recv_timeout(REST) {
+            Ok(Ok(frame)) => frame,
+            Err(RecvTimeoutError::Timeout) => {
+                server.backend.rest();
+                continue;
+            }
+            Ok(Err(FrameError::Ended | FrameError::Cut)) | Err(RecvTimeoutError::Disconnected) => {
+                return Ok(());
+            }
+            Ok(Err(error)) => return Err(violation(&format!("{error:?}"))),
         };
         busy.store(true, Ordering::SeqCst);
         let mut alive = true;
@@ -422,7 +450,6 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
             return Ok(());
         }
     }
-    Ok(())
 }
 
 fn violation(why: &str) -> Error {

@@ -88,6 +88,8 @@ PIPE = f"{shlex.quote(TEC)} serve --stdio"
         ("vector_add_var.te", ["--var", "n=1000"]),
         ("iir.te", ["--var", "steps=50"]),
         ("dot_int8.te", []),
+        # A network.
+        ("classifier.te", []),
     ],
 )
 def test_samples_have_the_same_bits_elsewhere(place, file, options):
@@ -296,6 +298,17 @@ def test_bench_measures_there(place):
     assert len(json.loads(out)["results"]) == 2, out
     out, _ = place.succeeds("bench", "p.te", "--min-time", "0.01", "--roofline", "--on", PIPE)
     assert "interleaved" in out
+
+
+def test_networks_are_timed_and_tuned_there(place):
+    path = ROOT / "samples/classifier.te"
+    words = ["bench", path, "--min-time", "0.01", "--roofline=off", "--per-kernel"]
+    out, _ = place.succeeds(*words, "--on", PIPE)
+    assert "share" in out
+    words = ["tune", path, "--trials", "4", "--budget", "20s", "--records", "c.records.jsonl"]
+    _, errors = place.succeeds(*words, "--threads", "1", "--on", PIPE)
+    records = place.records("c.records.jsonl")
+    assert len(records) >= 4 and all(record["verdict"] == "same" for record in records), errors
 
 
 TUNE = ["tune", "p.te", "--trials", "6", "--budget", "12s", "--threads", "1"]

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tempfile::{NamedTempFile, TempDir};
 
 /// The SHA-256 of a file.
@@ -74,6 +74,7 @@ impl Store {
         let folder = cache.join("serve");
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {}", folder.display(), io_text(&error)))?;
+        remove_remains(&folder);
         Ok(Store { folder, max_bytes, _own: None })
     }
 
@@ -141,6 +142,17 @@ impl Store {
 
     fn cannot(&self, error: &std::io::Error) -> String {
         format!("cannot write to {}: {}", self.folder.display(), io_text(error))
+    }
+}
+
+/// Removes files that processes left which were killed while they received them.
+fn remove_remains(folder: &Path) {
+    const OLD: Duration = Duration::from_secs(24 * 3600);
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok().map(|age| age > OLD);
+        if entry.file_name().to_string_lossy().starts_with(".tec-") && is_old() == Some(true) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -212,7 +224,7 @@ mod tests {
         let own = Store::temporary().unwrap();
         let store = Store::at(own.folder(), 10);
         let old = store.put(b"12345").unwrap();
-        let past = SystemTime::now() - std::time::Duration::from_secs(60);
+        let past = SystemTime::now() - Duration::from_secs(60);
         File::open(store.path(&old)).unwrap().set_modified(past).unwrap();
         let used = store.put(b"678").unwrap();
         store.put(b"abcde").unwrap();

@@ -2,8 +2,8 @@
 //!
 //! Each machine is a *station*: a thread with the connection, and with a worker process that
 //! compiles. A farm gives the next candidate to a station that is free. A station whose connection
-//! is lost connects again and repeats the candidate under way; one that fails drops out with a note,
-//! and another station takes its candidate.
+//! is lost connects again and repeats the candidate under way. One that fails drops out with a
+//! note, and another station takes its candidate.
 
 use super::pool::{Pool, correct_seconds};
 use super::protocol::Setup;

@@ -28,23 +28,27 @@ impl PackedCall {
     /// Packs the inputs of a call of `default_loops` with these values.
     pub fn pack(&mut self, default_loops: &Kernel, values: &[Value]) -> Result<()> {
         let known = || default_loops.params.iter().zip(values);
-        let vars: Vec<(Var, i64)> = known()
-            .filter_map(|pair| match pair {
-                (Param::Runtime { var, .. }, Value::Index(value)) => Some((var.clone(), *value)),
-                _ => None,
-            })
-            .collect();
         let mut own = values.to_vec();
         for (input, kernel, code) in &self.packs {
+            // Each kernel has run-time integers of its own, by the same names.
+            let value_of = |param: &Param| {
+                let named = known().find(|(other, _)| other.name() == param.name());
+                named.map(|(_, value)| value.clone())
+            };
+            let vars = kernel.params.iter().filter_map(|param| match (param, value_of(param)) {
+                (Param::Runtime { var, .. }, Some(Value::Index(value))) => {
+                    Some((var.clone(), value))
+                }
+                _ => None,
+            });
+            let vars: Vec<(Var, i64)> = vars.collect();
             let mut args = Vec::new();
             for param in &kernel.params {
                 args.push(match param {
                     Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
                         Value::Tensor(zeros(buffer, shape_of(buffer, &vars)?)?)
                     }
-                    other => known()
-                        .find(|(param, _)| param.name() == other.name())
-                        .map(|(_, value)| value.clone())
+                    other => value_of(other)
                         .unwrap_or_else(|| crate::bug!("no value for {}", other.name())),
                 });
             }
