@@ -87,9 +87,9 @@ PIPE = f"{shlex.quote(TEC)} serve --stdio"
         ("softmax.te", []),
         ("vector_add_var.te", ["--var", "n=1000"]),
         ("iir.te", ["--var", "steps=50"]),
-        ("dot_int8.te", []),
-        # A network.
+        ("dot_int8.te", ["-D", "n=64"]),
         ("classifier.te", []),
+        ("../tests/golden/run/network/groups.te", []),
     ],
 )
 def test_samples_have_the_same_bits_elsewhere(place, file, options):
@@ -301,7 +301,7 @@ def test_bench_measures_there(place):
 
 
 def test_networks_are_timed_and_tuned_there(place):
-    path = ROOT / "samples/classifier.te"
+    path = ROOT / "tests/golden/run/network/groups.te"
     words = ["bench", path, "--min-time", "0.01", "--roofline=off", "--per-kernel"]
     out, _ = place.succeeds(*words, "--on", PIPE)
     assert "share" in out
