@@ -217,7 +217,7 @@ mod tests {
         let last = FrameError::NoMagic("tec: not found".to_string());
         assert_eq!(said(b"motd\n\x1btec: not found\n"), Err(last));
         assert_eq!(said(b""), Err(FrameError::NoMagic(String::new())));
-        assert_eq!(said(&vec![b'x'; MAX_NOISE + 9]).is_err(), true);
+        assert!(said(&vec![b'x'; MAX_NOISE + 9]).is_err());
         let through_terminal = b"\x02tec serve\x03\r\r\n\x1a\r\n\0";
         assert_eq!(said(through_terminal), Err(FrameError::Terminal));
         assert_eq!(said(&MAGIC[..12]), Err(FrameError::Cut));

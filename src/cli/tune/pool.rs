@@ -53,7 +53,7 @@ pub struct Pool {
 /// The first message to a worker.
 enum Begin {
     /// It compiles schedules.
-    Setup(Setup, Reference),
+    Setup(Box<Setup>, Reference),
     /// It takes modules.
     Prepare(Box<Prepared>),
 }
@@ -76,7 +76,7 @@ impl Pool {
 
     fn new(setup: Setup, store: Option<PathBuf>) -> Result<Pool, Box<Diag>> {
         let on_gpu = Target::parse(&setup.target)?.is_gpu();
-        let begin = Begin::Setup(setup, Reference::Default);
+        let begin = Begin::Setup(Box::new(setup), Reference::Default);
         Ok(Pool { begin, store, on_gpu, worker: None, best: None, notes: Vec::new() })
     }
 
@@ -124,7 +124,7 @@ impl Pool {
             let mut worker = Worker::spawn(self.store.as_deref())?;
             let reference = match &self.begin {
                 Begin::Setup(setup, reference) => {
-                    let setup = Box::new(setup.clone());
+                    let setup = setup.clone();
                     worker.send(&Request::Setup { setup, reference: *reference });
                     *reference
                 }
@@ -320,9 +320,14 @@ pub fn work(work: Work, store: &Path) -> Done {
     };
     worker.send(&Request::Work(work));
     const EVER: Duration = Duration::from_secs(1 << 40);
+    const SIGILL: i32 = 4;
     match worker.receive(EVER) {
         Ok(Reply::Worked(done)) => done,
         Ok(reply) => failed(format!("the worker says {reply:?}")),
+        Err(TrialFailure::Crash { signal: SIGILL }) => failed(format!(
+            "the call failed: its process ended by signal {SIGILL}, an illegal instruction: the \
+             CPU lacks one, or the code is wrong"
+        )),
         Err(failure) => failed(format!("the call failed: {}", describe(&failure))),
     }
 }
