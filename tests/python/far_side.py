@@ -43,13 +43,13 @@ def read_frame(stream):
     head = read(stream, 9)
     if head is None:
         return None
-    payload = read(stream, struct.unpack("<I", head[:4])[0])
-    return None if payload is None else (head[4], payload)
+    payload = read(stream, struct.unpack("<I", head[:4])[0] + 1)
+    return None if payload is None else (head[4], payload[:-1])
 
 
 def frame_bytes(kind, payload):
     checksum = hashlib.sha256(bytes([kind]) + payload).digest()[:4]
-    return struct.pack("<I", len(payload)) + bytes([kind]) + checksum + payload
+    return struct.pack("<I", len(payload)) + bytes([kind]) + checksum + payload + b"\n"
 
 
 def changed(value, changes):

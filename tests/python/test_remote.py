@@ -412,7 +412,7 @@ def test_a_far_side_that_hangs_is_given_up(place):
 
 
 def test_a_near_side_that_talks_nonsense_is_refused(place):
-    for said in (b"GET / HTTP/1.0\r\n\r\n", b"\0\0\0\0\1\0\0\0\0"):
+    for said in (b"GET / HTTP/1.0\r\n\r\n", b"\0\0\0\0\1\0\0\0\0\n"):
         process = place.start(
             "serve", "--stdio", stdin=subprocess.PIPE, text=False, stdout=subprocess.PIPE
         )

@@ -2,8 +2,9 @@
 //!
 //! The far side first writes [`MAGIC`]; what a login shell prints before it is skipped. Then both
 //! sides write frames: the length of the payload (32 bits, little-endian), the kind (8 bits), a
-//! checksum (32 bits), the payload. The checksum finds text that something else writes between
-//! frames; `ssh` protects the bytes on their way.
+//! checksum (32 bits), the payload, a line feed. The checksum finds text that something else writes
+//! between frames; `ssh` protects the bytes on their way. The line feed is for programs such as
+//! `srun`, which hand on whole lines.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, ErrorKind, Read, Write};
@@ -62,11 +63,12 @@ impl Frame {
     pub fn bytes(&self) -> Vec<u8> {
         let (kind, payload) = self.parts();
         assert!(payload.len() <= limit_of(kind), "a frame of {} bytes", payload.len());
-        let mut bytes = Vec::with_capacity(9 + payload.len());
+        let mut bytes = Vec::with_capacity(10 + payload.len());
         bytes.extend((payload.len() as u32).to_le_bytes());
         bytes.push(kind);
         bytes.extend(checksum(kind, payload));
         bytes.extend(payload);
+        bytes.push(b'\n');
         bytes
     }
 
@@ -90,9 +92,12 @@ impl Frame {
             let text = format!("a frame of kind {kind} and {length} bytes");
             return Err(FrameError::Damaged(text));
         }
-        let mut payload = vec![0; length];
-        if fill(input, &mut payload)? != length {
+        let mut payload = vec![0; length + 1];
+        if fill(input, &mut payload)? != length + 1 {
             return Err(FrameError::Cut);
+        }
+        if payload.pop() != Some(b'\n') {
+            return Err(FrameError::Damaged("a frame without an end".to_string()));
         }
         if checksum(kind, &payload) != head[5..] {
             return Err(FrameError::Damaged("a frame with a wrong checksum".to_string()));
