@@ -11,6 +11,7 @@ message. ACTION:
     kill N      kills the true far side after N of its frames
     hang N      says nothing more after N frames of the true far side
     hello - J   changes fields of the hello
+    slow N      sends the outcome of each candidate N milliseconds later
     reply N J   the N-th frame of the true far side is this message
     once …      the rest of the line, but only the first time in this folder
 """
@@ -111,6 +112,8 @@ def main():
             payload = json.dumps(changed(json.loads(payload), change)).encode()
         if action == "reply" and count == number:
             payload = json.dumps(change).encode()
+        if action == "slow" and payload.startswith(b'{"measured"'):
+            time.sleep(number / 1000)
         if action == "hang" and count >= number:
             time.sleep(600)
         data = frame_bytes(kind, payload)

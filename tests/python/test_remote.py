@@ -369,6 +369,23 @@ def test_a_pool_shares_the_work_and_goes_on_without_a_machine(place):
         assert len(blobs) > 2, number
 
 
+def test_four_machines_share_the_work(place):
+    words = ["tune", "p.te", "--trials", "16", "--threads", "1", "--records"]
+    seconds = []
+    for count in (1, 4):
+        machine = "XDG_CACHE_HOME={}/{}-{} {}"
+        slow = far("slow", 1500)
+        names = [machine.format(place.folder, count, at, slow) for at in range(count)]
+        on = [word for name in names for word in ("--on", name)]
+        begin = time.monotonic()
+        place.succeeds(*words, f"{count}.jsonl", *on)
+        seconds.append(time.monotonic() - begin)
+        records = [one for one in place.records(f"{count}.jsonl") if not one.get("in_turns")]
+        assert len(records) == 16
+    # One machine sleeps 24 seconds, each of four 6; the last comparison is the same.
+    assert seconds[0] - seconds[1] > 12, seconds
+
+
 def test_a_pool_is_of_one_kind(place):
     other = far("hello", "-", json.dumps({"machine": {"cpu": "another", "cores": 2}}))
     errors = place.fails("E0607", *TUNE, "--on", PIPE, "--on", other)
