@@ -91,7 +91,7 @@ test-cross:          ## every bit as on other architectures, under qemu; says wh
 	$(CARGO) build
 	$(PYTHON) tests/cross/run.py target/debug/tec
 
-test-slurm:          ## tec tune --runner and --on with a real Slurm on this machine (slurm-wlm, root)
+test-slurm:          ## --runner and --on with a real Slurm on this machine (slurm-wlm, root)
 	$(CARGO) build
 	tests/slurm/run.sh target/debug/tec
 
