@@ -55,6 +55,8 @@ pub struct ServeArgs {
 /// The time without a request after which another process may measure: the near side may be lost
 /// without a notice.
 const REST: Duration = Duration::from_secs(10);
+/// The time without a request after which the process ends, for the same reason.
+const GIVE_UP: Duration = Duration::from_secs(3600);
 /// How long a process waits for the one that measures.
 const LEASE_WAIT: Duration = Duration::from_secs(12);
 /// The time between two signs of life while a request takes long.
@@ -426,9 +428,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let (memory, lock) = (gib(args.memory), store.folder().join("lock"));
     let workers = Workers { pool: None, memory, lock, lease: None };
     let mut server = Server::new(store, workers);
+    let mut last = Instant::now();
     loop {
         let frame = match frames.recv_timeout(REST) {
             Ok(Ok(frame)) => frame,
+            Err(RecvTimeoutError::Timeout) if last.elapsed() > GIVE_UP => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 server.backend.rest();
                 continue;
@@ -445,6 +449,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
             alive
         });
         busy.store(false, Ordering::SeqCst);
+        last = Instant::now();
         answered.map_err(|why| violation(&why))?;
         if !alive {
             return Ok(());
