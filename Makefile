@@ -58,7 +58,7 @@ SEED ?= 0
 fuzz:                ## N random programs, and N with schedules, from SEED on
 	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz -- --nocapture
 
-damage:              ## N damaged inputs of each kind: sources, modules, records, .npy, PTX
+damage:              ## N damaged inputs of each kind: sources, modules, records, .npy, PTX, frames
 	TEC_FUZZ_N=$(N) TEC_FUZZ_SEED=$(SEED) $(CARGO) test --release --test fuzz damaged -- --nocapture
 
 bench: build $(VENV)/ready  ## time to compile, size of a module, cost of a checked call
@@ -91,7 +91,7 @@ test-cross:          ## every bit as on other architectures, under qemu; says wh
 	$(CARGO) build
 	$(PYTHON) tests/cross/run.py target/debug/tec
 
-test-slurm:          ## tec tune --runner with a real Slurm on this machine (slurm-wlm, root)
+test-slurm:          ## --runner and --on with a real Slurm on this machine (slurm-wlm, root)
 	$(CARGO) build
 	tests/slurm/run.sh target/debug/tec
 

@@ -327,6 +327,14 @@ impl Target {
         Target::baseline(Arch::host().expect("tec runs on this kind of CPU"))
     }
 
+    /// Every feature of a target that this machine's CPU has, sorted.
+    pub fn host_features() -> Vec<&'static str> {
+        let own = Target::cpus().into_iter().filter(|target| Some(target.arch) == Arch::host());
+        let named = own.flat_map(|target| target.features).chain(Target::KNOWN_FEATURES);
+        let has: std::collections::BTreeSet<_> = named.filter(|name| host_has(name)).collect();
+        has.into_iter().collect()
+    }
+
     /// Whether this machine's CPU can run code for the target.
     pub fn runs_here(&self) -> bool {
         Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))

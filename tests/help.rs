@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "build",
     "check",
     "import",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 18] = [
     "records prune",
     "records replay",
     "inspect",
+    "serve",
     "targets",
     "explain-error",
     "completions",

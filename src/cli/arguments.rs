@@ -3,6 +3,7 @@
 use super::compile::split_value;
 use super::data::Given;
 use super::npy;
+use super::remote::message::Hello;
 use super::report::Error;
 use super::threads::{self, MAX_THREADS};
 use crate::diag::{Diag, closest};
@@ -64,6 +65,12 @@ impl Arguments {
     /// Returns the number of threads for parallel loops.
     pub fn threads(&self) -> usize {
         self.threads.map_or_else(threads::usual, |threads| threads as usize)
+    }
+
+    /// Returns the number of threads on another machine, if there is one.
+    pub fn threads_on(&self, hello: Option<&Hello>) -> usize {
+        let usual = |hello: &Hello| self.threads.map_or(hello.threads, |threads| threads as usize);
+        hello.map_or_else(|| self.threads(), usual)
     }
 
     /// Returns the arguments that a kernel has parameters for.

@@ -1,7 +1,7 @@
 //! `tec explain`: the cost model's estimate of a kernel, term by term.
 
-use super::bench::machine;
 use super::compile::{Compiled, compile_file};
+use super::machine;
 use super::options::CompileArgs;
 use super::report::{Error, print, show_trace};
 use super::text::duration;

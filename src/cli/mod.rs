@@ -14,10 +14,14 @@ mod explain;
 mod import;
 pub mod inspect;
 mod lower;
+pub mod machine;
+pub mod measure;
 mod options;
 mod paths;
+pub mod remote;
 mod report;
 mod run;
+pub mod serve;
 mod session;
 mod targets;
 mod threads;
@@ -38,6 +42,7 @@ Examples:
   tec bench matmul.te                        # time of a call, GFLOP/s and GB/s
   tec build resnet50.onnx                    # a whole network, with its parameters
   tec tune matmul.te                         # searches one minute for the fastest schedule
+  tec run matmul.te --on 'ssh pi'            # compiles here, runs on another machine
   tec explain-error E0204                    # explains an error code
 
 `tec help COMMAND` describes a command.";
@@ -71,12 +76,12 @@ enum Command {
     Best(tune::best::BestArgs),
     Records(tune::manage::RecordsArgs),
     Inspect(inspect::InspectArgs),
+    Serve(serve::ServeArgs),
     Targets(targets::TargetsArgs),
     ExplainError(explain::ExplainErrorArgs),
     Completions(completions::CompletionsArgs),
-    /// Compile, run and time candidates for the search that started this process.
     #[command(hide = true)]
-    TuneWorker,
+    TuneWorker(tune::worker::WorkerArgs),
     #[command(hide = true)]
     TuneBatch(tune::batch::BatchArgs),
 }
@@ -124,10 +129,11 @@ fn run(command: &Command, reporter: &report::Reporter) -> Result<(), report::Err
         Command::Best(args) => tune::best::run(args, reporter),
         Command::Records(args) => tune::manage::run(args, reporter),
         Command::Inspect(args) => inspect::run(args, reporter),
+        Command::Serve(args) => serve::run(args),
         Command::Targets(args) => targets::run(args, reporter),
         Command::ExplainError(args) => explain::run(args),
         Command::Completions(args) => completions::run(args),
-        Command::TuneWorker => tune::worker::run(),
+        Command::TuneWorker(args) => tune::worker::run(args),
         Command::TuneBatch(args) => tune::batch::run(args, reporter),
     }
 }

@@ -1,6 +1,7 @@
 //! The options of every command that compiles.
 
 use super::compile::{SideFiles, split_kernel, split_value};
+use super::remote::message::Hello;
 use super::report::Error;
 use crate::diag::Diag;
 use crate::driver::{Dump, FpContract, Options, PassId, Trace};
@@ -83,6 +84,17 @@ pub enum Contract {
 }
 
 impl CompileArgs {
+    /// Returns the options for a machine whose target `native` means.
+    pub fn for_native(&self, hello: &Hello) -> CompileArgs {
+        let target = match self.target.strip_prefix("native") {
+            Some(rest) if rest.is_empty() || rest.starts_with('+') => {
+                format!("{}{rest}", hello.target)
+            }
+            _ => self.target.clone(),
+        };
+        CompileArgs { target, ..self.clone() }
+    }
+
     /// Returns the driver's options. Kernels without a schedule get the default schedule.
     pub fn options(&self) -> Result<Options, Error> {
         self.options_for(Target::parse(&self.target)?)

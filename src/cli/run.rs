@@ -5,20 +5,21 @@ use super::compile::split_value;
 use super::data::{outputs, summaries};
 use super::npy;
 use super::options::CompileArgs;
+use super::remote::on::{Far, OnArgs};
 use super::report::{Error, Reporter, print};
 use super::session::{self, Source};
 use super::verify::verify;
 use crate::diag::Diag;
 use crate::ir::interp::Value;
 use crate::ir::{Kernel, Param};
-use crate::module::load::args_of;
 
 const EXAMPLES: &str = "\
 Examples:
   tec run matmul.te --verify                         # random inputs, compared bit by bit
   tec run matmul.so --input A=a.npy --output C=c.npy # a module, with NumPy files
   tec run rows.te --var n=10 --scalar alpha=0.5      # a run-time integer and a scalar
-  tec run conv.te --target nvptx-sm_80 --emulate     # without a GPU: races, bank conflicts";
+  tec run conv.te --target nvptx-sm_80 --emulate     # without a GPU: races, bank conflicts
+  tec run matmul.te --on 'ssh pi' --verify           # compiled here, run on another machine";
 
 /// Run kernels, and optionally verify their results.
 ///
@@ -44,8 +45,10 @@ pub struct RunArgs {
     ///
     /// Reports defects such as races and out-of-bounds accesses (exit status 1), and counts
     /// instructions and memory transactions.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "on")]
     pub emulate: bool,
+    #[command(flatten)]
+    on: OnArgs,
     #[command(flatten)]
     pub arguments: Arguments,
     #[command(flatten)]
@@ -54,22 +57,23 @@ pub struct RunArgs {
 
 /// Runs the command.
 pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
-    let session = session::open(&args.file, &args.compile)?;
+    let mut far = args.on.connect()?;
+    let session = session::open(&args.file, &args.compile, far.as_ref())?;
     if args.verify && session.source.is_none() {
         let text = "--verify needs the `.te` file: the interpreter cannot run a module";
         return Err(Error::Usage(text.to_string()));
     }
     check_outputs(args, session.source.as_ref())?;
-    session.module.set_num_threads(args.arguments.threads() as i32)?;
+    let threads = args.arguments.threads_on(far.as_ref().map(Far::hello));
     let wanted = session.kernels(&args.compile.kernel)?;
     let params = wanted.iter().map(|kernel| kernel.to_kernel()).collect::<Result<Vec<_>, _>>()?;
     let all: Vec<&Kernel> = params.iter().collect();
     let mut different = false;
     for (manifest, params) in wanted.iter().zip(&params) {
         let given = args.arguments.read(params, &all)?;
-        let (loaded, kernel, mut values) = session.prepare(manifest, &given)?;
+        let (kernel, mut values) = session.prepare(manifest, &given)?;
         let inputs = args.verify.then(|| values.clone());
-        session.call(&loaded, args_of(&kernel, &mut values))?;
+        session.run(&kernel, &given, &mut values, threads, far.as_mut())?;
         let mut text = String::new();
         if wanted.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));

@@ -1,35 +1,54 @@
-//! A module that `run` or `bench` loaded, from a `.te` file or from a module file.
+//! A program that `run` or `bench` calls, from a `.te` file or from a module file: here, or on
+//! another machine.
 
 use super::compile::{Compiled, build_module, compile_file};
-use super::data::{self, Given};
+use super::data::{self, Given, outputs};
 use super::options::CompileArgs;
 use super::paths::Files;
+use super::remote::on::Far;
+use super::remote::store::Hash;
 use super::report::{Error, show_trace};
 use super::source;
-use crate::diag::Diag;
+use crate::diag::{self, Diag};
 use crate::driver::{Network, Options};
 use crate::ir::Kernel;
-use crate::ir::interp::Value;
+use crate::ir::interp::{Tensor, Value};
 use crate::lang::Program;
 use crate::module::gpu::Gpu;
-use crate::module::load::{Arg, LoadedKernel, LoadedModule};
+use crate::module::load::{Arg, LoadedKernel, LoadedModule, args_of};
 use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
-use crate::module::{ModuleKind, module_name};
+use crate::module::{ModuleKind, input, module_name};
 use crate::schedule::BoundedSchedule;
 use crate::target::Target;
 use std::path::Path;
 
-/// A loaded module.
+/// A program that can be called.
 pub struct Session {
     /// Its manifest.
+    pub manifest: Manifest,
+    /// Its code.
+    pub code: Code,
+    /// What it was compiled from; none for a module file.
+    pub source: Option<Source>,
+}
+
+/// The code of a session.
+pub enum Code {
+    /// It is loaded into this process. The GPU is the one that its kernels run on, if any.
+    Here(LoadedModule, Option<Gpu>),
+    /// It runs on another machine (`--on`).
+    There(Hash),
+}
+
+/// A module file that is loaded into this process.
+pub struct Opened {
+    /// Its manifest, as the variant has it that runs here.
     pub manifest: Manifest,
     /// Its code.
     pub module: LoadedModule,
     /// The GPU that its kernels run on, if any.
     pub gpu: Option<Gpu>,
-    /// What it was compiled from; none for a module file.
-    pub source: Option<Source>,
 }
 
 /// A program that was compiled in this process.
@@ -62,9 +81,26 @@ pub fn files(
     }
 }
 
-/// Compiles and loads a `.te` file, or loads a `.so`.
-pub fn open(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    if is_source(file) { open_source(file, compile) } else { open_module(file, compile) }
+/// Compiles and loads a `.te` file, or loads a `.so`. With `far`, code is for that machine, and not
+/// loaded.
+pub fn open(file: &str, compile: &CompileArgs, far: Option<&Far>) -> Result<Session, Error> {
+    match (is_source(file), far) {
+        (true, None) => open_source(file, compile),
+        (true, Some(far)) => build_for(file, compile, far),
+        (false, None) => {
+            refuse_options(file, compile, &read_manifest(Path::new(file))?)?;
+            let Opened { manifest, module, gpu } = Opened::open(Path::new(file))?;
+            Ok(Session { manifest, code: Code::Here(module, gpu), source: None })
+        }
+        (false, Some(far)) => {
+            let manifest = read_manifest(Path::new(file))?;
+            refuse_options(file, compile, &manifest)?;
+            let manifest = variant_for(manifest, far)?;
+            let bytes = input::read(Path::new(file), input::MODULE)
+                .map_err(|why| Diag::global("E0523", format!("cannot read `{file}`: {why}")))?;
+            Ok(Session { manifest, code: Code::There(far.add(&bytes)?), source: None })
+        }
+    }
 }
 
 /// Whether a file is compiled: a `.te` file or an ONNX model.
@@ -92,20 +128,49 @@ pub fn require_cpu(
     Err(diag.help(help).into())
 }
 
-fn open_module(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
-    let manifest = read_manifest(Path::new(file))?;
-    refuse_options(file, compile, &manifest)?;
-    let module = LoadedModule::open(Path::new(file))?;
-    let manifest = match &manifest.variants[..] {
-        [] => manifest,
-        _ => {
-            let target = module.target(&manifest.module)?;
-            manifest.for_target(&target)
+impl Opened {
+    /// Loads a module file.
+    pub fn open(path: &Path) -> diag::Result<Opened> {
+        let manifest = read_manifest(path)?;
+        let module = LoadedModule::open(path)?;
+        let manifest = match &manifest.variants[..] {
+            [] => manifest,
+            _ => {
+                let target = module.target(&manifest.module)?;
+                manifest.for_target(&target)
+            }
+        };
+        let is_gpu = Target::parse(&manifest.target.name)?.is_gpu();
+        let gpu = if is_gpu { Some(Gpu::open()?) } else { None };
+        Ok(Opened { manifest, module, gpu })
+    }
+
+    /// Calls a kernel of the module.
+    pub fn call(&self, kernel: &LoadedKernel, args: Vec<Arg<'_>>) -> diag::Result<()> {
+        call(self.gpu.as_ref(), kernel, args)
+    }
+}
+
+fn call(gpu: Option<&Gpu>, kernel: &LoadedKernel, args: Vec<Arg<'_>>) -> diag::Result<()> {
+    match gpu {
+        Some(gpu) => gpu.call(kernel, args),
+        None => kernel.call(args),
+    }
+}
+
+/// Returns the manifest of a module file for another machine, as the variant has it that runs
+/// there.
+fn variant_for(manifest: Manifest, far: &Far) -> Result<Manifest, Error> {
+    let of = |name: &str| Target::parse(name);
+    for variant in &manifest.variants {
+        let target = of(&variant.target.name)?;
+        if far.hello().why_not(&target).is_none() {
+            let name = target.to_string();
+            return Ok(manifest.for_target(&name));
         }
-    };
-    let gpu =
-        if Target::parse(&manifest.target.name)?.is_gpu() { Some(Gpu::open()?) } else { None };
-    Ok(Session { manifest, module, gpu, source: None })
+    }
+    far.check(&of(&manifest.target.name)?)?;
+    Ok(manifest)
 }
 
 /// Refuses options that affect compilation, for a module file.
@@ -132,8 +197,29 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let gpu = if options.target.is_gpu() { Some(Gpu::open()?) } else { None };
     if gpu.is_none() && !options.target.runs_here() {
         let text = format!("code for {} does not run on this machine", options.target);
-        return Err(Diag::global("E0545", text).note("`tec targets` marks the native one").into());
+        let diag = Diag::global("E0545", text).note("`tec targets` marks the native one");
+        return Err(diag.help("run it on a machine that it is for: --on 'ssh HOST'").into());
     }
+    let (manifest, bytes, source) = build(file, compile, options)?;
+    let module = LoadedModule::from_bytes(&bytes)?;
+    Ok(Session { manifest, code: Code::Here(module, gpu), source: Some(source) })
+}
+
+/// Compiles a file for another machine.
+fn build_for(file: &str, compile: &CompileArgs, far: &Far) -> Result<Session, Error> {
+    let compile = compile.for_native(far.hello());
+    let options = compile.options_to_run()?;
+    far.check(&options.target)?;
+    let (manifest, bytes, source) = build(file, &compile, options)?;
+    Ok(Session { manifest, code: Code::There(far.add(&bytes)?), source: Some(source) })
+}
+
+/// Compiles a file; returns the module with its manifest.
+fn build(
+    file: &str,
+    compile: &CompileArgs,
+    options: Options,
+) -> Result<(Manifest, Vec<u8>, Source), Error> {
     let mut trace = compile.trace()?;
     let compiled = compile_file(file, compile.side_files(), &options, &mut trace)?;
     let name = module_name(Path::new(file));
@@ -143,9 +229,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     let built = built?;
     let Compiled { program, bounded, networks, .. } = compiled;
     let manifest = Manifest::from_json(&built.manifest, file)?;
-    let module = LoadedModule::from_bytes(&built.bytes)?;
-    let source = Some(Source { program, bounded, networks, options });
-    Ok(Session { manifest, module, gpu, source })
+    Ok((manifest, built.bytes, Source { program, bounded, networks, options }))
 }
 
 impl Source {
@@ -176,23 +260,44 @@ impl Session {
         Ok(all.iter().filter(chosen).collect())
     }
 
-    /// Calls a kernel of the module.
-    pub fn call(&self, kernel: &LoadedKernel, args: Vec<Arg<'_>>) -> Result<(), Error> {
-        match &self.gpu {
-            Some(gpu) => gpu.call(kernel, args)?,
-            None => kernel.call(args)?,
-        }
-        Ok(())
-    }
-
-    /// Returns a kernel of the module, its parameters, and arguments for it.
+    /// Returns the parameters of a kernel, and arguments for it.
     pub fn prepare(
         &self,
         manifest: &KernelManifest,
         given: &Given,
-    ) -> Result<(LoadedKernel, Kernel, Vec<Value>), Error> {
+    ) -> Result<(Kernel, Vec<Value>), Error> {
         let kernel = manifest.to_kernel()?;
         let args = data::make_args(&kernel, given)?;
-        Ok((self.module.kernel(&manifest.name)?, kernel, args))
+        Ok((kernel, args))
+    }
+
+    /// Calls a kernel with the arguments `values`, which were made from `given`.
+    pub fn run(
+        &self,
+        kernel: &Kernel,
+        given: &Given,
+        values: &mut [Value],
+        threads: usize,
+        far: Option<&mut Far>,
+    ) -> Result<(), Error> {
+        match (&self.code, far) {
+            (Code::Here(module, gpu), _) => {
+                module.set_num_threads(threads as i32)?;
+                let code = module.kernel(&kernel.name)?;
+                Ok(call(gpu.as_ref(), &code, args_of(kernel, values))?)
+            }
+            (Code::There(hash), Some(far)) => {
+                let call = far.describe(hash, &kernel.name, given, threads)?;
+                let expected: Vec<&Tensor> = outputs(kernel, values).map(|(_, one)| one).collect();
+                let mut results = far.call(call, &expected)?.into_iter();
+                for (param, value) in kernel.params.iter().zip(values) {
+                    if let (true, Value::Tensor(tensor)) = (param.is_written(), value) {
+                        *tensor = results.next().expect("as many as expected");
+                    }
+                }
+                Ok(())
+            }
+            (Code::There(_), None) => crate::bug!("the connection is gone"),
+        }
     }
 }

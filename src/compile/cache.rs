@@ -65,7 +65,7 @@ impl EntryKind {
     }
 
     /// Removes the least recently used entries until `bytes` bytes fit.
-    fn make_room(&self, directory: &Path, bytes: u64) {
+    pub fn make_room(&self, directory: &Path, bytes: u64) {
         let Ok(entries) = std::fs::read_dir(directory) else { return };
         let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
             .filter_map(|entry| {
@@ -120,7 +120,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// `$XDG_CACHE_HOME/tec`, or `~/.cache/tec`.
-fn directory() -> Option<PathBuf> {
+pub fn directory() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)

@@ -526,6 +526,27 @@ fn gpus(kernel: &PtxKernel, target: &Target) -> Vec<String> {
 }
 
 impl KernelManifest {
+    /// Describes the parameters of a kernel alone.
+    pub fn interface(kernel: &Kernel) -> KernelManifest {
+        let none = Extent::new(&Expr::index(0));
+        KernelManifest {
+            name: kernel.name.clone(),
+            signature: signature_text(kernel),
+            parameters: serde_json::Map::new(),
+            schedule: String::new(),
+            automatic: false,
+            args: kernel.params.iter().map(|param| ArgManifest::new(param, None)).collect(),
+            workspace_bytes: none.clone(),
+            flops: none.clone(),
+            bytes: none,
+            reassociated: false,
+            prepack: None,
+            workspaces: Vec::new(),
+            gpus: Vec::new(),
+            launches: Vec::new(),
+        }
+    }
+
     /// Returns a kernel with these parameters and an empty body, for code that needs only the
     /// parameters.
     pub fn to_kernel(&self) -> Result<Kernel> {

@@ -170,4 +170,15 @@ pub trait Measure {
 
     /// Returns new notes for the user about the machine or the verification.
     fn notes(&mut self) -> Vec<String>;
+
+    /// Returns how many candidates are measured at a time.
+    fn width(&self) -> usize {
+        1
+    }
+
+    /// Returns why nothing can be measured any more, if so. Candidates for which `done` was not
+    /// called have not been measured.
+    fn lost(&self) -> Option<String> {
+        None
+    }
 }

@@ -151,3 +151,13 @@ fn damaged_arrays_never_panic() {
 fn damaged_ptx_never_panics() {
     feed_damaged(&damage::ptx::Texts::new(), 3);
 }
+
+#[test]
+fn damaged_replies_of_a_far_side_never_panic() {
+    feed_damaged(&damage::frames::Replies::new(), 2);
+}
+
+#[test]
+fn damaged_requests_to_a_far_side_never_panic() {
+    feed_damaged(&damage::frames::Requests::new(), 2);
+}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures candidates through a real Slurm on this machine: munged, slurmctld and slurmd with a
-# configuration of their own, then `--runner` with srun and with sbatch.
+# configuration of their own, then `--runner` with srun and with sbatch, and `--on` with srun.
 #
 #     tests/slurm/run.sh [TEC]
 #
@@ -98,3 +98,16 @@ for runner in 'srun -N1 --exclusive sh {}' 'sbatch --wait --exclusive -o /dev/nu
     "$tec" build product.te --records product.records.jsonl 2> /dev/null
     echo "$runner: $right trials ran right"
 done
+
+rm -f product.records.jsonl
+on="srun -N1 --exclusive --quiet $tec serve --stdio"
+"$tec" run product.te --on "$on" --verify
+"$tec" tune product.te --trials 8 --budget 60s --on "$on" --records product.records.jsonl \
+    > out.txt 2>&1 || { cat out.txt; exit 1; }
+right=$(grep -c '"verdict":"same"' product.records.jsonl || :)
+if [ "$right" -lt 8 ]; then
+    echo "$on: only $right trials ran right"
+    cat out.txt product.records.jsonl
+    exit 1
+fi
+echo "$on: $right trials ran right"

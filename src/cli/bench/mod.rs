@@ -4,8 +4,6 @@
 //! are measured interleaved. A measurement becomes a [`Row`]; the table, the JSON and the plot are
 //! made from the rows.
 
-pub mod machine;
-pub mod measure;
 mod network;
 pub mod plot;
 mod report;
@@ -15,16 +13,18 @@ pub mod work;
 
 use super::arguments::Arguments;
 use super::data::Given;
+use super::machine::{Isa, Limit, LimitLoop, Machine};
+use super::measure::{AlignedArgs, Timed, measure_interleaved};
 use super::options::CompileArgs;
+use super::remote::on::{Far, OnArgs};
 use super::report::{Error, Reporter, print};
-use super::session::{self, Session};
+use super::session::{self, Code, Session};
 use crate::module::manifest::KernelManifest;
 use crate::module::write::OutputFile;
 use crate::target::Target;
 use indicatif::ProgressBar;
-use machine::{Isa, LimitLoop, Machine};
-use measure::{AlignedArgs, Timed, measure_interleaved};
 use stats::{Ratio, Summary};
+use std::cell::RefCell;
 use std::path::Path;
 use sweep::Sweep;
 pub use work::label;
@@ -37,7 +37,8 @@ Examples:
   tec bench before.so after.so                          # compare two modules
   tec bench matmul.te --schedule block --roofline       # measure the limit interleaved
   tec bench matmul.te -D n=64..2048*2 --plot matmul.svg # a curve over the size
-  tec bench matmul.te -D matmul.block.tx=8,16,32,64     # values of a knob";
+  tec bench matmul.te -D matmul.block.tx=8,16,32,64     # values of a knob
+  tec bench matmul.te --on 'ssh pi'                     # on another machine";
 
 const SCHEDULE: &str = "Schedules to measure, such as `reorder,block`; also `default` and `auto`";
 
@@ -71,6 +72,8 @@ pub struct BenchArgs {
     /// Draw the rates over the values of `-D` or `--var` as SVG.
     #[arg(long, value_name = "OUT.svg")]
     plot: Option<String>,
+    #[command(flatten)]
+    on: OnArgs,
     #[command(flatten)]
     arguments: Arguments,
     #[command(flatten)]
@@ -143,14 +146,15 @@ pub fn run(args: &BenchArgs, reporter: &Reporter) -> Result<(), Error> {
     }
     let sweep = sweep::find(&args.compile.define, &args.arguments.var)?;
     let across = plot_axis(args, sweep.as_ref())?;
+    let far = args.on.connect()?;
     let mut results = Results {
         rows: Vec::new(),
         sweep,
         machines: Vec::new(),
-        threads: args.arguments.threads(),
+        threads: args.arguments.threads_on(far.as_ref().map(Far::hello)),
         tables: Vec::new(),
     };
-    measure(args, &mut results, reporter)?;
+    measure(args, far.map(RefCell::new).as_ref(), &mut results, reporter)?;
     if let (Some(path), Some(across)) = (&args.plot, across) {
         let bytes = plot::svg(&results, &across).into_bytes();
         reporter.write(&[OutputFile { path: path.into(), bytes, executable: false }])?;
@@ -179,7 +183,12 @@ fn plot_axis(args: &BenchArgs, sweep: Option<&Sweep>) -> Result<Option<Vec<f64>>
     }
 }
 
-fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Result<(), Error> {
+fn measure(
+    args: &BenchArgs,
+    far: Option<&RefCell<Far>>,
+    results: &mut Results,
+    reporter: &Reporter,
+) -> Result<(), Error> {
     let values: Vec<Option<String>> = match &results.sweep {
         Some(sweep) => sweep.values.iter().cloned().map(Some).collect(),
         None => vec![None],
@@ -199,15 +208,18 @@ fn measure(args: &BenchArgs, results: &mut Results, reporter: &Reporter) -> Resu
                     "leave `--roofline` out: the limits that it measures are those of the CPU";
                 session::require_cpu(variant.file, &compile, "tec bench --roofline", help)?;
             }
-            let session = session::open(variant.file, &compile)?;
+            let near = far.map(RefCell::borrow);
+            let session = session::open(variant.file, &compile, near.as_deref())?;
             let (inputs, compile) = (&args.arguments.input, &args.compile);
             let files = session::files(variant.file, session.source.as_ref(), inputs, compile);
             files.output("--plot", args.plot.as_ref()).check()?;
-            session.module.set_num_threads(results.threads as i32)?;
+            if let Code::Here(module, _) = &session.code {
+                module.set_num_threads(results.threads as i32)?;
+            }
             sessions.push((variant, session));
         }
-        let point =
-            Point { args, value, arguments: &arguments, sessions: &sessions, progress: &progress };
+        let (arguments, sessions, progress) = (&arguments, &sessions, &progress);
+        let point = Point { args, far, value, arguments, sessions, progress };
         for name in point.kernels()? {
             point.measure(&name, results)?;
             if args.per_kernel {
@@ -232,6 +244,8 @@ fn variants(args: &BenchArgs) -> Vec<Variant<'_>> {
 /// All variants, compiled for one value of the sweep.
 struct Point<'a> {
     args: &'a BenchArgs,
+    /// The other machine, if there is one.
+    far: Option<&'a RefCell<Far>>,
     value: Option<String>,
     arguments: &'a Arguments,
     sessions: &'a [(Variant<'a>, Session)],
@@ -281,13 +295,13 @@ impl Point<'_> {
         self.progress.set_message(format!("timing the kernels of {name}"));
         let entry = &network.code.entry;
         let given = Given { tensors: Vec::new(), ..self.arguments.read(entry, &[entry])? };
-        network::per_kernel(source, network, &given, (threads, self.args.min_time))
+        network::per_kernel(source, network, &given, (threads, self.args.min_time), self.far)
     }
 
     /// Measures the variants of a kernel interleaved.
     fn measure(&self, name: &str, results: &mut Results) -> Result<(), Error> {
         let mut loaded_variants: Vec<LoadedVariant<'_>> = Vec::new();
-        let (mut kernels, mut loaded, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut kernels, mut arguments, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for (variant, session) in self.sessions {
             let found = session.manifest.kernels.iter().find(|kernel| kernel.name == name);
             let Some(manifest) = found else { continue };
@@ -302,29 +316,49 @@ impl Point<'_> {
             let all = session.manifest.kernels.iter().map(KernelManifest::to_kernel);
             let all = all.collect::<Result<Vec<_>, _>>()?;
             let given = self.arguments.read(&params, &all.iter().collect::<Vec<_>>())?;
-            let (function, kernel, values) = session.prepare(manifest, &given)?;
+            let (kernel, values) = session.prepare(manifest, &given)?;
             let work = Work::new(manifest, &kernel, &values);
             loaded_variants.push(LoadedVariant { variant, session, manifest, work });
-            held.push(AlignedArgs::new(&kernel, values));
+            held.push(values);
             kernels.push(kernel);
-            loaded.push(function);
+            arguments.push(given);
         }
         let rooflines = loaded_variants.iter().map(|one| self.roofline(one, results));
         let rooflines = rooflines.collect::<Result<Vec<_>, Error>>()?;
-        let bound = loaded.iter().zip(&kernels).zip(&mut held);
-        let calls = bound.zip(&loaded_variants).map(|(((function, kernel), args), one)| {
-            let args = args.of(kernel);
-            Ok(match &one.session.gpu {
-                Some(gpu) => Timed::Gpu(gpu.bind(function, &args)?),
-                None => Timed::Cpu(function.bind(args)),
-            })
-        });
-        let mut calls = calls.collect::<Result<Vec<Timed<'_>>, Error>>()?;
-        let mut limit = self.limit(&loaded_variants, &rooflines, results.threads);
+        let limit = self.limit(&loaded_variants, &rooflines);
         let first_limit = rooflines[0].as_ref().map(|roofline| roofline.limit);
         let of = self.value.as_ref().map_or(String::new(), |value| format!(" at {value}"));
         self.progress.set_message(format!("timing {name}{of}"));
-        let rounds = measure_interleaved(&mut calls, limit.as_mut(), self.args.min_time)?;
+        let (min_time, threads) = (self.args.min_time, results.threads);
+        let rounds = match self.far {
+            Some(far) => {
+                drop(held);
+                let mut far = far.borrow_mut();
+                let calls = loaded_variants.iter().zip(&arguments).filter_map(|(one, given)| {
+                    let Code::There(hash) = &one.session.code else { return None };
+                    Some(far.describe(hash, name, given, threads))
+                });
+                let calls = calls.collect::<Result<Vec<_>, _>>()?;
+                far.time(calls, min_time, limit)?
+            }
+            None => {
+                let mut limit = limit.map(|(isa, limit)| LimitLoop::new(isa, limit, threads));
+                let held = kernels.iter().zip(held);
+                let held = held.map(|(kernel, values)| AlignedArgs::new(kernel, values));
+                let mut held: Vec<AlignedArgs> = held.collect();
+                let bound = kernels.iter().zip(&mut held).zip(&loaded_variants);
+                let calls = bound.filter_map(|((kernel, args), one)| {
+                    let Code::Here(module, gpu) = &one.session.code else { return None };
+                    let args = args.of(kernel);
+                    Some(module.kernel(name).and_then(|function| match gpu {
+                        Some(gpu) => Ok(Timed::Gpu(gpu.bind(&function, &args)?)),
+                        None => Ok(Timed::Cpu(function.bind(args))),
+                    }))
+                });
+                let mut calls = calls.collect::<Result<Vec<Timed<'_>>, _>>()?;
+                measure_interleaved(&mut calls, limit.as_mut(), min_time)?
+            }
+        };
         for (at, (one, roofline)) in loaded_variants.iter().zip(rooflines).enumerate() {
             let times = &rounds.times[at];
             let measured = |roofline: &&Roofline| {
@@ -360,17 +394,28 @@ impl Point<'_> {
         one: &LoadedVariant<'_>,
         results: &mut Results,
     ) -> Result<Option<Roofline>, Error> {
-        if self.args.roofline == RooflineOption::Off || one.session.gpu.is_some() {
+        let target = Target::parse(&one.session.manifest.target.name)?;
+        if self.args.roofline == RooflineOption::Off || target.is_gpu() {
             return Ok(None);
         }
-        let isa = Isa::of(&Target::parse(&one.session.manifest.target.name)?);
+        let isa = Isa::of(&target);
         let known = results.machines.iter().position(|machine| machine.isa == isa);
-        let at = known.unwrap_or_else(|| {
-            self.progress.set_message("measuring the machine's limits");
-            let threads = super::cpu::at_most(results.threads);
-            results.machines.push(limits(isa, threads, self.args.roofline));
-            results.machines.len() - 1
-        });
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.progress.set_message("measuring the machine's limits");
+                let fresh = self.args.roofline == RooflineOption::Fresh;
+                results.machines.push(match self.far {
+                    None => Machine::known(isa, super::cpu::at_most(results.threads), fresh),
+                    Some(far) => {
+                        let mut far = far.borrow_mut();
+                        let threads = results.threads.min(far.hello().machine.cores);
+                        far.limits(isa, threads, fresh)?
+                    }
+                });
+                results.machines.len() - 1
+            }
+        };
         Ok(Roofline::new(&results.machines[at], &one.work))
     }
 
@@ -379,26 +424,12 @@ impl Point<'_> {
         &self,
         loaded_variants: &[LoadedVariant<'_>],
         rooflines: &[Option<Roofline>],
-        threads: usize,
-    ) -> Option<LimitLoop> {
+    ) -> Option<(Isa, Limit)> {
         if self.args.roofline != RooflineOption::Beside {
             return None;
         }
         let roofline = rooflines.first()?.as_ref()?;
         let target = Target::parse(&loaded_variants[0].session.manifest.target.name).ok()?;
-        Some(LimitLoop::new(Isa::of(&target), roofline.limit, threads))
+        Some((Isa::of(&target), roofline.limit))
     }
-}
-
-/// Returns the machine's limits, from the cache or measured.
-fn limits(isa: Isa, threads: usize, when: RooflineOption) -> Machine {
-    let kept =
-        if when == RooflineOption::Fresh { None } else { machine::cache::load(isa, threads) };
-    kept.unwrap_or_else(|| {
-        let machine = Machine::measure(isa, threads);
-        if let Err(why) = machine::cache::store(&machine) {
-            eprintln!("note: the machine's limits are not kept: {why}");
-        }
-        machine
-    })
 }

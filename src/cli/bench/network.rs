@@ -3,15 +3,17 @@
 //! The kernels run on random data, with their arguments in the caches if they fit, so the sum can
 //! be below the time of the network.
 
-use super::measure::{AlignedArgs, Timed, measure_interleaved};
+use super::super::measure::{AlignedArgs, Timed, measure_interleaved};
 use super::report::{percent, time_text};
 use crate::cli::data::{self, Given};
+use crate::cli::remote::on::Far;
 use crate::cli::report::Error;
-use crate::cli::session::Source;
+use crate::cli::session::{Code, Source};
 use crate::driver::{self, Network, Trace};
 use crate::ir::Kernel;
 use crate::module::load::LoadedModule;
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
+use std::cell::RefCell;
 
 /// A measured kernel.
 struct Row {
@@ -29,6 +31,7 @@ pub fn per_kernel(
     network: &Network,
     given: &Given,
     (threads, min_time): (usize, f64),
+    far: Option<&RefCell<Far>>,
 ) -> Result<String, Error> {
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
     let options = &source.options;
@@ -53,13 +56,17 @@ pub fn per_kernel(
     };
     let kind = ModuleKind::SharedObject;
     let built = driver::build(&kernels, &info, kind, &mut Trace::default()).map_err(failed)?;
-    let module = LoadedModule::from_bytes(&built.bytes)?;
-    module.set_num_threads(threads as i32)?;
+    let code = match far {
+        Some(far) => Code::There(far.borrow().add(&built.bytes)?),
+        None => {
+            let module = LoadedModule::from_bytes(&built.bytes)?;
+            module.set_num_threads(threads as i32)?;
+            Code::Here(module, None)
+        }
+    };
     let calls = &network.planned.plan.calls;
     let mut rows = Vec::new();
     for (at, kernel) in kernels.iter().enumerate() {
-        let function = module.kernel(&kernel.name)?;
-        let values = data::make_args(kernel, given)?;
         let sizes = data::find_sizes(kernel, given)?;
         let value = |var: &crate::ir::Var| {
             let known = sizes.iter().find(|(name, _)| name.name() == var.name());
@@ -68,9 +75,20 @@ pub fn per_kernel(
         let flops = crate::ir::visit::substitute(&works[at], &mut |var| value(var));
         let facts = crate::ir::arith::Facts::new();
         let flops = crate::ir::simplify::simplify_expr(&flops, &facts).as_int().unwrap_or(0);
-        let mut held = AlignedArgs::new(kernel, values);
-        let mut timed = [Timed::Cpu(function.bind(held.of(kernel)))];
-        let rounds = measure_interleaved(&mut timed, None, min_time)?;
+        let rounds = match (&code, far) {
+            (Code::There(hash), Some(far)) => {
+                let mut far = far.borrow_mut();
+                let call = far.describe(hash, &kernel.name, given, threads)?;
+                far.time(vec![call], min_time, None)?
+            }
+            (Code::Here(module, _), _) => {
+                let function = module.kernel(&kernel.name)?;
+                let mut held = AlignedArgs::new(kernel, data::make_args(kernel, given)?);
+                let mut timed = [Timed::Cpu(function.bind(held.of(kernel)))];
+                measure_interleaved(&mut timed, None, min_time)?
+            }
+            (Code::There(_), None) => crate::bug!("the connection is gone"),
+        };
         let mut times = rounds.times[0].clone();
         times.sort_by(f64::total_cmp);
         rows.push(Row {

@@ -1,6 +1,6 @@
 //! Prints measurements as a table or as JSON.
 
-use super::machine::Machine;
+use super::super::machine::Machine;
 use super::stats::Ratio;
 use super::{Results, Row};
 use serde_json::{Value, json};

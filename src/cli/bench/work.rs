@@ -1,6 +1,6 @@
 //! The work of a kernel, and its least time on the machine (roofline).
 
-use super::machine::{Limit, Machine, Numbers};
+use super::super::machine::{Limit, Machine, Numbers};
 use crate::ir::interp::Value;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
@@ -185,7 +185,7 @@ pub fn label(schedule: &Schedule) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::tests::machine;
+    use super::super::super::machine::tests::machine;
     use super::*;
 
     fn work(flops: f64, bytes: f64, written: f64, numbers: Option<Numbers>) -> Work {

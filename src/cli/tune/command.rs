@@ -4,6 +4,7 @@
 //! (`tune::search::budget`). Every trial is recorded before the next begins, so measurements are
 //! never lost, however the command ends.
 
+use super::far::{FarKernel, Farm};
 use super::log::{Log, context, owner};
 use super::protocol::Setup;
 use super::report::{self, Report};
@@ -11,31 +12,33 @@ use super::task::{CostEvaluator, ResumedTrials, Task, TaskView, Winner, machine_
 use super::unmeasured;
 use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
-use crate::cli::bench::machine;
 use crate::cli::bench::work::{Roofline, Work};
 use crate::cli::compile::source::is_model;
 use crate::cli::compile::{SingleKernel, elaborate_kernels, no_kernel};
 use crate::cli::data;
+use crate::cli::machine::{self, Isa};
 use crate::cli::options::CompileArgs;
 use crate::cli::paths::Files;
 use crate::cli::recorded::{self, files::Writer};
+use crate::cli::remote::on::parse_time;
 use crate::cli::report::{Error, Reporter, print};
-use crate::cli::threads;
 use crate::diag::{self, Diag};
 use crate::driver::{self, Failure, Options};
 use crate::ir::Kernel;
 use crate::lang::{ParsedLines, Program, ast};
 use crate::module::gpu::Gpu;
+use crate::module::input;
 use crate::module::write::OutputFile;
 use crate::schedule::{PrepackedInputs, ScheduleSelector};
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{CostModel, Search, budget};
 use crate::tune::workload::workload_hash;
-use crate::tune::{Space, dag, space};
+use crate::tune::{Measure, Space, dag, space};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -48,6 +51,7 @@ Examples:
   tec tune matmul.te --schedule block       # the knobs of one schedule
   tec tune matmul.te --dag                  # the stages of each kernel
   tec tune matmul.te --runner 'srun sh {}'  # measure with a job system
+  tec tune matmul.te --on 'ssh pi'          # compile here, measure on another machine
   tec tune matmul.te --target nvptx-sm_80   # for a GPU; without one, by the cost model
   tec build matmul.te --records matmul.records.jsonl
   tec tune resnet50.onnx --budget 10m       # the kernels of a network
@@ -61,7 +65,7 @@ Examples:
 /// continues from them. The best schedule is printed in the language, with comments, ready to be
 /// pasted into the source. Without a GPU for a GPU target the cost model alone decides; nothing is
 /// measured or recorded, and a note says so (docs/TUNING.md).
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_arg("threads", |arg| arg.help(THREADS)), mut_arg("seed", |arg| arg.help(SEED)))]
 #[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
@@ -81,6 +85,17 @@ pub struct TuneArgs {
     /// Measure with this command, which runs the script of a batch in place of `{}`.
     #[arg(long, value_name = "COMMAND {}")]
     runner: Option<String>,
+    /// Compile here, and measure on the machine that this command reaches, such as `ssh pi`
+    /// (repeatable).
+    ///
+    /// The command gets `tec serve --stdio` as its last words, unless it has them. `native` is the
+    /// target of that machine. Several machines of one kind share the work; `@FILE` has a command a
+    /// line (docs/REMOTE.md).
+    #[arg(long, value_name = "COMMAND|@FILE", conflicts_with_all = ["runner", "estimate", "dag"])]
+    on: Vec<String>,
+    /// Time until a machine answers, such as 60s, 5m or 1h [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "on")]
+    on_wait: Option<Duration>,
     /// Allow candidates to reorder reduction terms, as `reassociate` in the source does.
     #[arg(long)]
     reassociate: bool,
@@ -115,30 +130,30 @@ const BATCH: usize = 16;
 /// The part of the budget for the last comparison, and its bounds in seconds.
 const LAST_COMPARISON: (f64, f64, f64) = (0.05, 0.5, 3.0);
 
-fn parse_time(text: &str) -> Result<Duration, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..end].parse().map_err(|_| "write it as 60s, 5m or 1h".to_string())?;
-    let unit = match &text[end..] {
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("write it as 60s, 5m or 1h".to_string()),
-    };
-    let seconds = number * unit;
-    if !(0.1..=1e7).contains(&seconds) {
-        return Err("the budget must be between 0.1 s and 1e7 s".to_string());
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
 /// Runs the command.
 pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let begin = Instant::now();
     check_paths(args)?;
     check_options(&args.compile)?;
+    let farm = match &machines(&args.on)?[..] {
+        [] => None,
+        commands => {
+            let mut farm = Farm::connect(commands, args.on_wait)?;
+            farm.notes().iter().for_each(|note| eprintln!("note: {note}"));
+            Some(farm)
+        }
+    };
+    let compile = match &farm {
+        Some(farm) => args.compile.for_native(farm.hello()),
+        None => args.compile.clone(),
+    };
+    let args = &TuneArgs { compile, ..args.clone() };
     let (template, options) = options_of(args)?;
     let mut trace = args.compile.trace()?;
     let files = args.compile.side_files();
+    if let Some(farm) = &farm {
+        farm.check(&options.target)?;
+    }
     let (program, kernels) = elaborate_kernels(&args.file, files, &options, &mut trace)?;
     if kernels.is_empty() {
         return Err(no_kernel(&args.file, &program).into());
@@ -157,14 +172,25 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let unmeasured = why_unmeasured(args, &options)?;
     let mut arguments = args.arguments.clone();
     // The number of CPU threads does not affect a GPU.
-    let usual = if options.target.is_gpu() { 1 } else { threads::usual() as i32 };
+    let usual = if options.target.is_gpu() {
+        1
+    } else {
+        arguments.threads_on(farm.as_ref().map(Farm::hello)) as i32
+    };
     let threads = *arguments.threads.get_or_insert(usual) as usize;
     let how = (threads, args.reassociate);
     let spaces = spaces(&program, &graphs, template.as_ref(), &options, how)
         .map_err(|diag| Error::Compile(program.sources.clone(), Failure::User(vec![*diag])))?;
-    let (machine, limits) = match &unmeasured {
-        Some(_) => (MachineModel::typical(&options.target), None),
-        None => machine_of(&options, threads),
+    let farm = farm.map(|farm| Rc::new(RefCell::new(farm)));
+    let typical = MachineModel::typical(&options.target);
+    let (machine, limits) = match (&unmeasured, &farm) {
+        (Some(_), _) => (typical, None),
+        (None, None) => machine_of(&options, threads),
+        (None, Some(_)) if options.target.is_gpu() => (typical, None),
+        (None, Some(farm)) => {
+            let limits = farm.borrow_mut().limits(Isa::of(&options.target), threads)?;
+            (limits.refine(typical), Some(limits))
+        }
     };
     let bugs = RefCell::new(Vec::new());
     let evaluator = |graph| {
@@ -190,7 +216,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
         .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let (options, program) = (&options, &program);
     let noted = RefCell::default();
-    let run = Run { args, arguments, options, program, plain, limits, path, begin, noted };
+    let run = Run { args, farm, arguments, options, program, plain, limits, path, begin, noted };
     let mut tasks = Vec::new();
     let is_network = kernels.iter().any(|one| one.network.is_some());
     let parts = kernels;
@@ -213,7 +239,34 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let head = report::RunInfo { options, threads, records: &run.path, network };
     let text =
         if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) };
-    print_and_plot(&text, args, reporter, || report::svg(&reports))
+    print_and_plot(&text, args, reporter, || report::svg(&reports))?;
+    match tasks.iter().find_map(Task::lost) {
+        None => Ok(()),
+        Some(why) => {
+            let text = format!("the search ended early: no machine is left; the last was {why}");
+            let note = "what was measured is recorded; the next run continues from it";
+            Err(Diag::global("E0607", text).note(note).into())
+        }
+    }
+}
+
+/// Returns the commands of `--on`; `@FILE` has one a line.
+fn machines(texts: &[String]) -> Result<Vec<String>, Error> {
+    let mut commands = Vec::new();
+    for text in texts {
+        let Some(path) = text.strip_prefix('@') else {
+            commands.push(text.clone());
+            continue;
+        };
+        let listed = input::read_text(Path::new(path), 1 << 20)
+            .map_err(|why| Diag::global("E0606", format!("cannot read `{path}`: {why}")))?;
+        let lines = listed.lines().map(str::trim);
+        commands.extend(lines.filter(|l| !l.is_empty() && !l.starts_with('#')).map(String::from));
+    }
+    match commands.is_empty() && !texts.is_empty() {
+        true => Err(Error::Usage("`--on`: the file has no command".to_string())),
+        false => Ok(commands),
+    }
 }
 
 /// Prints first, because writing the plot may fail.
@@ -243,15 +296,15 @@ fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<Str
     if args.estimate {
         return Ok(Some("--estimate".to_string()));
     }
-    if args.runner.is_some() || target.runs_here() {
+    if args.runner.is_some() || !args.on.is_empty() || target.runs_here() {
         return Ok(None);
     }
     if target.is_gpu() {
         return Ok(Gpu::find().err().map(|diag| diag.message.clone()));
     }
     let text = format!("code for {target} does not run on this machine");
-    let help = "measure it elsewhere: --runner 'COMMAND {}'; or let the cost model decide: \
-                --estimate";
+    let help = "measure it on a machine that it is for: --on 'ssh HOST'; or let the cost model \
+                decide: --estimate";
     Err(Box::new(Diag::global("E0545", text).help(help)))
 }
 
@@ -297,6 +350,8 @@ fn estimate<'a>(
 /// The common state of all kernels of a run.
 struct Run<'a> {
     args: &'a TuneArgs,
+    /// The machines of `--on`.
+    farm: Option<Rc<RefCell<Farm>>>,
     /// The arguments, with the number of threads.
     arguments: Arguments,
     options: &'a Options,
@@ -330,9 +385,16 @@ impl Run<'_> {
         // Fails before the measurements if the records cannot be written.
         Writer::open(&self.path)?;
         let owner = owner(&workload_hash(graph), &self.path);
-        let (measure, machine) = super::open(setup.clone(), args.runner.as_deref(), owner)?;
-        // The limits are known for this machine only.
-        let limits = self.limits.as_ref().filter(|_| machine == recorded::machine(&setup.target));
+        let (measure, machine): (Box<dyn Measure>, _) = match &self.farm {
+            Some(farm) => {
+                let machine = farm.borrow().machine_for(&self.options.target);
+                (Box::new(FarKernel::open(farm, setup.clone())?), machine)
+            }
+            None => super::open(setup.clone(), args.runner.as_deref(), owner)?,
+        };
+        // The limits are those of this machine, or of `--on`, not of a runner's.
+        let known = self.farm.is_some() || machine == recorded::machine(&setup.target);
+        let limits = self.limits.as_ref().filter(|_| known);
         let roofline = limits.and_then(|limits| Roofline::new(limits, &work));
         let context = context(&setup, graph, machine, arguments.seed);
         let (log, parsed) = Log::open(&self.path, &setup, context)?;
@@ -589,8 +651,9 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
     while !limits.is_over(trials) {
         let all: Vec<budget::Progress> = tasks.iter().map(|task| task.progress.clone()).collect();
         let Some(at) = budget::next(&all) else { break };
-        let left = limits.trials.map_or(BATCH, |most| (most - trials).min(BATCH));
         let task = &mut tasks[at];
+        let batch = BATCH.max(4 * task.width());
+        let left = limits.trials.map_or(batch, |most| (most - trials).min(batch));
         let before = task.trials;
         task.batch(left, &mut |view: &TaskView<'_>| {
             progress.show(view);
@@ -599,6 +662,9 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
         trials += task.trials - before;
         for note in task.notes() {
             progress.note(&format!("note: {}: {note}", task.name));
+        }
+        if task.lost().is_some() {
+            break;
         }
     }
     progress.end();

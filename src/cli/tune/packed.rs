@@ -1,11 +1,11 @@
 //! Candidates that pack `layout_free` inputs: the inputs are packed once, before the first
 //! call, and the measured calls read them packed.
 
-use super::super::bench::measure::AlignedArgs;
 use super::super::data::{shape_of, zeros};
+use super::super::measure::AlignedArgs;
 use crate::diag::Result;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param, PrepackRole, Role, Var};
+use crate::ir::{Kernel, Param, Role, Var};
 use crate::module::load::LoadedKernel;
 
 /// A kernel that reads packed inputs, with the kernels that pack them.
@@ -19,36 +19,36 @@ pub struct PackedCall {
 }
 
 impl PackedCall {
-    /// Takes lowered kernels of one module: those that pack, and the one that reads packed inputs.
-    pub fn new(kernel: Kernel, packs: Vec<(PrepackRole, Kernel, LoadedKernel)>) -> PackedCall {
-        let name = |role: PrepackRole| match role {
-            PrepackRole::Pack { input, .. } => input,
-            PrepackRole::Prepacked { of, .. } => crate::bug!("`{of}` packs nothing"),
-        };
-        let packs = packs.into_iter().map(|(role, kernel, code)| (name(role), kernel, code));
-        PackedCall { kernel, packs: packs.collect(), args: None }
+    /// Takes the kernels of a module: the names of packed inputs with the kernels that pack them,
+    /// and the one that reads packed inputs.
+    pub fn new(kernel: Kernel, packs: Vec<(String, Kernel, LoadedKernel)>) -> PackedCall {
+        PackedCall { kernel, packs, args: None }
     }
 
     /// Packs the inputs of a call of `default_loops` with these values.
     pub fn pack(&mut self, default_loops: &Kernel, values: &[Value]) -> Result<()> {
         let known = || default_loops.params.iter().zip(values);
-        let vars: Vec<(Var, i64)> = known()
-            .filter_map(|pair| match pair {
-                (Param::Runtime { var, .. }, Value::Index(value)) => Some((var.clone(), *value)),
-                _ => None,
-            })
-            .collect();
         let mut own = values.to_vec();
         for (input, kernel, code) in &self.packs {
+            // Each kernel has run-time integers of its own, by the same names.
+            let value_of = |param: &Param| {
+                let named = known().find(|(other, _)| other.name() == param.name());
+                named.map(|(_, value)| value.clone())
+            };
+            let vars = kernel.params.iter().filter_map(|param| match (param, value_of(param)) {
+                (Param::Runtime { var, .. }, Some(Value::Index(value))) => {
+                    Some((var.clone(), value))
+                }
+                _ => None,
+            });
+            let vars: Vec<(Var, i64)> = vars.collect();
             let mut args = Vec::new();
             for param in &kernel.params {
                 args.push(match param {
                     Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
                         Value::Tensor(zeros(buffer, shape_of(buffer, &vars)?)?)
                     }
-                    other => known()
-                        .find(|(param, _)| param.name() == other.name())
-                        .map(|(_, value)| value.clone())
+                    other => value_of(other)
                         .unwrap_or_else(|| crate::bug!("no value for {}", other.name())),
                 });
             }

@@ -1,6 +1,8 @@
 //! The search's side of the worker process: starts it, sends requests, watches it, and starts
 //! another one if it dies or hangs.
 
+use super::super::remote::message::{Candidate, Code, Done, Failure, Prepared, Work};
+use super::super::remote::store::Hash;
 use super::comparison;
 use super::protocol::{Reference, Reply, Request, Setup};
 use crate::diag::Diag;
@@ -8,6 +10,7 @@ use crate::target::Target;
 use crate::tune::{Compared, Job, Measure, Outcome, TrialFailure, Verdict, median};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -36,8 +39,9 @@ const MAX_OTHER_LOAD: f64 = 0.1;
 
 /// Measures in a worker process.
 pub struct Pool {
-    setup: Setup,
-    reference: Reference,
+    begin: Begin,
+    /// The folder of modules, inputs and outputs.
+    store: Option<PathBuf>,
     /// Whether candidates run on a GPU.
     on_gpu: bool,
     worker: Option<Worker>,
@@ -46,30 +50,66 @@ pub struct Pool {
     notes: Vec<String>,
 }
 
+/// The first message to a worker.
+enum Begin {
+    /// It compiles schedules.
+    Setup(Box<Setup>, Reference),
+    /// It takes modules.
+    Prepare(Box<Prepared>),
+}
+
 impl Pool {
     /// Starts the worker; the error says why the kernel cannot be measured.
     pub fn open(setup: Setup) -> Result<Pool, Box<Diag>> {
+        let mut pool = Pool::new(setup, None)?;
+        pool.note_load();
+        pool.open_worker()?;
+        Ok(pool)
+    }
+
+    /// Starts a worker that compiles schedules for another machine, and writes modules to a store.
+    pub fn to_build(setup: Setup, store: &Path) -> Result<Pool, Box<Diag>> {
+        let mut pool = Pool::new(setup, Some(store.to_path_buf()))?;
+        pool.open_worker()?;
+        Ok(pool)
+    }
+
+    fn new(setup: Setup, store: Option<PathBuf>) -> Result<Pool, Box<Diag>> {
         let on_gpu = Target::parse(&setup.target)?.is_gpu();
-        let mut pool = Pool {
-            setup,
-            on_gpu,
-            reference: Reference::Default,
-            worker: None,
-            best: None,
-            notes: Vec::new(),
-        };
-        if let Some(note) = busy_note(others_share(Duration::from_millis(200))) {
-            pool.notes.push(note);
-        }
-        match pool.start() {
-            Ok(notes) => pool.notes.extend(notes),
+        let begin = Begin::Setup(Box::new(setup), Reference::Default);
+        Ok(Pool { begin, store, on_gpu, worker: None, best: None, notes: Vec::new() })
+    }
+
+    /// Starts a worker that takes modules of a store; the error says why it cannot.
+    pub fn of_modules(prepared: Prepared, store: &Path) -> Result<Pool, String> {
+        let target = Target::parse(&prepared.target).map_err(|diag| diag.message.clone())?;
+        let (begin, store) = (Begin::Prepare(Box::new(prepared)), Some(store.to_path_buf()));
+        let (on_gpu, worker, best) = (target.is_gpu(), None, None);
+        let mut pool = Pool { begin, store, on_gpu, worker, best, notes: Vec::new() };
+        pool.note_load();
+        let notes = pool.start()?;
+        pool.notes.extend(notes);
+        Ok(pool)
+    }
+
+    fn open_worker(&mut self) -> Result<(), Box<Diag>> {
+        match self.start() {
+            Ok(notes) => self.notes.extend(notes),
             Err(why) => {
-                let kernel = &pool.setup.kernel;
+                let kernel = match &self.begin {
+                    Begin::Setup(setup, _) => &setup.kernel,
+                    Begin::Prepare(prepared) => &prepared.kernel.name,
+                };
                 let text = format!("`{kernel}` cannot be measured: {why}");
                 return Err(Box::new(Diag::global("E0601", text)));
             }
         }
-        Ok(pool)
+        Ok(())
+    }
+
+    /// Notes whether other processes take much of the CPUs.
+    fn note_load(&mut self) {
+        self.notes.extend(busy_note(others_share(Duration::from_millis(200))));
     }
 
     /// Sets the seconds of the best call so far.
@@ -81,11 +121,20 @@ impl Pool {
     /// fast.
     fn start(&mut self) -> Result<Vec<String>, String> {
         loop {
-            let mut worker = Worker::spawn()?;
-            let (setup, reference) = (Box::new(self.setup.clone()), self.reference);
-            worker.send(&Request::Setup { setup, reference });
+            let mut worker = Worker::spawn(self.store.as_deref())?;
+            let reference = match &self.begin {
+                Begin::Setup(setup, reference) => {
+                    let setup = setup.clone();
+                    worker.send(&Request::Setup { setup, reference: *reference });
+                    *reference
+                }
+                Begin::Prepare(prepared) => {
+                    worker.send(&Request::Prepare(prepared.clone()));
+                    Reference::Default
+                }
+            };
             let mut limit = SETUP_LIMIT;
-            loop {
+            let slower = loop {
                 match worker.receive(limit) {
                     Ok(Reply::ComputingReference) => {
                         limit = if reference == Reference::Default {
@@ -102,23 +151,62 @@ impl Pool {
                         let text = "the reference output is computed with the default schedule, \
                                     which takes long";
                         self.notes.push(format!("{text}: {why}"));
-                        self.reference = Reference::DefaultUnlimited;
-                        break;
+                        break Reference::DefaultUnlimited;
                     }
                     Ok(Reply::SetupFailed(why) | Reply::Unsampled(why)) => return Err(why),
                     Ok(reply) => return Err(format!("the worker says {reply:?}")),
                     Err(TrialFailure::Timeout) if reference == Reference::Default => {
-                        self.reference = Reference::Auto;
-                        break;
+                        break Reference::Auto;
                     }
                     Err(failure) => return Err(describe(&failure)),
                 }
+            };
+            match &mut self.begin {
+                Begin::Setup(_, reference) => *reference = slower,
+                Begin::Prepare(_) => return Err("the arguments take too long".to_string()),
             }
         }
     }
 
+    /// Returns what another machine needs to measure candidates.
+    pub fn export(&mut self) -> Result<Prepared, TrialFailure> {
+        match self.reply(&Request::Export, SETUP_LIMIT)? {
+            Reply::Exported(prepared) => Ok(*prepared),
+            Reply::SetupFailed(why) => Err(TrialFailure::Runner(why)),
+            reply => Err(self.confused(&reply)),
+        }
+    }
+
+    /// Compiles a schedule; the module is in the store.
+    pub fn build(&mut self, text: &str) -> Result<Hash, TrialFailure> {
+        match self.reply(&Request::Build(text.to_string()), COMPILE_LIMIT)? {
+            Reply::Built(hash) => Ok(hash),
+            Reply::Unbuilt(failure) => Err(failure),
+            reply => Err(self.confused(&reply)),
+        }
+    }
+
+    /// Sends a request and waits for one reply; a worker that exceeds the time limit is killed.
+    fn reply(&mut self, request: &Request, limit: Duration) -> Result<Reply, TrialFailure> {
+        if self.worker.is_none() {
+            self.start().map_err(TrialFailure::Runner)?;
+        }
+        let worker = self.worker.as_mut().expect("it was started");
+        worker.send(request);
+        let reply = worker.receive(limit);
+        if reply.is_err() {
+            self.worker = None;
+        }
+        reply
+    }
+
+    fn confused(&mut self, reply: &Reply) -> TrialFailure {
+        self.worker = None;
+        TrialFailure::Runner(format!("the worker says {reply:?}"))
+    }
+
     /// Sends a request and waits for its outcomes; a worker that exceeds a time limit is killed.
-    fn ask(&mut self, request: &Request, jobs: &[Job], seconds: f64) -> Vec<Outcome> {
+    fn ask(&mut self, request: &Request, jobs: &[Candidate], seconds: f64) -> Vec<Outcome> {
         let all = |failure: TrialFailure| vec![Outcome::Failed(failure); jobs.len()];
         if self.worker.is_none()
             && let Err(why) = self.start()
@@ -156,15 +244,52 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Measures a candidate.
+    pub fn measure_one(&mut self, candidate: &Candidate) -> Outcome {
+        let request = Request::Measure { candidate: candidate.clone(), best: self.best };
+        let outcome = self.ask(&request, std::slice::from_ref(candidate), 0.0).remove(0);
+        if let Some(seconds) = correct_seconds(&outcome) {
+            self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
+        }
+        outcome
+    }
+
+    /// Measures candidates interleaved.
+    pub fn compare_all(&mut self, candidates: &[Candidate], seconds: f64) -> Compared {
+        if candidates.is_empty() {
+            return Compared { outcomes: Vec::new(), in_turns: true };
+        }
+        self.note_load();
+        let request = Request::Compare { candidates: candidates.to_vec(), seconds };
+        let outcomes = self.ask(&request, candidates, seconds);
+        if self.worker.is_some() {
+            self.notes.extend(comparison::describe(&outcomes));
+            return Compared { outcomes, in_turns: true };
+        }
+        // A candidate ended the worker: measure one by one to find out which.
+        self.best = None;
+        let outcomes = candidates.iter().map(|one| self.measure_one(one));
+        let mut outcomes: Vec<Outcome> = outcomes.collect();
+        let sound: Vec<usize> =
+            (0..candidates.len()).filter(|at| correct_seconds(&outcomes[*at]).is_some()).collect();
+        if sound.len() == candidates.len() || sound.len() < 2 {
+            return Compared { outcomes, in_turns: false };
+        }
+        let fewer: Vec<Candidate> = sound.iter().map(|at| candidates[*at].clone()).collect();
+        let again = self.compare_all(&fewer, seconds);
+        for (at, outcome) in sound.into_iter().zip(again.outcomes) {
+            outcomes[at] = outcome;
+        }
+        Compared { outcomes, in_turns: again.in_turns }
+    }
+}
+
 impl Measure for Pool {
     fn measure(&mut self, jobs: &[Job], done: &mut dyn FnMut(usize, &Outcome)) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         for (at, job) in jobs.iter().enumerate() {
-            let request = Request::Measure { job: job.clone(), best: self.best };
-            let outcome = self.ask(&request, std::slice::from_ref(job), 0.0).remove(0);
-            if let Some(seconds) = correct_seconds(&outcome) {
-                self.best = Some(self.best.map_or(seconds, |best| best.min(seconds)));
-            }
+            let outcome = self.measure_one(&candidate(job));
             done(at, &outcome);
             outcomes.push(outcome);
         }
@@ -172,36 +297,38 @@ impl Measure for Pool {
     }
 
     fn compare(&mut self, jobs: &[Job], seconds: f64) -> Compared {
-        if jobs.is_empty() {
-            return Compared { outcomes: Vec::new(), in_turns: true };
-        }
-        if let Some(note) = busy_note(others_share(Duration::from_millis(200))) {
-            self.notes.push(note);
-        }
-        let request = Request::Compare { jobs: jobs.to_vec(), seconds };
-        let outcomes = self.ask(&request, jobs, seconds);
-        if self.worker.is_some() {
-            self.notes.extend(comparison::describe(&outcomes));
-            return Compared { outcomes, in_turns: true };
-        }
-        // A candidate ended the worker: measure one by one to find out which.
-        self.best = None;
-        let mut outcomes = self.measure(jobs, &mut |_, _| {});
-        let sound: Vec<usize> =
-            (0..jobs.len()).filter(|at| correct_seconds(&outcomes[*at]).is_some()).collect();
-        if sound.len() == jobs.len() || sound.len() < 2 {
-            return Compared { outcomes, in_turns: false };
-        }
-        let fewer: Vec<Job> = sound.iter().map(|at| jobs[*at].clone()).collect();
-        let again = self.compare(&fewer, seconds);
-        for (at, outcome) in sound.into_iter().zip(again.outcomes) {
-            outcomes[at] = outcome;
-        }
-        Compared { outcomes, in_turns: again.in_turns }
+        let candidates: Vec<Candidate> = jobs.iter().map(candidate).collect();
+        self.compare_all(&candidates, seconds)
     }
 
     fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+}
+
+/// Returns the candidate of a job, which the worker compiles.
+fn candidate(job: &Job) -> Candidate {
+    Candidate { code: Code::Schedule(job.text.clone()), limit: job.limit }
+}
+
+/// Does other work of `tec serve` in a worker of its own, however long it takes.
+pub fn work(work: Work, store: &Path) -> Done {
+    let failed = |why| Done::Failed(Failure::Machine(why));
+    let mut worker = match Worker::spawn(Some(store)) {
+        Ok(worker) => worker,
+        Err(why) => return failed(why),
+    };
+    worker.send(&Request::Work(work));
+    const EVER: Duration = Duration::from_secs(1 << 40);
+    const SIGILL: i32 = 4;
+    match worker.receive(EVER) {
+        Ok(Reply::Worked(done)) => done,
+        Ok(reply) => failed(format!("the worker says {reply:?}")),
+        Err(TrialFailure::Crash { signal: SIGILL }) => failed(format!(
+            "the call failed: its process ended by signal {SIGILL}, an illegal instruction: the \
+             CPU lacks one, or the code is wrong"
+        )),
+        Err(failure) => failed(format!("the call failed: {}", describe(&failure))),
     }
 }
 
@@ -237,13 +364,16 @@ struct Worker {
 }
 
 impl Worker {
-    fn spawn() -> Result<Worker, String> {
+    fn spawn(store: Option<&Path>) -> Result<Worker, String> {
         let cannot = |error: std::io::Error| {
             format!("cannot start a worker: {}", crate::module::input::io_text(&error))
         };
         let program = std::env::current_exe().map_err(cannot)?;
         let mut command = Command::new(program);
         command.arg("tune-worker").stdin(Stdio::piped());
+        if let Some(store) = store {
+            command.arg("--store").arg(store);
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C goes to the search only, which ends its workers.
         command.process_group(0);

@@ -4,9 +4,11 @@
 use super::super::arguments::Arguments;
 use super::super::compile::SingleKernel;
 use super::super::options::{CompileArgs, Contract};
+use super::super::remote::message::{Candidate, Done, Prepared, Work};
+use super::super::remote::store::Hash;
 use crate::driver::{FpContract, Options};
 use crate::tune::records::Machine;
-use crate::tune::{Job, Outcome};
+use crate::tune::{Job, Outcome, TrialFailure};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -46,6 +48,9 @@ pub struct Setup {
     pub threads: usize,
     /// The memory limit of a candidate in bytes, without the arguments, but with compilation.
     pub memory: u64,
+    /// Whether candidates run on another machine (`--on`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
 }
 
 /// The default memory limit of a candidate in bytes.
@@ -76,6 +81,7 @@ impl Setup {
             seed: arguments.seed,
             threads: arguments.threads.unwrap_or(1) as usize,
             memory: MEMORY,
+            elsewhere: false,
         }
     }
 
@@ -129,27 +135,35 @@ pub enum Reference {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// The first message.
+    /// The first message of a search: the worker compiles schedules.
     Setup {
         /// The kernel, and how it is measured.
         setup: Box<Setup>,
         /// The schedule of the reference output.
         reference: Reference,
     },
+    /// The first message of `tec serve`: the worker takes modules from the store.
+    Prepare(Box<Prepared>),
+    /// Write to the store what another machine needs to measure candidates.
+    Export,
+    /// Compile a schedule, and write the module to the store.
+    Build(String),
     /// Measure one candidate.
     Measure {
         /// The candidate.
-        job: Job,
+        candidate: Candidate,
         /// Seconds of the best call so far: a clearly slower candidate is measured briefly.
         best: Option<f64>,
     },
     /// Measure candidates interleaved.
     Compare {
         /// The candidates.
-        jobs: Vec<Job>,
+        candidates: Vec<Candidate>,
         /// Seconds of the measurement, about.
         seconds: f64,
     },
+    /// Other work of `tec serve`; it needs no first message.
+    Work(Work),
 }
 
 /// A message from a worker.
@@ -167,12 +181,20 @@ pub enum Reply {
     Unsampled(String),
     /// The setup failed, with the reason.
     SetupFailed(String),
+    /// What another machine needs.
+    Exported(Box<Prepared>),
+    /// A compiled schedule.
+    Built(Hash),
+    /// A schedule could not be compiled.
+    Unbuilt(TrialFailure),
     /// A candidate is compiled; its first call begins.
     Running,
     /// Its first call is over.
     Ran,
     /// The outcomes of the candidates.
     Done(Vec<Outcome>),
+    /// The result of other work.
+    Worked(Done),
 }
 
 /// The input of a runner's job.

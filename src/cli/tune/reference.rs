@@ -2,11 +2,9 @@
 //! schedule, computed once for each workload and set of arguments, and cached.
 
 use super::super::cache::hex;
-use super::super::data::Given;
 use super::harness::Harness;
 use super::samples::SampleError;
 use super::{cache, protocol::Reference, samples};
-use crate::driver::Trace;
 use crate::ir::interp::Tensor;
 use crate::tune::workload::workload_hash;
 use sha2::{Digest, Sha256};
@@ -14,13 +12,12 @@ use sha2::{Digest, Sha256};
 /// Returns the reference output from the cache, or computes it after a call of `begin`.
 pub fn make(
     harness: &mut Harness,
-    given: &Given,
     reference: Reference,
     begin: &mut dyn FnMut(),
     notes: &mut Vec<String>,
 ) -> Result<Vec<Tensor>, SampleError> {
-    let key = key(harness, given);
-    let kernel = harness.setup.kernel.clone();
+    let key = key(harness);
+    let kernel = harness.builder.setup.kernel.clone();
     if let Some((outputs, how)) = cache::load(&key) {
         notes.push(format!("the results of `{kernel}` are compared with cached ones: {how}"));
         return Ok(outputs);
@@ -34,12 +31,10 @@ pub fn make(
         let text = "the schedule of the reference output reorders sums";
         return Err(SampleError::Unavailable(text.to_string()));
     }
-    let compiled =
-        harness.compile_bounded(&bounded, &harness.reference_options, &mut Trace::default());
     let failed = |failure| SampleError::Mismatch(format!("the reference output: {failure:?}"));
-    let compiled = compiled.map_err(failed)?;
+    let mut loaded = harness.load_reference(&bounded).map_err(failed)?;
     begin();
-    let outputs = harness.run_reference(&compiled).map_err(SampleError::Mismatch)?;
+    let outputs = harness.run_reference(&mut loaded).map_err(SampleError::Mismatch)?;
     let how = match reference {
         Reference::Default | Reference::DefaultUnlimited => how.to_string(),
         Reference::Auto => {
@@ -56,10 +51,11 @@ pub fn make(
 
 /// Returns the cache key: a hash of everything that determines the outputs. It includes the target
 /// and the version of `tec`, so that a wrong output of a defective version is not used again.
-fn key(harness: &Harness, given: &Given) -> String {
+fn key(harness: &Harness) -> String {
+    let given = &harness.given;
     let mut hash = Sha256::new();
-    let setup = &harness.setup;
-    hash.update(workload_hash(&harness.graph));
+    let setup = &harness.builder.setup;
+    hash.update(workload_hash(&harness.builder.graph));
     let words = [env!("CARGO_PKG_VERSION"), &setup.target, &setup.fp_contract];
     words.iter().for_each(|word| hash.update(format!("\n{word}")));
     hash.update(format!("\n{}\n{:?}\n{:?}", given.seed, given.vars, given.scalars));

@@ -41,33 +41,33 @@ impl From<String> for SampleError {
 
 /// Compares elements of the outputs with the interpreter's, and returns how many.
 pub fn check(harness: &Harness, outputs: &[Tensor]) -> Result<usize, SampleError> {
-    if harness.graph.stages.iter().any(|stage| stage.update.is_some()) {
+    if harness.builder.graph.stages.iter().any(|stage| stage.update.is_some()) {
         let text = "the kernel updates an argument in place";
         return Err(SampleError::Unavailable(text.to_string()));
     }
     let mut count = 0;
-    for stage in harness.graph.stages.iter().filter(|stage| stage.output) {
+    for stage in harness.builder.graph.stages.iter().filter(|stage| stage.output) {
         count += check_stage(harness, stage, outputs)?;
     }
     Ok(count)
 }
 
 fn check_stage(harness: &Harness, stage: &Stage, outputs: &[Tensor]) -> Result<usize, SampleError> {
-    let names = outputs_of(&harness.default_loops);
+    let names = outputs_of(&harness.subject.kernel);
     let place = |buffer: &Buffer| names.iter().position(|name| *name == buffer.name);
     let place = |buffer: &Buffer| place(buffer).expect("it is an output");
     let shape = &outputs[place(&stage.buffers[0])].shape;
     if shape.contains(&0) {
         return Ok(0);
     }
-    let points = choose(shape, harness.setup.seed);
+    let points = choose(shape, harness.builder.setup.seed);
     let kernel = at_points(harness, stage, &points).map_err(SampleError::Unavailable)?;
     let work = count_work(&kernel).flops.as_int().map_or(f64::INFINITY, |flops| flops as f64);
     if work > MAX_OPERATIONS {
         let text = format!("{SAMPLES} elements take the interpreter {work:.0e} operations");
         return Err(SampleError::Unavailable(text));
     }
-    let target = &harness.reference_options.target;
+    let target = &harness.builder.reference_options.target;
     let expanded = expand_math::expand_math(kernel, target);
     let kernel = expanded.map_err(|diag| SampleError::Unavailable(diag.to_string()))?;
     let mut values = arguments(harness, &kernel, outputs);
@@ -120,8 +120,8 @@ fn choose(shape: &[i64], seed: u64) -> Vec<Vec<i64>> {
 
 /// Returns the kernel that computes the stage at these points only.
 fn at_points(harness: &Harness, stage: &Stage, points: &[Vec<i64>]) -> Result<Kernel, String> {
-    let graph = restrict(&harness.graph, stage);
-    let mut schedule = Schedule::new(graph, &harness.reference_options.target);
+    let graph = restrict(&harness.builder.graph, stage);
+    let mut schedule = Schedule::new(graph, &harness.builder.reference_options.target);
     let last = StageId(schedule.stages.len() - 1);
     let own = schedule.stage(last);
     let mut data = own.leaves.iter().filter(|axis| own.axes[axis.0].kind == AxisKind::Data);
@@ -208,7 +208,7 @@ fn outputs_of(kernel: &Kernel) -> Vec<&str> {
 
 /// Returns the arguments of a kernel that has the same inputs and some of the outputs.
 fn arguments(harness: &Harness, kernel: &Kernel, outputs: &[Tensor]) -> Vec<Value> {
-    let names = outputs_of(&harness.default_loops);
+    let names = outputs_of(&harness.subject.kernel);
     let value = |param: &Param| match param {
         Param::Tensor { buffer, role: Role::Output | Role::Inout, .. } => {
             let at = names.iter().position(|name| *name == buffer.name).expect("it is an output");
@@ -217,8 +217,8 @@ fn arguments(harness: &Harness, kernel: &Kernel, outputs: &[Tensor]) -> Vec<Valu
         }
         other => {
             let at =
-                harness.default_loops.params.iter().position(|param| param.name() == other.name());
-            harness.values[at.expect("it has the same inputs")].clone()
+                harness.subject.kernel.params.iter().position(|param| param.name() == other.name());
+            harness.subject.values[at.expect("it has the same inputs")].clone()
         }
     };
     kernel.params.iter().map(value).collect()
@@ -272,6 +272,7 @@ mod tests {
             seed: 0,
             threads: 1,
             memory: MEMORY,
+            elsewhere: false,
         }
     }
 
@@ -283,11 +284,10 @@ mod tests {
                 setup("softmax.te", "softmax", &["m=40", "n=50"]),
             ];
             for setup in setups {
-                let (mut harness, _) = Harness::open(setup).expect("a kernel");
+                let mut harness = Harness::open(setup).expect("a kernel");
                 let bounded = harness.schedule_reference(Reference::Auto).expect("a schedule");
-                let options = &harness.reference_options;
-                let compiled = harness.compile_bounded(&bounded, options, &mut Trace::default());
-                let mut outputs = harness.run_reference(&compiled.expect("code")).expect("a call");
+                let mut loaded = harness.load_reference(&bounded).expect("code");
+                let mut outputs = harness.run_reference(&mut loaded).expect("a call");
                 assert_eq!(check(&harness, &outputs), Ok(SAMPLES));
                 outputs[0].data[0] ^= 1;
                 let Err(SampleError::Mismatch(text)) = check(&harness, &outputs) else {

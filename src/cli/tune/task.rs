@@ -1,9 +1,9 @@
 //! The search for one kernel of a file: cost evaluation, measurements, records.
 
 use super::log::Log;
-use crate::cli::bench::machine::{self, Isa, Machine};
 use crate::cli::bench::work::{Roofline, Work};
 use crate::cli::cpu;
+use crate::cli::machine::{Isa, Machine};
 use crate::diag::Result;
 use crate::driver::{self, Failure, Options};
 use crate::lang::ParsedLines;
@@ -85,13 +85,7 @@ pub fn machine_of(options: &Options, threads: usize) -> (MachineModel, Option<Ma
         return (typical, None);
     }
     let (isa, threads) = (Isa::of(&options.target), cpu::at_most(threads));
-    let known = machine::cache::load(isa, threads).unwrap_or_else(|| {
-        let machine = Machine::measure(isa, threads);
-        if let Err(why) = machine::cache::store(&machine) {
-            eprintln!("note: the machine's limits are not kept: {why}");
-        }
-        machine
-    });
+    let known = Machine::known(isa, threads, false);
     (known.refine(typical), Some(known))
 }
 
@@ -276,7 +270,9 @@ impl<'a> Task<'a> {
             };
             let jobs: Vec<Job> = few.iter().map(|one| job(one, limit)).collect();
             let mut kept = Ok(Vec::new());
+            let mut measured = vec![false; few.len()];
             let outcomes = self.measure.measure(&jobs, &mut |at, outcome| {
+                measured[at] = true;
                 if let Ok(paths) = &mut kept {
                     match add(&mut self.log, &few[at], false, outcome) {
                         Ok(path) => paths.extend(path),
@@ -285,12 +281,12 @@ impl<'a> Task<'a> {
                 }
             });
             self.wrong.extend(kept?);
-            self.trials += outcomes.len();
             self.spent += start.elapsed();
-            let trials = few.iter().zip(outcomes);
-            let trials = trials
-                .map(|(proposal, outcome)| Trial { proposal: proposal.clone(), outcome })
+            let trials = few.iter().zip(outcomes).zip(measured).filter(|(_, measured)| *measured);
+            let trials: Vec<Trial> = trials
+                .map(|((proposal, outcome), _)| Trial { proposal: proposal.clone(), outcome })
                 .collect();
+            self.trials += trials.len();
             self.search.add_trials(trials);
             let now = self.best_seconds();
             if let Some(seconds) = now.filter(|_| now != best) {
@@ -303,7 +299,7 @@ impl<'a> Task<'a> {
                 trials: self.trials,
                 failures: self.failures().into_iter().map(|(kind, (n, _))| (kind, n)).collect(),
             };
-            if !goes_on(&view) {
+            if !goes_on(&view) || self.measure.lost().is_some() {
                 break;
             }
         }
@@ -323,13 +319,16 @@ impl<'a> Task<'a> {
             self.search.fastest(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
         let Some(first) = finalists.first() else { return Ok(None) };
         let alone = self.best_seconds().unwrap_or(f64::INFINITY);
-        if count == 0 {
+        if count == 0 || self.lost().is_some() {
             return Ok(self.measured_alone(first, alone));
         }
         let limit = Duration::from_secs_f64(alone * TIME_LIMIT_FACTOR)
             .clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT);
         let jobs: Vec<Job> = finalists.iter().map(|one| job(one, limit)).collect();
         let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
+        if self.lost().is_some() {
+            return Ok(self.measured_alone(first, alone));
+        }
         let mut best: Option<Winner> = None;
         for (proposal, outcome) in finalists.iter().zip(&outcomes) {
             self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
@@ -356,13 +355,25 @@ impl<'a> Task<'a> {
         self.spent.as_secs_f64() / self.trials.max(1) as f64
     }
 
-    /// Returns how many candidates are measured between checks of the limits: one if several could
-    /// exceed the time.
+    /// Returns how many candidates are measured between checks of the limits: one for each machine
+    /// if several could exceed the time.
     fn trials_between_checks(&self) -> usize {
-        const FEW: usize = 4;
-        let Some(ends) = self.ends else { return FEW };
+        let width = self.measure.width().max(1);
+        let few = 4 * width;
+        let Some(ends) = self.ends else { return few };
         let left = ends.saturating_duration_since(Instant::now()).as_secs_f64();
-        if self.trials == 0 || left < 2.0 * FEW as f64 * self.seconds_of_trial() { 1 } else { FEW }
+        let late = left < 2.0 * few as f64 * self.seconds_of_trial();
+        if self.trials == 0 || late { width } else { few }
+    }
+
+    /// Returns how many candidates are measured at a time.
+    pub fn width(&self) -> usize {
+        self.measure.width()
+    }
+
+    /// Returns why nothing can be measured any more, if so.
+    pub fn lost(&self) -> Option<String> {
+        self.measure.lost()
     }
 
     /// Returns new notes for the user about the measurements.

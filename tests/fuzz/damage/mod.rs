@@ -1,11 +1,12 @@
 //! Damaged inputs of every kind that `tec` reads: programs (`source`), modules, records, NumPy
-//! files (`files`) and PTX (`ptx`). Whatever the bytes are, the outcome is an error or a result,
-//! never a panic, within the time limit of the kind.
+//! files (`files`), PTX (`ptx`) and the connections of `--on` (`frames`). Whatever the bytes are,
+//! the outcome is an error or a result, never a panic, within the time limit of the kind.
 //!
 //! An input depends only on the seed and its number. While an input is processed, it is in
 //! `target/tmp/damaged-KIND-THREAD`, in case the process dies.
 
 pub mod files;
+pub mod frames;
 pub mod ptx;
 pub mod source;
 

@@ -71,7 +71,8 @@ impl Isa {
 }
 
 /// The element type of a peak.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Numbers {
     /// `float32`, in which 16-bit floats are computed too.
     Float32,
@@ -134,7 +135,8 @@ pub struct Level {
 }
 
 /// One of the limits, to measure interleaved with a kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// Multiply-adds on registers.
     Peak(Numbers),
@@ -176,6 +178,18 @@ impl Machine {
             threads: self.threads,
             peak_f32: self.peak_f32,
             levels: self.levels.iter().map(|level| (level.bytes, level.read)).collect(),
+        })
+    }
+
+    /// Returns the limits from the cache, unless `fresh`; or measures and caches them.
+    pub fn known(isa: Isa, threads: usize, fresh: bool) -> Machine {
+        let kept = if fresh { None } else { cache::load(isa, threads) };
+        kept.unwrap_or_else(|| {
+            let machine = Machine::measure(isa, threads);
+            if let Err(why) = cache::store(&machine) {
+                eprintln!("note: the machine's limits are not kept: {why}");
+            }
+            machine
         })
     }
 
@@ -363,7 +377,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns a machine with an L1 of this size.
-    pub(in crate::cli::bench) fn machine(cache: u64) -> Machine {
+    pub(in crate::cli) fn machine(cache: u64) -> Machine {
         let level = |name: &str, bytes, read| Level {
             name: name.to_string(),
             bytes,

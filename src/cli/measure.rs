@@ -7,6 +7,7 @@ use crate::ir::interp::Value;
 use crate::ir::{Kernel, Param, Role};
 use crate::module::gpu::TimedCall;
 use crate::module::load::{Arg, BoundCall, args_of};
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// A call to time.
@@ -33,6 +34,7 @@ impl Timed<'_> {
 }
 
 /// The result of a measurement.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rounds {
     /// For each kernel, the seconds of one call in each round.
     pub times: Vec<Vec<f64>>,
