@@ -8,6 +8,8 @@ mod in_place;
 mod match_intrinsic;
 mod match_product;
 
+pub mod expand_sorts;
+
 pub mod inject_virtual_threads;
 
 pub mod inject_double_buffer;
