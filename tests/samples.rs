@@ -128,6 +128,10 @@ pub const CASES: &[Case] = &[
     case("cholesky", "triangular_solve", "--var n=9 --var m=21"),
     case("edit_distance", "edit_distance", "--var n=7 --var m=9"),
     case("edit_distance", "viterbi", "--var steps=6"),
+    case("sort", "sort_rows", "--var n=5 --var m=60 -D T=float16"),
+    case("sort", "argsort_rows", "--var n=3 --var m=250"),
+    case("sort", "topk", "--var n=3 --var m=3000 --var k=7 -D T=int16"),
+    case("sort", "median", "--var n=4 --var m=33"),
 ];
 
 fn samples() -> PathBuf {

@@ -27,6 +27,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
             "reads",
             "recurrence",
             "select",
+            "sorts",
             "state",
             "threads",
             "whole_tiles",

@@ -65,6 +65,7 @@ macro_rules! passes {
 
 // Each row: the pass, its name, the lowest `--opt`, the targets, the function.
 passes! {
+    ExpandSorts, "expand_sorts", 0, Cpus, expand_sorts::expand_sorts;
     InjectVirtualThreads, "inject_virtual_threads", 0, Gpus,
         inject_virtual_threads::inject_virtual_threads;
     InjectDoubleBuffer, "inject_double_buffer", 0, All, inject_double_buffer::inject_double_buffer;

@@ -6,7 +6,7 @@ use super::{Options, Trace};
 use crate::ir::iterations::{self, note_superlinear_work};
 use crate::lower::build_loops::build_loops;
 use crate::schedule::{BoundedSchedule, Schedule, copy_linear_work, infer_bounds};
-use crate::te::{Body, Graph, Stage};
+use crate::te::{Graph, Stage};
 
 /// Returns the note about a kernel, if there is one. It counts the iterations of the stages'
 /// default loops, scans and scatters, because those of a tiled nest also stand in branches
@@ -37,9 +37,5 @@ pub(super) fn note_work(bounded: &BoundedSchedule, options: &Options) -> Option<
 
 /// The extents of the axes of a stage; `None` for those that depend on run-time integers.
 fn extents(stage: &Stage) -> impl Iterator<Item = Option<i128>> + '_ {
-    let reduced = match &stage.body {
-        Body::Reduce(reduction) => &reduction.axes[..],
-        Body::Map(_) => &[],
-    };
-    stage.axes.iter().chain(reduced).map(|axis| axis.extent.as_int())
+    stage.axes.iter().chain(stage.reduce_axes()).map(|axis| axis.extent.as_int())
 }

@@ -2,7 +2,7 @@
 //! variables, because a launch has one variable for each index.
 
 use super::visit::{map_exprs, map_stmts, rewrite_expr};
-use super::{Buffer, Expr, ExprKind, Stmt, Var};
+use super::{Buffer, Expr, ExprKind, SortAxis, Stmt, Var};
 use rustc_hash::FxHashMap;
 
 /// Copies a statement with new variables and buffers in place of those bound inside, except GPU
@@ -33,6 +33,12 @@ impl Copier {
                 let copy = buffer.duplicate();
                 self.buffers.insert(buffer, copy.clone());
                 Stmt::Allocate { buffer: copy, body: Box::new(self.stmt(*body)) }
+            }
+            Stmt::Sort(sort) => {
+                let order = self.buffers.get(&sort.order).cloned().unwrap_or(sort.order.clone());
+                let var = self.bind(&sort.var);
+                let sort = Box::new(SortAxis { order, var, ..*sort });
+                map_exprs(Stmt::Sort(sort), &mut |expr| self.expr(expr))
             }
             Stmt::Prefetch { buffer, indices } => {
                 let buffer = self.buffers.get(&buffer).cloned().unwrap_or(buffer);

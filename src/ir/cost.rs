@@ -152,9 +152,11 @@ fn count_stmt(stmt: &Stmt) -> Expr {
         | Stmt::Tensorize { body, .. }
         | Stmt::SimdKernel { body }
         | Stmt::CopyGroup { body } => count_stmt(body),
-        Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => {
-            Expr::index(0)
-        }
+        Stmt::Sort(_)
+        | Stmt::Prefetch { .. }
+        | Stmt::Assert { .. }
+        | Stmt::Barrier
+        | Stmt::AwaitCopies { .. } => Expr::index(0),
     }
 }
 

@@ -88,6 +88,7 @@ impl Guard {
         match stmt {
             Stmt::Store { buffer, .. } if private.contains(buffer) => Effect::Never,
             Stmt::Prefetch { .. } => Effect::Never,
+            Stmt::Sort(sort) if private.contains(&sort.order) => Effect::Never,
             Stmt::For { kind: ForKind::Thread(_), .. } => Effect::Always,
             Stmt::For { var, min, extent, body, .. } => {
                 let lists = match self.effect(body, private) {
@@ -130,6 +131,7 @@ impl Guard {
                 any_of(all)
             }
             Stmt::Store { .. }
+            | Stmt::Sort(_)
             | Stmt::Assert { .. }
             | Stmt::Barrier
             | Stmt::CopyGroup { .. }
@@ -247,8 +249,10 @@ fn count_accesses(stmt: &Stmt) -> FxHashMap<Buffer, usize> {
 fn count_in_stmt(stmt: &Stmt, counts: &mut FxHashMap<Buffer, usize>) {
     let mut seen = NodeSet::default();
     let mut touched = FxHashSet::default();
-    if let Stmt::Store { buffer, .. } = stmt {
-        touched.insert(buffer.clone());
+    match stmt {
+        Stmt::Store { buffer, .. } => drop(touched.insert(buffer.clone())),
+        Stmt::Sort(sort) => drop(touched.insert(sort.order.clone())),
+        _ => {}
     }
     for_each_expr(stmt, &mut |expr| {
         for_each_load(expr, &mut seen, &mut |buffer, _, _| {

@@ -107,7 +107,8 @@ impl Stores {
             | Stmt::Tensorize { body, .. }
             | Stmt::SimdKernel { body }
             | Stmt::CopyGroup { body } => self.count(body),
-            Stmt::Prefetch { .. }
+            Stmt::Sort(_)
+            | Stmt::Prefetch { .. }
             | Stmt::Assert { .. }
             | Stmt::Barrier
             | Stmt::AwaitCopies { .. } => {}

@@ -31,6 +31,6 @@ pub use expr::{
     BinOp, Buffer, BufferData, Buffering, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,
 };
 pub use prepack_role::PrepackRole;
-pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Role, Source, Stmt};
+pub use stmt::{ActualDim, ForKind, GPU_INDICES, Kernel, Param, Role, SortAxis, Source, Stmt};
 pub use thread_index::ThreadIndex;
 pub use types::{DType, Type, half_bits};

@@ -134,6 +134,8 @@ pub enum Stmt {
         /// The statements.
         body: Box<Stmt>,
     },
+    /// Stores the positions of an axis in order. CPUs only; `expand_sorts` replaces it by loops.
+    Sort(Box<SortAxis>),
     /// Means `body`, which computes the intrinsic `name` of `lib/intrinsics.te`. A back end that
     /// has the instruction emits it; another one runs the loops.
     Tensorize {
@@ -181,6 +183,30 @@ pub enum Stmt {
         /// The number of groups that need not be complete.
         in_flight: u32,
     },
+}
+
+/// `order[q]` = the position, from 0, of the `q`-th of the values `min .. min + extent` of `var`
+/// in order of `key`, for each `q` in `0 .. count`.
+///
+/// Keys are compared as numbers: -0 equals 0, and a NaN is greater than all numbers and equals
+/// every NaN. Of equal keys, the lesser value stands first, whether the order is ascending or
+/// descending.
+#[derive(Clone, Debug)]
+pub struct SortAxis {
+    /// Of type `int32`, with one dimension.
+    pub order: Buffer,
+    /// The number of positions that are stored, over run-time integers; at most `extent`.
+    pub count: Expr,
+    /// Of type `index`, bound in `key` only.
+    pub var: Var,
+    /// The first value.
+    pub min: Expr,
+    /// The number of values, at most the largest `int32`; nothing happens if it is not positive.
+    pub extent: Expr,
+    /// What the values are compared by: a number in a compute type.
+    pub key: Expr,
+    /// Whether the greatest key stands first.
+    pub descending: bool,
 }
 
 impl Stmt {

@@ -13,7 +13,7 @@ use super::launch::{Varying, has_threads, is_shared_stage};
 use super::print::print_expr;
 use super::visit::{Memo, for_each_child};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
-use super::{Stmt, Type};
+use super::{SortAxis, Stmt, Type};
 use super::{UnOp, Var};
 use crate::ir::ThreadIndex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -173,6 +173,7 @@ impl Verifier {
                 1 => Ok(()),
                 lanes => Err(format!("a prefetch of {} with {lanes} lanes", buffer.name)),
             },
+            Stmt::Sort(sort) => self.sort(sort),
             Stmt::Assert { cond, values, message } => {
                 if !self.in_checks || values.len() > 4 {
                     return Err(format!("assert {message:?} outside of the checks"));
@@ -187,6 +188,26 @@ impl Verifier {
             Stmt::CopyGroup { body } => self.stmt(body),
             Stmt::Barrier | Stmt::AwaitCopies { .. } => self.check_barrier("a barrier"),
         }
+    }
+
+    fn sort(&mut self, sort: &SortAxis) -> Verified {
+        let index = Type::scalar(DType::Index);
+        for (expr, what) in [(&sort.count, "count"), (&sort.min, "start"), (&sort.extent, "extent")]
+        {
+            self.typed(expr, index, &format!("the {what} of a sort"))?;
+        }
+        self.access(&sort.order, std::slice::from_ref(&sort.min))?;
+        if sort.order.dtype != DType::Int32 || self.launch.is_some() {
+            return Err(format!("{} cannot be sorted here", sort.order.name));
+        }
+        self.bind(&sort.var)?;
+        let ty = sort.key.ty;
+        if !ty.is_scalar() || ty.dtype == DType::Bool || ty.dtype.is_half() {
+            return Err(format!("a sort by keys of type {ty}"));
+        }
+        self.typed(&sort.key, ty, "a key")?;
+        self.leave(&sort.var);
+        Ok(())
     }
 
     fn for_loop(&mut self, stmt: &Stmt) -> Verified {

@@ -5,7 +5,7 @@
 //! larger than the number of its nodes. [`walk_expr`], [`rewrite_expr`] and [`substitute`] visit
 //! the tree. [`walk_nodes`], [`any_expr`] and everything with a [`Memo`] visit each node once.
 
-use super::{Buffer, Expr, ExprKind, Stmt, Var};
+use super::{Buffer, Expr, ExprKind, SortAxis, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A result for each node of some expressions, by identity. Holds the expressions, so that no
@@ -146,10 +146,10 @@ pub fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
     let mut stored = FxHashSet::default();
     walk_stmt(
         stmt,
-        &mut |stmt| {
-            if let Stmt::Store { buffer, .. } = stmt {
-                stored.insert(buffer.clone());
-            }
+        &mut |stmt| match stmt {
+            Stmt::Store { buffer, .. } => drop(stored.insert(buffer.clone())),
+            Stmt::Sort(sort) => drop(stored.insert(sort.order.clone())),
+            _ => {}
         },
         &mut |_| {},
     );
@@ -246,6 +246,11 @@ pub fn for_each_expr(stmt: &Stmt, f: &mut dyn FnMut(&Expr)) {
         }
         Stmt::Prefetch { indices, .. } => indices.iter().for_each(f),
         Stmt::Let { value, .. } => f(value),
+        Stmt::Sort(sort) => {
+            for expr in [&sort.count, &sort.min, &sort.extent, &sort.key] {
+                f(expr);
+            }
+        }
         Stmt::Assert { cond, values, .. } => {
             f(cond);
             values.iter().for_each(f);
@@ -271,6 +276,7 @@ pub fn for_each_stmt(stmt: &Stmt, f: &mut dyn FnMut(&Stmt)) {
             }
         }
         Stmt::Store { .. }
+        | Stmt::Sort(_)
         | Stmt::Prefetch { .. }
         | Stmt::Assert { .. }
         | Stmt::Barrier
@@ -304,6 +310,13 @@ pub fn map_exprs(stmt: Stmt, f: &mut dyn FnMut(&Expr) -> Expr) -> Stmt {
             Stmt::Prefetch { buffer, indices: indices.iter().map(f).collect() }
         }
         Stmt::Let { var, value, body } => Stmt::Let { var, value: f(&value), body },
+        Stmt::Sort(sort) => Stmt::Sort(Box::new(SortAxis {
+            count: f(&sort.count),
+            min: f(&sort.min),
+            extent: f(&sort.extent),
+            key: f(&sort.key),
+            ..*sort
+        })),
         Stmt::Assert { cond, message, values } => {
             let cond = f(&cond);
             Stmt::Assert { cond, message, values: values.iter().map(f).collect() }

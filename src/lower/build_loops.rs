@@ -9,27 +9,31 @@
 //! Ensures: accesses have one index per dimension; buffers of stages that are not outputs are
 //! allocated where the stage is attached, or outermost; every variable is bound once.
 
+mod combine_terms;
+
 use super::in_place;
 use super::match_intrinsic::{in_lanes, match_intrinsic, without_tails};
 use super::match_product::match_product;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
-use crate::ir::async_copy::same_half;
+use crate::ir::async_copy::{narrowed_back, same_half};
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, rewrite_expr, rewrite_exprs, substitute};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, UnOp, Var,
+    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, SortAxis, Stmt, UnOp, Var,
 };
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
     ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize,
     attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only, loop_extent,
-    loop_min, mark_unrolled, over_loops, scattered_axes, strides,
+    loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place, sorted_count,
+    strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Reduction, build_params};
+use combine_terms::build_update;
 use rustc_hash::FxHashMap;
 
 /// Bytes of a cache line on every target.
@@ -76,6 +80,8 @@ struct Nests<'a> {
     /// The stages that are attached to each consumer, in order of computation, with the depth of
     /// the loop.
     attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>>,
+    /// For each stage that sorts, the positions in order.
+    orders: FxHashMap<StageId, Buffer>,
 }
 
 impl<'a> Nests<'a> {
@@ -83,11 +89,17 @@ impl<'a> Nests<'a> {
         let schedule = &bounded.schedule;
         let mut boxes = FxHashMap::default();
         let mut attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>> = FxHashMap::default();
+        let mut orders = FxHashMap::default();
         for id in schedule.order.iter().copied() {
             let stage = schedule.stage(id);
             if let Attach::At { stage: consumer, axis, .. } = stage.attach {
                 let depth = attach_depth(schedule.stage(consumer), axis);
                 attached.entry(consumer).or_default().push((depth, id));
+            }
+            if sort_of(stage).is_some() {
+                let (name, shape) = (format!("{}.order", stage.te.name), sorted_count(bounded, id));
+                let order = Buffer::new(name, DType::Int32, vec![shape], Scope::Global);
+                orders.insert(id, order);
             }
             for buffer in &stage.te.buffers {
                 let region_buffer = place_buffer(buffer, stage, bounded.of(id));
@@ -100,7 +112,7 @@ impl<'a> Nests<'a> {
                 boxes.insert(previous.clone(), current);
             }
         }
-        Nests { bounded, boxes, attached }
+        Nests { bounded, boxes, attached, orders }
     }
 
     fn allocate(&self, id: StageId, body: Stmt) -> Stmt {
@@ -167,7 +179,7 @@ impl<'a> Nests<'a> {
             body = wrap_loop(schedule.stage(*first), self.bounded.of(*first), at, body);
             for id in &group {
                 let (stage, bounds) = (schedule.stage(*id), self.bounded.of(*id));
-                if let (Some(start), _) = self.statements(stage, bounds)
+                if let (Some(start), _) = self.statements(*id, stage, bounds)
                     && first_reduction(stage) == at
                 {
                     let start = self.initial_nest(stage, bounds, at, start);
@@ -206,9 +218,13 @@ impl<'a> Nests<'a> {
         let bounds = self.bounded.of(id);
         let count = stage.leaves.len();
         let first = first_reduction(stage);
-        let (start, mut inner) = self.statements(stage, bounds);
+        let (start, mut inner) = self.statements(id, stage, bounds);
         for at in (first.max(outer)..count).rev() {
             inner = self.inside(&[id], Some(at), inner)?;
+            if sort_place(stage) == Some(at) {
+                inner = self.sort_before(id, inner);
+                continue;
+            }
             if is_scattered(stage, stage.leaves[at]) {
                 continue;
             }
@@ -226,6 +242,25 @@ impl<'a> Nests<'a> {
             inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
         Ok(inner)
+    }
+
+    /// Returns the statement that sorts the axis of a stage, then the loops that read the order.
+    fn sort_before(&self, id: StageId, inner: Stmt) -> Stmt {
+        let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
+        let sort = sort_of(stage).expect("it is a sort");
+        let order = self.orders[&id].clone();
+        let leaf = stage.leaves[first_reduction(stage)];
+        let fill = SortAxis {
+            count: order.shape[0].clone(),
+            order: order.clone(),
+            var: stage.axis(leaf).var.clone(),
+            min: sort.axis.min.clone(),
+            extent: sort.axis.extent.clone(),
+            key: self.place_reads(&over_loops(stage, bounds, &sort.key)),
+            descending: sort.descending,
+        };
+        let body = Box::new(Stmt::Block(vec![Stmt::Sort(Box::new(fill)), inner]));
+        Stmt::Allocate { buffer: order, body }
     }
 
     /// Marks the nest of loop `at` if `tensorize` names that loop, after checking that it is the
@@ -409,22 +444,27 @@ impl<'a> Nests<'a> {
     }
 
     /// Returns the stores of the initial values of a reduction, and the innermost statement.
-    fn statements(&self, stage: &Stage, bounds: &StageBounds) -> (Option<Stmt>, Stmt) {
+    fn statements(&self, id: StageId, stage: &Stage, bounds: &StageBounds) -> (Option<Stmt>, Stmt) {
         let te = &stage.te;
         let buffers: Vec<Buffer> =
             te.buffers.iter().map(|buffer| self.boxes[buffer].0.clone()).collect();
         let place = |expr: &Expr| self.place_reads(&over_loops(stage, bounds, expr));
         match &te.body {
-            Body::Map(values) => {
-                let store = |(buffer, value): (&Buffer, &Expr)| {
-                    let value = or_zero(bounds, Expr::cast(buffer.dtype, place(value)));
-                    let (buffer, indices) = (buffer.clone(), bounds.locals.clone());
-                    let nontemporal = stage.annotation::<StoreNontemporal>().is_some();
-                    Stmt::Store { buffer, indices, value, mask: None, nontemporal }
+            Body::Map(values) => (None, store_values(stage, bounds, &buffers, values, &place)),
+            Body::Sort(sort) => {
+                let order = Expr::load(&self.orders[&id], vec![sort.at.clone()]);
+                let position = Expr::cast(DType::Index, order);
+                let value = match sort.axis.min.as_int() {
+                    Some(0) => position,
+                    _ => Expr::add(sort.axis.min.clone(), position),
                 };
-                let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
-                let only = if stores.len() == 1 { stores.pop() } else { None };
-                (None, only.unwrap_or(Stmt::Block(stores)))
+                let at_rank = |(expr, buffer): (&Expr, &Buffer)| {
+                    // An element of a 16-bit type keeps its bits, also those of a NaN.
+                    let expr = narrowed_back(buffer.dtype, expr).unwrap_or(expr);
+                    substitute(expr, &mut |var| (*var == sort.axis.var).then(|| value.clone()))
+                };
+                let values: Vec<Expr> = sort.values.iter().zip(&buffers).map(at_rank).collect();
+                (None, store_values(stage, bounds, &buffers, &values, &place))
             }
             Body::Reduce(reduction) => {
                 let stores = buffers.iter().zip(&reduction.identity).map(|(buffer, identity)| {
@@ -573,6 +613,25 @@ fn term_in_range(scan: &Scan, reduction: &Reduction) -> Expr {
     Expr::binary(BinOp::And, likely(low), likely(high))
 }
 
+/// Returns the stores of an element of each buffer.
+fn store_values(
+    stage: &Stage,
+    bounds: &StageBounds,
+    buffers: &[Buffer],
+    values: &[Expr],
+    place: &dyn Fn(&Expr) -> Expr,
+) -> Stmt {
+    let store = |(buffer, value): (&Buffer, &Expr)| {
+        let value = or_zero(bounds, Expr::cast(buffer.dtype, place(value)));
+        let (buffer, indices) = (buffer.clone(), bounds.locals.clone());
+        let nontemporal = stage.annotation::<StoreNontemporal>().is_some();
+        Stmt::Store { buffer, indices, value, mask: None, nontemporal }
+    };
+    let mut stores: Vec<Stmt> = buffers.iter().zip(values).map(store).collect();
+    let only = if stores.len() == 1 { stores.pop() } else { None };
+    only.unwrap_or(Stmt::Block(stores))
+}
+
 /// Returns the value of an element of the region, which is 0 outside of the domain.
 fn or_zero(bounds: &StageBounds, value: Expr) -> Expr {
     let Some(inside) = &bounds.zero_unless else { return value };
@@ -675,87 +734,4 @@ fn fold_constant(expr: Expr) -> Expr {
         },
         _ => expr,
     }
-}
-
-/// Builds `acc = combine(acc, term)`.
-fn build_update(
-    buffers: &[Buffer],
-    reduction: &Reduction,
-    indices: &[Expr],
-    terms: Vec<Expr>,
-) -> Stmt {
-    let load = |buffer: &Buffer| {
-        let load = Expr::load(buffer, indices.to_vec());
-        Expr::cast(buffer.dtype.compute_type(), load)
-    };
-    let store = |buffer: &Buffer, value: Expr| {
-        Stmt::store(buffer, indices.to_vec(), Expr::cast(buffer.dtype, value))
-    };
-    if reduction.fused {
-        let buffer = &buffers[0];
-        let ExprKind::Binary(BinOp::Mul, x, y) = &terms[0].kind else {
-            crate::bug!("the term of a fused reduction is not a product");
-        };
-        let value = Expr::call(Intrinsic::Fma, vec![x.clone(), y.clone(), load(buffer)]);
-        return store(buffer, value);
-    }
-    // Operands that the combiner reads more than once become lets; the others are substituted.
-    let combiner = &reduction.combiner;
-    let olds = buffers.iter().map(load);
-    let operands = combiner.lhs.iter().chain(&combiner.rhs).zip(olds.chain(terms));
-    let mut lets: Vec<(Var, Expr)> = Vec::new();
-    let mut values: Vec<(Var, Expr)> = Vec::new();
-    for (var, value) in operands {
-        let uses = combiner.result.iter().map(|result| count_uses(result, var)).sum::<usize>();
-        if uses > 1 && !is_trivial(&value) {
-            let fresh = Var::new(var.name(), value.ty);
-            values.push((var.clone(), Expr::var(&fresh)));
-            lets.push((fresh, value));
-        } else {
-            values.push((var.clone(), value));
-        }
-    }
-    let mut results: Vec<Expr> = Vec::new();
-    for result in &combiner.result {
-        results.push(substitute(result, &mut |var| {
-            values.iter().find(|(v, _)| v == var).map(|(_, value)| value.clone())
-        }));
-    }
-    let update = if let [result] = &results[..] {
-        store(&buffers[0], result.clone())
-    } else {
-        store_tuple(buffers, results, &store)
-    };
-    lets.into_iter().rev().fold(update, |body, (var, value)| Stmt::Let {
-        var,
-        value,
-        body: Box::new(body),
-    })
-}
-
-/// Stores the components of a tuple after all of them are computed.
-fn store_tuple(
-    buffers: &[Buffer],
-    results: Vec<Expr>,
-    store: &dyn Fn(&Buffer, Expr) -> Stmt,
-) -> Stmt {
-    let vars: Vec<Var> =
-        buffers.iter().zip(&results).map(|(b, r)| Var::new(&b.name, r.ty)).collect();
-    let stores = buffers.iter().zip(&vars).map(|(b, v)| store(b, Expr::var(v))).collect();
-    vars.into_iter().zip(results).rev().fold(Stmt::Block(stores), |body, (var, value)| Stmt::Let {
-        var,
-        value,
-        body: Box::new(body),
-    })
-}
-
-fn count_uses(expr: &Expr, var: &Var) -> usize {
-    let mut uses = 0;
-    crate::ir::visit::walk_expr(expr, &mut |e| uses += usize::from(e.as_var() == Some(var)));
-    uses
-}
-
-fn is_trivial(expr: &Expr) -> bool {
-    matches!(expr.kind, ExprKind::Const(_) | ExprKind::Var(_))
-        || matches!(&expr.kind, ExprKind::Cast(x) if x.ty.dtype == DType::Index && is_trivial(x))
 }

@@ -9,6 +9,8 @@ mod match_intrinsic;
 mod match_product;
 pub mod merge_versions;
 
+pub mod expand_sorts;
+
 pub mod inject_virtual_threads;
 
 pub mod inject_double_buffer;

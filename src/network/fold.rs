@@ -119,6 +119,6 @@ pub fn is_movement(stage: &Stage) -> bool {
         Body::Map(values) => {
             values.iter().all(|value| matches!(value.kind, crate::ir::ExprKind::Load { .. }))
         }
-        Body::Reduce(_) => false,
+        Body::Reduce(_) | Body::Sort(_) => false,
     }
 }

@@ -174,7 +174,7 @@ impl<'a> Partition<'a> {
                 && self.continues(at, *group)
                 && !self.reaches(*group, at)
         });
-        let is_reduction = matches!(self.stage(at).body, Body::Reduce(_));
+        let is_reduction = !matches!(self.stage(at).body, Body::Map(_));
         match joined {
             Some(group) => {
                 self.members[group].push(at);
@@ -202,7 +202,7 @@ impl<'a> Partition<'a> {
     /// Whether a stage continues a group: it is elementwise over the group's results, or over the
     /// same rows.
     fn continues(&self, at: usize, group: usize) -> bool {
-        let is_reduction = matches!(self.stage(at).body, Body::Reduce(_));
+        let is_reduction = !matches!(self.stage(at).body, Body::Map(_));
         let mut inside = self.producers[at]
             .iter()
             .filter(|(producer, _)| self.group(*producer) == group)
@@ -308,7 +308,7 @@ impl<'a> Partition<'a> {
                 let mut stages = self.members[group].clone();
                 stages.sort_unstable();
                 stages.dedup();
-                let is_main = |at: &&usize| matches!(self.stage(**at).body, Body::Reduce(_));
+                let is_main = |at: &&usize| !matches!(self.stage(**at).body, Body::Map(_));
                 let main = stages.iter().rfind(is_main).or(stages.last());
                 let main = *main.expect("a group has stages");
                 Group { stages, main }

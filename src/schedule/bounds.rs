@@ -7,6 +7,7 @@
 use super::directives::{Scan, Tensorize};
 use super::phases::Inference;
 use super::region::{Interval, IntervalEvaluator};
+use super::sorts::sort_of;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
 use super::threads::is_private;
 use crate::ir::arith::Facts;
@@ -151,7 +152,8 @@ impl Inference {
                 || stage.annotation_at(*leaf).is_some()
         };
         let is_needed = stage.leaves.iter().any(needed);
-        if !is_vectorized(target, axis) || is_needed || !stage.leaves.iter().all(plain) {
+        let sorts = sort_of(stage).is_some();
+        if !is_vectorized(target, axis) || is_needed || sorts || !stage.leaves.iter().all(plain) {
             return None;
         }
         let lane = &target.axis(axis).var;

@@ -16,11 +16,14 @@ use crate::ir::arith::Facts;
 use crate::ir::limits::MAX_UNROLLED_COPIES;
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Expr, ThreadIndex};
-use crate::te::{Body, Reduction};
+use crate::te::{Body, Reduction, Sort};
 
 /// The largest number of operations in all unrolled copies of a stage. More than that take many
 /// seconds to compile.
 const MAX_OPERATIONS: i128 = 131_072;
+
+/// The number of operations of the loops that sort an axis.
+const SORT_OPERATIONS: i128 = 512;
 
 /// Checks that a stage is attached to a loop that encloses all its readers (E0340 to E0342).
 pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) -> Result<()> {
@@ -62,7 +65,7 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
         return Err(Box::new(Diag::new("E0340", span, text)));
     };
     let reader = &schedule.stage(outside.by).te.name;
-    if inside == 0 {
+    if inside == 0 && outside.by != consumer {
         let text = format!("`{}` does not read `{name}`", target.te.name);
         return Err(Box::new(
             Diag::new("E0340", span, text)
@@ -72,7 +75,12 @@ pub(super) fn check_attachment(schedule: &Schedule, id: StageId, reads: &Reads) 
     }
     let text = format!("`{reader}` reads `{name}` too, outside of loop `{axis_name}`");
     let diag = Diag::new("E0341", span, text);
-    let diag = if outside.by == consumer {
+    let diag = if let (true, Body::Sort(sort)) = (outside.by == consumer, &target.te.body) {
+        let sorted = sort.axis.var.name();
+        diag.note(format!(
+            "`{reader}` sorts the values of `{sorted}` before its loop `{axis_name}`"
+        ))
+    } else if outside.by == consumer {
         diag.note(format!("the start value of `{reader}` is set before its loop `{axis_name}`"))
     } else {
         diag.note(format!("the elements that `{axis_name}` computes exist for one iteration only"))
@@ -285,10 +293,12 @@ fn count_operations(stage: &crate::te::Stage) -> i128 {
     let values = match &stage.body {
         Body::Map(values) => values,
         Body::Reduce(Reduction { terms, .. }) => terms,
+        Body::Sort(Sort { values, .. }) => values,
     };
     values.iter().for_each(|value| walk_nodes(value, &mut seen, &mut |_| {}));
+    let sort = matches!(stage.body, Body::Sort(_));
     // The store and its index.
-    seen.count() as i128 + 2
+    seen.count() as i128 + 2 + if sort { SORT_OPERATIONS } else { 0 }
 }
 
 /// Checks that each element combines its terms in the order of the source, unless the order cannot
@@ -528,6 +538,9 @@ fn check_shift(
 /// Whether overlapping steps of `outer` add terms twice. They do not if each step first stores the
 /// start values of its elements.
 fn adds_twice(stage: &Stage, parent: AxisId, outer: AxisId) -> bool {
+    if matches!(stage.te.body, Body::Sort(_)) {
+        return false;
+    }
     let reduce = |axis: AxisId| stage.axis(axis).kind == AxisKind::Reduce;
     let first = stage.leaves.iter().position(|leaf| reduce(*leaf));
     reduce(parent)

@@ -27,6 +27,7 @@ mod recurrence;
 mod region;
 mod required;
 mod select;
+mod sorts;
 mod state;
 mod text;
 pub mod threads;
@@ -57,6 +58,7 @@ pub use select::{
     AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, is_narrower,
     note_ignored_selector, schedule_all, schedule_kernels,
 };
+pub use sorts::{sort_of, sort_place, sorted_count};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,
     Stage, StageId, Tail, Tensor,

@@ -10,7 +10,7 @@ use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
 use super::versions::Version;
-use super::{fused, in_place, inline, legality, recurrence, threads, whole_tiles};
+use super::{fused, in_place, inline, legality, recurrence, sorts, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -55,6 +55,7 @@ const PHASES: &[Phase] = &[
     inline_stages,
     share_thread_variables,
     find_reads,
+    place_sorts,
     check_steps,
     fuse_nests,
     check_attachments,
@@ -118,6 +119,14 @@ fn share_thread_variables(inference: &mut Inference) -> Result<()> {
 fn find_reads(inference: &mut Inference) -> Result<()> {
     inference.reads = Reads::of(&inference.bounded.schedule);
     Ok(())
+}
+
+/// Puts each sort inside the loops that its keys depend on.
+///
+/// Before: `S[p, i] = sort(A[i, r], axis=r, at=p)`, loops `p`, `i`, `r`.
+/// After: loops `i`, `r`, `p`; no lanes are around `r` (E0392).
+fn place_sorts(inference: &mut Inference) -> Result<()> {
+    sorts::place_sorts(&mut inference.bounded.schedule)
 }
 
 /// Checks that the steps of recurrences run in order.

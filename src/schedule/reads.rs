@@ -24,7 +24,8 @@ pub(super) struct Read {
     /// The conditions under which it happens, over the same axes. Conditions that do not compare
     /// indices are left out.
     pub(super) conditions: Rc<[Condition]>,
-    /// Whether the start value of a reduction contains the read.
+    /// Whether the read happens in front of the outermost reduction loop: the start value of a
+    /// reduction, or a sort.
     pub(super) initial: bool,
 }
 
@@ -59,7 +60,7 @@ impl Reads {
 }
 
 /// A function of the buffer and the indices of a load, of the conditions around it, and of whether
-/// the start value of a reduction contains it.
+/// it happens in front of the outermost reduction loop.
 pub(super) type ReadVisitor<'a> = dyn FnMut(&Buffer, &[Expr], &[Condition], bool) + 'a;
 
 /// Calls `f` with each load of the body of a stage, from inputs and from stages. Conditions that do
@@ -83,6 +84,8 @@ pub(super) fn for_each_read(body: &Body, f: &mut ReadVisitor) {
             reduction.terms.iter().for_each(|expr| find(expr, condition, false));
             condition.into_iter().for_each(|expr| find(expr, None, false));
         }
+        // Every value of the axis is read before the first element is stored.
+        Body::Sort(_) => body.for_each_expr(&mut |expr| find(expr, None, true)),
     }
 }
 

@@ -26,7 +26,7 @@ fn note_stage(bounded: &BoundedSchedule, id: StageId) -> Option<String> {
     let Attach::At { stage: consumer, axis, .. } = stage.attach else { return None };
     let is_copy = match &stage.te.body {
         Body::Map(values) => values.iter().all(|e| matches!(e.kind, ExprKind::Load { .. })),
-        Body::Reduce(_) => false,
+        Body::Reduce(_) | Body::Sort(_) => false,
     };
     if is_copy {
         return None;

@@ -73,7 +73,9 @@ pub(super) fn pad_tiles(inference: &mut Inference) {
 
 /// Whether an element of a stage depends on other elements of it, or on where they are stored.
 fn is_ordered(stage: &Stage) -> bool {
-    stage.annotation::<Scan>().is_some() || stage.annotation::<Scatter>().is_some()
+    stage.annotation::<Scan>().is_some()
+        || stage.annotation::<Scatter>().is_some()
+        || matches!(stage.te.body, Body::Sort(_))
 }
 
 /// The largest magnitude of an `index` value in an additional element.

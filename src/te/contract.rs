@@ -17,6 +17,10 @@ pub fn contract_floats(mut graph: Graph) -> Graph {
         match &mut stage.body {
             Body::Map(values) => values.iter_mut().for_each(|value| *value = contract(value)),
             Body::Reduce(reduction) => contract_reduction(reduction),
+            Body::Sort(sort) => {
+                sort.values.iter_mut().for_each(|value| *value = contract(value));
+                sort.key = contract(&sort.key);
+            }
         }
     }
     graph

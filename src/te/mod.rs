@@ -227,11 +227,12 @@ impl Recurrence {
 }
 
 impl Stage {
-    /// Returns the reduction axes, outermost first; none if it is not a reduction.
+    /// Returns the reduction axes, outermost first, or the sorted axis; none if it has neither.
     pub fn reduce_axes(&self) -> &[Axis] {
         match &self.body {
             Body::Map(_) => &[],
             Body::Reduce(reduction) => &reduction.axes,
+            Body::Sort(sort) => std::slice::from_ref(&sort.axis),
         }
     }
 
@@ -250,10 +251,13 @@ impl Stage {
         for axis in &mut self.axes {
             axis.var = fresh.next().expect("one per axis");
         }
-        if let Body::Reduce(reduction) = &mut self.body {
-            for axis in &mut reduction.axes {
-                axis.var = fresh.next().expect("one per axis");
-            }
+        let terms: &mut [Axis] = match &mut self.body {
+            Body::Map(_) => &mut [],
+            Body::Reduce(reduction) => &mut reduction.axes,
+            Body::Sort(sort) => std::slice::from_mut(&mut sort.axis),
+        };
+        for axis in terms {
+            axis.var = fresh.next().expect("one per axis");
         }
         // The loads have new ids.
         self.load_spans.clear();
@@ -272,6 +276,13 @@ impl Body {
                     (axis.min, axis.extent) = (f(&axis.min), f(&axis.extent));
                 }
             }
+            Body::Sort(sort) => {
+                for expr in sort.values.iter_mut().chain([&mut sort.key, &mut sort.at]) {
+                    *expr = f(expr);
+                }
+                let axis = &mut sort.axis;
+                (axis.min, axis.extent) = (f(&axis.min), f(&axis.extent));
+            }
         }
     }
 
@@ -282,6 +293,9 @@ impl Body {
             Body::Reduce(reduction) => {
                 reduction.identity.iter().chain(&reduction.terms).for_each(&mut *f);
                 reduction.condition.iter().for_each(f);
+            }
+            Body::Sort(sort) => {
+                sort.values.iter().chain([&sort.key, &sort.at]).for_each(f);
             }
         }
     }
@@ -306,6 +320,28 @@ pub enum Body {
     Map(Vec<Expr>),
     /// A reduction.
     Reduce(Reduction),
+    /// An element of an axis in order.
+    Sort(Sort),
+}
+
+/// The values at one rank of an axis in order: with `order` the values of `axis` by `key`, each of
+/// `values` at `order[at]`.
+///
+/// Keys are compared as numbers: -0 equals 0, and a NaN is greater than all numbers and equals
+/// every NaN. Of equal keys, the lesser value of the axis stands first, whether the order is
+/// ascending or descending.
+#[derive(Clone, Debug)]
+pub struct Sort {
+    /// The axis whose values are sorted.
+    pub axis: Axis,
+    /// What they are compared by, over the data axes and `axis`, in the compute type.
+    pub key: Expr,
+    /// The value of each buffer, over the data axes and `axis`, in the compute type.
+    pub values: Vec<Expr>,
+    /// The rank, over the data axes; from 0 and below the extent of `axis`.
+    pub at: Expr,
+    /// Whether the greatest key stands first.
+    pub descending: bool,
 }
 
 /// A reduction over `axes` in lexicographic order, ascending: `acc = identity; acc = combine(acc,

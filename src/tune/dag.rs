@@ -62,6 +62,11 @@ fn line_of(stage: &Stage) -> String {
     match &stage.body {
         Body::Map(values) => format!("{element} = {}\n", list(values)),
         Body::Reduce(reduction) => format!("{element} {}\n", reduced(reduction)),
+        Body::Sort(sort) => {
+            let (how, at) = (if sort.descending { "descending" } else { "ascending" }, &sort.at);
+            let (key, values) = (print_expr(&sort.key), list(&sort.values));
+            format!("{element} = sort({values}, {key}, {how})[{}]\n", print_expr(at))
+        }
     }
 }
 

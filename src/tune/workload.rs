@@ -181,6 +181,13 @@ impl Writer {
                 self.line(&format!("flags {flags:?}"));
                 self.known.clear();
             }
+            Body::Sort(sort) => {
+                self.axes("r", std::slice::from_ref(&sort.axis));
+                self.exprs("key", std::slice::from_ref(&sort.key));
+                self.exprs("values", &sort.values);
+                self.exprs("at", std::slice::from_ref(&sort.at));
+                self.line(&format!("descending {}", sort.descending));
+            }
         }
     }
 

@@ -199,6 +199,9 @@ impl Generator {
         if self.chance(20) {
             self.recurrence(&mut body);
         }
+        if self.chance(20) {
+            self.sort_stage(&mut body);
+        }
         if self.chance(40) {
             self.alias(&mut body);
         }

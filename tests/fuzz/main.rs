@@ -27,6 +27,7 @@ mod recurrence;
 mod run;
 mod schedule;
 mod shrink;
+mod sort;
 #[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;

@@ -55,7 +55,9 @@ pub fn survey(body: &[Node], tensors: &[Tensor], exts: &[Ext]) -> Vec<StageInfo>
             .map(|((name, _), kid)| (name.to_string(), ext(kid)))
             .collect();
         let body = node.form.split_once(" = ").map_or("", |(_, body)| body);
-        let reduce = reduced(body);
+        // No directive names the axis of a sort.
+        let sorts = body.starts_with("sort(") || body.starts_with("argsort(");
+        let reduce = if sorts { Vec::new() } else { reduced(body) };
         let reducer = body.split('(').next().unwrap_or_default();
         let ordered = ["first", "affine", "argmin", "argmax"].iter();
         let commutes = reduce.is_empty() || !ordered.clone().any(|name| reducer.contains(name));

@@ -279,6 +279,7 @@ pub const FEATURES: &[&str] = &[
     "reshape merged",
     "reversed",
     "several outputs",
+    "sort",
     "strided window",
     "symbolic",
     "symbolic expression",

@@ -231,7 +231,38 @@ class Evaluator:
                for d, ((name, _), n) in enumerate(zip(stage.axes, shape))}
         if isinstance(stage.body, E):
             return [self._value(stage.body, env)]
+        if stage.body.at:
+            return self._sort(stage.body, env, shape)
         return self._reduce(stage.body, env, shape)
+
+    def _sort(self, r: Reduction, env: Env, shape: tuple[int, ...]) -> list[np.ndarray]:
+        """Returns the values at a rank of an axis in order, or their positions."""
+        (name,) = r.axes
+        low, high = next((low, high) for n, low, high in self.kernel.reduces if n == name)
+        first, last = int(self._value(low, {})), int(self._value(high, {}))
+        at = np.broadcast_to(self._value(r.at, env), shape)
+        if last <= first or at.min() < 0 or at.max() >= last - first:
+            self.outside = True
+            return [np.zeros(shape, VALUE[x.type]) for x in r.terms]
+        places = np.arange(first, last).reshape((last - first,) + (1,) * len(shape))
+        env = {**env, name: places}
+        terms = [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
+        terms = [np.broadcast_to(x, (last - first,) + shape) for x in terms]
+        key = terms[0]
+        if r.terms[0].type in FLOATS:
+            # Ranks as integers: equal numbers have one, a NaN the greatest.
+            nan = np.isnan(key.astype(np.float64))
+            numbers = np.where(nan, 0, key).astype(np.float64) + 0.0
+            key = np.unique(numbers, return_inverse=True)[1].reshape(key.shape)
+            key = np.where(nan, key.size, key)
+        else:
+            key = np.unique(key, return_inverse=True)[1].reshape(key.shape)
+        descending = r.descending != self.planted("order")
+        order = np.argsort(-key if descending else key, axis=0, kind="stable")
+        chosen = np.take_along_axis(order, at[np.newaxis].astype(np.int64), axis=0)
+        if r.fn == "argsort":
+            return [chosen[0] + first]
+        return [np.take_along_axis(x, chosen, axis=0)[0] for x in terms]
 
     def _reduce(self, r: Reduction, env: Env, shape: tuple[int, ...]) -> list[np.ndarray]:
         bounds = {name: (low, high) for name, low, high in self.kernel.reduces}

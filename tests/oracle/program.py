@@ -81,7 +81,7 @@ def binary(op: str, a: E, b: E) -> E:
 
 @dataclass(frozen=True)
 class Reduction:
-    """`FN(terms, axis=axes, where=…, init=…, reassociate)`."""
+    """`FN(terms, axis=axes, where=…, init=…, reassociate)`, or a sort with `at=…`."""
 
     fn: str
     terms: tuple[E, ...]
@@ -89,6 +89,8 @@ class Reduction:
     where: E | None = None
     init: E | None = None
     reassociate: bool = False
+    at: E | None = None  # the rank of a sort
+    descending: bool = False
 
     def __str__(self) -> str:
         terms = ", ".join(map(str, self.terms))
@@ -97,6 +99,8 @@ class Reduction:
         more = f", where={self.where}" if self.where else ""
         more += f", init={self.init}" if self.init else ""
         more += ", reassociate" if self.reassociate else ""
+        more += f", at={self.at}" if self.at else ""
+        more += ", descending=true" if self.descending else ""
         return f"{self.fn}({terms}, axis={axes}{more})"
 
 
@@ -136,7 +140,7 @@ class Stage:
         """The expressions of the body."""
         if isinstance(self.body, E):
             return (self.body,)
-        more = tuple(x for x in (self.body.where, self.body.init) if x)
+        more = tuple(x for x in (self.body.where, self.body.init, self.body.at) if x)
         return self.body.terms + more
 
     def reads(self) -> set[str]:

@@ -76,7 +76,8 @@ class Scheduler:
             fn = ""
             if isinstance(s.body, Reduction):
                 fn = s.body.fn
-                for a in s.body.axes:
+                # No directive names the axis of a sort.
+                for a in () if s.body.at else s.body.axes:
                     low, high = bounds[a]
                     n = size_of(high)
                     loops.append(Loop(a, True, n - low.value if n is not None else None))

@@ -1,7 +1,7 @@
 """Programs for directives that need a certain form, with schedules that use them: products for
 `tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, prefix sums
-for `scan`, stencils for `double_buffer` and `prefetch`, layouts for `prepack`. The other programs
-are random (`generate`).
+for `scan`, stencils for `double_buffer` and `prefetch`, layouts for `prepack`; and sorts. The other
+programs are random (`generate`).
 """
 
 from __future__ import annotations
@@ -329,5 +329,41 @@ def prefixes(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     return kernel, s
 
 
+def sorts(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """Whole orders, first elements and single ranks of rows or columns."""
+    names: list[str] = []
+    n, m = extent(rng, "n", names), extent(rng, "m", names)
+    if rng.random() < 0.2:
+        m = index(rng.choice((49, 193, 700, 3000)))
+    t = rng.choice(("float32", "float32", "float64", "float16", "bfloat16", "int8", "uint8",
+                    "int16", "uint16", "int32", "uint32", "int64", "uint64"))
+    rows = rng.random() < 0.7
+    i, r, p = axis("i"), axis("r"), axis("p")
+    term = read("A", t, *((i, r) if rows else (r, i)))
+    if rng.random() < 0.3 and t not in ("float16", "bfloat16"):
+        term = binary("*", term, read("B", t, i))
+    whole = binary("-", binary("-", m, index(1)), p)
+    few = index(rng.randint(1, m.value)) if m.op == "literal" and m.value > 0 else m
+    ranks, at = rng.choice(((m, p), (m, p), (m, whole), (few, p), (few, p), (None, index(0))))
+    axes = (("i", n),) if ranks is None else (("i", n), ("p", ranks))
+    axes = axes[::-1] if rng.random() < 0.3 else axes
+    fn = rng.choice(("sort", "argsort"))
+    terms: tuple[E, ...] = (term,)
+    made, types = ("S",), (t if fn == "sort" else "int64",)
+    if fn == "sort" and rng.random() < 0.4:
+        terms, made, types = (term, read("B", t, i)), ("S", "T"), (t, t)
+    body = Reduction(fn, terms, ("r",), at=at, descending=rng.random() < 0.5)
+    stages = [Stage(made, types, axes, body, rng.random() < 0.6)]
+    if not stages[0].output:
+        stages.append(Stage(("D",), types[:1], axes,
+                            read("S", types[0], *(axis(a) for a, _ in axes)), True))
+    inputs = (Input("A", t, (n, m) if rows else (m, n)), Input("B", t, (n,)))
+    used = {e.value for s in stages for x in s.expressions() for e in x.walk() if e.op == "read"}
+    kernel = Kernel(name, tuple(names), tuple(x for x in inputs if x.name in used),
+                    (("r", index(0), m),), tuple(stages))
+    return kernel, Scheduler(kernel, rng)
+
+
 TEMPLATES = ((product, 0.12), (tensorized, 0.12), (chain, 0.05), (merged, 0.07),
-             (neighbours, 0.10), (transposed, 0.05), (prefixes, 0.06), (functions.program, 0.04))
+             (neighbours, 0.10), (transposed, 0.05), (prefixes, 0.06), (functions.program, 0.04),
+             (sorts, 0.05))

@@ -763,3 +763,24 @@ def test_decode(build, rng, schedule):
     np.testing.assert_array_equal(keys, kept_keys)
     with pytest.raises(ValueError, match="shares memory"):
         module.decode(q, key, value, keys, keys, y, 0)
+
+
+@pytest.mark.parametrize("schedule", ["default", "auto"])
+@pytest.mark.parametrize("n, m", [(1, 1), (0, 3), (3, 40), (5, 700), (2, 9000)])
+def test_sort(build, rng, schedule, n, m):
+    # test_sort.py has the other types and special values.
+    x = normal(rng, n, m).round(1)
+    module = build("samples/sort.te", schedule)
+    s, i, k = empty(n, m), empty(n, m, dtype=np.int64), min(m, 20)
+    module.sort_rows(x, s)
+    module.argsort_rows(x, i)
+    order = np.argsort(x, axis=1, kind="stable")
+    np.testing.assert_array_equal(i, order)
+    np.testing.assert_array_equal(s, np.take_along_axis(x, order, axis=1))
+    v, j, middle = empty(n, k), empty(n, k, dtype=np.int64), empty(n)
+    module.topk(x, v, j)
+    first = np.argsort(-x, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(j, first)
+    np.testing.assert_array_equal(v, np.take_along_axis(x, first, axis=1))
+    module.median(x, middle)
+    np.testing.assert_array_equal(middle, np.sort(x, axis=1)[:, (m - 1) // 2])

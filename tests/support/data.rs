@@ -89,10 +89,13 @@ pub fn make_args(
         Param::Runtime { var, source } => {
             let given =
                 runtime.iter().find(|(known, _)| known == var).map_or(0, |(_, value)| *value);
-            // Tensors are contiguous.
+            // Tensors are contiguous. Strides of an empty one have no effect, and may overflow.
             Value::Index(match source {
                 Some(Source::Extent(param, dim)) => shapes[*param][*dim],
-                Some(Source::Stride(param, dim)) => shapes[*param][dim + 1..].iter().product(),
+                Some(Source::Stride(param, dim)) => {
+                    let inner = shapes[*param][dim + 1..].iter();
+                    inner.fold(1i64, |stride, extent| stride.saturating_mul(*extent))
+                }
                 None => given,
             })
         }

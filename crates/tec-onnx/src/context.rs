@@ -195,6 +195,25 @@ impl Context {
         self.define(part, DType::Int64, shape, def)
     }
 
+    /// Defines the positions along an axis in the order of a key, over `reduce_axis(0, extent)`.
+    pub(crate) fn order(
+        &mut self,
+        part: &str,
+        shape: Vec<Dim>,
+        key: E,
+        axis: usize,
+        extent: Dim,
+        descending: bool,
+    ) -> Outcome<T> {
+        // The language has no empty constant ranges.
+        if extent == Dim::zero() {
+            return self.compute(part, DType::Int64, shape, E::int(0, DType::Int64));
+        }
+        self.check(&key)?;
+        let def = Def::Order { key, axis, extent, descending };
+        self.define(part, DType::Int64, shape, def)
+    }
+
     /// Applies a kernel of the library.
     pub(crate) fn call(
         &mut self,

@@ -43,6 +43,8 @@ pub(crate) enum Def {
     Compute { body: E, reduce: Option<Reduce> },
     /// A pair of stages, of a position and a value; this one is the position.
     Position { kind: &'static str, position: E, value: E, extents: Vec<Dim>, condition: Option<E> },
+    /// A stage of positions in the order of a key. Ranks run along `axis`.
+    Order { key: E, axis: usize, extent: Dim, descending: bool },
     /// A kernel of the library with tensors and keywords.
     Call { op: &'static str, args: Vec<T>, keys: Vec<(&'static str, String)> },
 }
@@ -181,6 +183,7 @@ impl Graph {
                     e.loads(&mut add);
                 }
             }
+            Def::Order { key, .. } => key.loads(&mut add),
             Def::Call { args, .. } => operands.extend(args),
         }
         operands.sort();

@@ -220,6 +220,13 @@ impl Writer<'_> {
                 }
                 self.line(&head, &(body + ")"));
             }
+            Def::Order { key, axis, extent, descending } => {
+                let axes = self.reduce_axes(std::slice::from_ref(extent));
+                let key = self.expression(key, &axes);
+                let order = if *descending { ", descending=true" } else { "" };
+                let body = format!("argsort({key}, axis={}, at=i{axis}{order})", axes[0]);
+                self.line(&format!("{keyword} {name}{}: int64 =", declare_axes(own)), &body);
+            }
             Def::Call { op, args, keys } => {
                 let mut list: Vec<String> =
                     args.iter().map(|arg| self.names[arg].clone()).collect();

@@ -40,6 +40,7 @@ impl Emitter<'_, '_> {
             Stmt::Produce { body, .. } | Stmt::Tensorize { body, .. } => self.stmt(body),
             Stmt::Prefetch { .. } => crate::bug!("a prefetch passed drop_hints"),
             Stmt::Assert { cond, values, .. } => self.assert(cond, values),
+            Stmt::Sort(_) => crate::bug!("a sort passed expand_sorts"),
             Stmt::Barrier | Stmt::AwaitCopies { .. } | Stmt::CopyGroup { .. } => {
                 crate::bug!("a barrier passed check_supported")
             }

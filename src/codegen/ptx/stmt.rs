@@ -70,6 +70,7 @@ impl Emitter<'_> {
             // A prefetch changes no result, and a GPU has no use for it.
             Stmt::Prefetch { .. } => {}
             Stmt::Assert { message, .. } => crate::bug!("assert {message:?} in a launch"),
+            Stmt::Sort(_) => crate::bug!("a sort in a launch"),
         }
     }
 

@@ -190,6 +190,7 @@ impl<'c> Selector<'c> {
             Stmt::Prefetch { buffer, indices } => self.prefetch(buffer, &indices[0]),
             // `simd_ops::check_stmt` declines these.
             Stmt::Assert { .. }
+            | Stmt::Sort(_)
             | Stmt::Barrier
             | Stmt::AwaitCopies { .. }
             | Stmt::CopyGroup { .. } => crate::bug!("not in a nest: {stmt:?}"),

@@ -38,8 +38,8 @@ const fn hint(
 
 const TEXT: &str = "a file is a list of `import`, `def`, `reducer`, `kernel` and `schedule`";
 const REDUCED: &str = "a reduction axis is declared by `reduce {k}: {a}..{b}`";
-const SORTED: &str = "there is no sort: the best of a row is `argmax((k, A[i, k]), axis=k)`, the \
-    next one the same with a `where=` that leaves the first out; a full sort belongs to the caller";
+const SORTED: &str = "`sort(A[i, r], axis=r, at=p)` is the element of rank `p`, and `argsort` \
+    gives its position; a data axis `p: k` with `descending=true` gives the k greatest";
 const SCANNED: &str = "a stage does not read itself. A running sum is a reduction: \
     `reduce k: 0..n`, then `output {s}[i: n] = sum(A[k], axis=k, where=k <= i)`; each step of \
     another recurrence is a stage of its own, or a call";
@@ -389,7 +389,7 @@ pub const TABLE: &[Hint] = &[
         "<m> mean|average|avg (",
         "a mean is a `sum`, divided by the count in the next stage",
     ),
-    hint(Kernel, "E0201 E0109", "<m> topk|sort|argsort|partition|median|unique (", SORTED),
+    hint(Kernel, "E0201 E0109", "<m> topk|partition|median|unique (", SORTED),
     hint(
         Kernel,
         "E0201 E0109",

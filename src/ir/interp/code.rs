@@ -65,6 +65,12 @@ pub enum Op {
     Return { done: Reg },
     /// Allocates memory, unwritten.
     Allocate { allocation: u32 },
+    /// Forgets the keys of a sort.
+    BeginSort,
+    /// Adds a key.
+    SortKey { a: Reg },
+    /// Stores the positions of the first `count` keys in order.
+    Sort { order: u32, count: Reg, dtype: DType, descending: bool },
     /// From here to the `Assert`, an overflow makes the check fail.
     BeginAssert { assert: u32 },
     /// Fails unless the condition holds.

@@ -11,7 +11,8 @@ use crate::ir::equal::equal;
 use crate::ir::launch::{find_dims, has_barrier, has_threads, is_shared_stage};
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, Stmt, ThreadIndex, Type,
+    BinOp, Buffer, DType, Expr, ExprKind, GPU_INDICES, Intrinsic, Scope, SortAxis, Stmt,
+    ThreadIndex, Type,
 };
 use crate::ir::{UnOp, Var};
 use rustc_hash::FxHashMap;
@@ -201,6 +202,7 @@ impl Compiler {
             | Stmt::SimdKernel { body }
             | Stmt::CopyGroup { body } => self.stmt(body),
             Stmt::Prefetch { .. } => Ok(()),
+            Stmt::Sort(sort) => self.sort(stmt, sort),
             Stmt::Assert { cond, message, values } => {
                 let assert = self.code.assertions.len() as u32;
                 self.code.assertions.push(Assertion {
@@ -224,6 +226,28 @@ impl Compiler {
                 Ok(())
             }
         }
+    }
+
+    /// Collects the keys, then sorts.
+    fn sort(&mut self, stmt: &Stmt, sort: &SortAxis) -> Compiled<()> {
+        let bounds = self.whole(&[&sort.min, &sort.extent, &sort.count])?;
+        let (min, extent, count) = (bounds[0], bounds[1], bounds[2]);
+        self.emit(Op::BeginSort);
+        let (var, last) = (self.bind(&sort.var), self.registers(1));
+        self.code.sites.push((self.pc(), Culprit::Stmt(stmt.clone()), self.scope));
+        let head = self.emit(Op::Loop { var, min, extent, last, exit: 0 });
+        let body = self.pc();
+        let outer = self.open_scope(&sort.var, var);
+        let a = self.whole(&[&sort.key])?[0];
+        self.emit(Op::SortKey { a });
+        self.scope = outer;
+        self.emit(Op::Next { var, last, body });
+        self.set_jump_target(head);
+        let (order, dtype, descending) =
+            (self.buffer(&sort.order), sort.key.ty.dtype, sort.descending);
+        let op = Op::Sort { order, count, dtype, descending };
+        self.emit_trapping(op, Culprit::Stmt(stmt.clone()));
+        Ok(())
     }
 
     fn launch(&mut self, stmt: &Stmt) -> Compiled<()> {

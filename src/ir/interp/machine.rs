@@ -2,8 +2,8 @@
 
 use super::code::{Access, Code, Culprit, Op, Pc, Reg};
 use super::race::{Order, Race, RunningThread, Shadow, Stop};
-use super::scalar;
 use super::{Trap, no_memory};
+use super::{scalar, sort};
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::reference;
 use crate::ir::{BinOp, DType, Intrinsic};
@@ -57,6 +57,8 @@ pub struct Machine<'a> {
     pub(super) epoch: u64,
     pub(super) now: RunningThread,
     assert: Option<u32>,
+    /// The keys of the current sort.
+    keys: Vec<u64>,
 }
 
 /// An error at an instruction; [`Machine::trap`] formats it.
@@ -98,6 +100,7 @@ impl<'a> Machine<'a> {
             epoch: 0,
             now: RunningThread::default(),
             assert: None,
+            keys: Vec::new(),
         }
     }
 
@@ -241,6 +244,20 @@ impl<'a> Machine<'a> {
                 let buffer = allocation.buffer;
                 let memory = memory.ok_or(Fault::Allocation { buffer, shape })?;
                 self.memory[buffer as usize] = memory;
+            }
+            Op::BeginSort => self.keys.clear(),
+            Op::SortKey { a } => self.keys.push(self.get(a)),
+            Op::Sort { order, count, dtype, descending } => {
+                let places = sort::order_of(&self.keys, dtype, descending);
+                let count = usize::try_from(self.get(count) as i64).unwrap_or(0);
+                if count > places.len() && !places.is_empty() {
+                    let detail = format!("{count} of {} values are wanted", places.len());
+                    return Err(Fault::Outside { buffer: order, detail });
+                }
+                for (at, place) in places.into_iter().take(count).enumerate() {
+                    let place = scalar::encode_int(DType::Int32, place as i128);
+                    self.store(order, at as i64, place)?;
+                }
             }
             Op::Launch { launch } => self.launch(launch, pc)?,
             Op::BeginAssert { assert } => self.assert = Some(assert),

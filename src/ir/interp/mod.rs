@@ -12,6 +12,7 @@ mod launch;
 mod machine;
 mod race;
 mod scalar;
+mod sort;
 
 use super::{Buffer, DType, Expr, Kernel, Param, Role, Stmt, Var};
 use code::Code;

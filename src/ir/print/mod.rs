@@ -256,6 +256,23 @@ impl Printer {
                 }
                 self.out.push('\n');
             }
+            Stmt::Sort(sort) => {
+                let name = self.names.free_loop_name(&sort.var);
+                self.line("sort ");
+                self.access(&sort.order, std::slice::from_ref(&Expr::index(0)));
+                self.out.push_str(", ");
+                self.whole_expr(&sort.count);
+                self.out.push_str(if sort.descending { " = descending (" } else { " = (" });
+                let _ = write!(self.out, "{name}, ");
+                self.whole_expr(&sort.min);
+                self.out.push_str(", ");
+                self.whole_expr(&sort.extent);
+                self.out.push_str(") ");
+                self.names.bind(&sort.var, name);
+                self.whole_expr(&sort.key);
+                self.names.unbind_var(&sort.var);
+                self.out.push('\n');
+            }
             Stmt::SimdKernel { body } => self.braced("simd_kernel", body),
             Stmt::Tensorize { name, body } => {
                 self.line("// intrinsic ");

@@ -90,6 +90,7 @@ impl Simplifier<'_> {
             // `AwaitCopies` counts empty groups.
             Stmt::CopyGroup { body } => Stmt::CopyGroup { body: Box::new(self.stmt(body)) },
             Stmt::Assert { .. } | Stmt::Barrier | Stmt::AwaitCopies { .. } => stmt.clone(),
+            Stmt::Sort(_) => crate::bug!("`expand_sorts` comes first"),
         }
     }
 

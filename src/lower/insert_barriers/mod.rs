@@ -279,6 +279,7 @@ impl Builder {
                 Node::Leaf { stmt, accesses }
             }
             Stmt::Barrier => Node::Barrier(true),
+            Stmt::Sort(_) => crate::bug!("a sort in a launch"),
             Stmt::AwaitCopies { in_flight } => Node::Await(in_flight),
             Stmt::Prefetch { .. } | Stmt::Assert { .. } => {
                 Node::Leaf { stmt, accesses: Vec::new() }

@@ -7,8 +7,9 @@
 //! treat nests and other statements differently.
 //! Ensures: a `simd_kernel` has only operations of `simd_ops` and is as large as possible.
 //! Declines: targets without the SIMD back end; parallel loops, assertions, barriers; large
-//! allocations; nests that are too large for one register allocation. These run on vectors of 16
-//! bytes; [`explain`] lists them with the reason.
+//! allocations; scalar stores at places that are read; nests that are too large for one register
+//! allocation. These run on vectors of 16 bytes, or as scalars; [`explain`] lists them with the
+//! reason.
 
 mod nest_checker;
 

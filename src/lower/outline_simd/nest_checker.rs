@@ -2,11 +2,14 @@
 //! file adds the limits on whole nests.
 
 use crate::ir::limits::NEST_FRAME_BYTES;
-use crate::ir::visit::{Memo, for_each_child, for_each_expr, for_each_stmt};
-use crate::ir::{Buffer, DType, Expr, ForKind, Stmt};
+use crate::ir::visit::{
+    Memo, any_expr, for_each_child, for_each_expr, for_each_stmt, reads_memory,
+};
+use crate::ir::{Buffer, DType, Expr, ExprKind, ForKind, Stmt, Var};
 use crate::lower::expand_math::expand_expr;
 use crate::simd_ops;
 use crate::target::SimdIsa;
+use rustc_hash::FxHashSet;
 
 /// The largest number of expression nodes of a nest: registers are allocated for a nest as a whole,
 /// in time that grows faster than its size.
@@ -29,6 +32,8 @@ pub(super) struct NestChecker {
     accepted: Memo<()>,
     nodes: usize,
     frame: i128,
+    /// The scalars that are read from memory.
+    read: FxHashSet<Var>,
 }
 
 /// The reason in words if it fails.
@@ -36,13 +41,15 @@ type Checked = Result<(), String>;
 
 impl NestChecker {
     pub(super) fn new(isa: SimdIsa) -> NestChecker {
-        NestChecker { isa, accepted: Memo::default(), nodes: 0, frame: 0 }
+        let (accepted, read) = (Memo::default(), FxHashSet::default());
+        NestChecker { isa, accepted, nodes: 0, frame: 0, read }
     }
 
     /// Whether a statement as a whole can be a nest.
     pub(super) fn check(&mut self, stmt: &Stmt) -> Checked {
         (self.nodes, self.frame) = (0, 0);
         self.accepted.clear();
+        self.read.clear();
         self.stmt(stmt)
     }
 
@@ -57,6 +64,13 @@ impl NestChecker {
             // Lanes of a `let` are kept in memory (`legalize_vectors`), where masks are bytes.
             Stmt::Let { var, .. } if var.ty().lanes > 1 && var.ty().dtype == DType::Bool => {
                 return Err(format!("`{}` binds a vector of bool", var.name()));
+            }
+            Stmt::Let { var, value, .. } if reads_memory(value) => {
+                self.read.insert(var.clone());
+            }
+            // Nothing there is a vector, and Cranelift has the better code for scalars.
+            Stmt::Store { buffer, indices, .. } if self.is_scattered(&indices[0]) => {
+                return Err(format!("it stores to `{}` at a place that it reads", buffer.name));
             }
             // Functions are expanded before instructions are selected.
             Stmt::Store { value, .. } => {
@@ -83,6 +97,15 @@ impl NestChecker {
             }
         });
         checked
+    }
+
+    /// Whether the index of a store is a scalar that is read from memory.
+    fn is_scattered(&self, index: &Expr) -> bool {
+        let is_read = |e: &Expr| {
+            matches!(e.kind, ExprKind::Load { .. })
+                || e.as_var().is_some_and(|var| self.read.contains(var))
+        };
+        index.ty.lanes == 1 && any_expr(index, &mut |e| is_read(e))
     }
 
     fn allocation(&mut self, buffer: &Buffer) -> Checked {

@@ -5,7 +5,8 @@ use crate::diag::{Diag, Result, Span, closest};
 use crate::ir::Scope;
 use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 use crate::schedule::evaluate::{Evaluator, refuse, suggest};
-use crate::schedule::state::{Attach, StageId, Tensor};
+use crate::schedule::sorts::sort_of;
+use crate::schedule::state::{Attach, AxisKind, StageId, Tensor};
 
 /// Looks up a directive, its subject and its arguments.
 pub(in crate::schedule) fn resolve_call(
@@ -274,6 +275,18 @@ impl Resolver<'_, '_> {
         };
         let alive = local.filter(|axis| stage.leaves.contains(axis));
         if let Some(axis) = alive.or_else(|| stage.find_axis(&name.text)) {
+            if sort_of(stage).is_some() && stage.axis(axis).kind == AxisKind::Reduce {
+                let (of, how) = (&stage.te.name, self.directive.name);
+                let text = format!("`{how}` of `{}`, the axis that `{of}` sorts", name.text);
+                let diag = Diag::new("E0392", name.span, text)
+                    .note("its values are sorted as a whole, not by a loop");
+                return Err(Box::new(match stage.axis_names().split_last() {
+                    Some((_, others)) if !others.is_empty() => {
+                        diag.help(format!("name a data axis of `{of}`: {}", others.join(", ")))
+                    }
+                    _ => diag.help(format!("leave out the `{how}`")),
+                }));
+            }
             return Ok(Value::Axis(id, axis));
         }
         let of = &stage.te.name;

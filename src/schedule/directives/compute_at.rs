@@ -80,6 +80,13 @@ fn compute_inline(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
             .help("compute it inside its consumer: `compute_at(CONSUMER, AXIS)`");
         schedule.checked(Err(Box::new(diag)))?;
     }
+    if let Body::Sort(sort) = &stage.te.body {
+        let text = format!("`{name}` is a sort and cannot be inlined");
+        let diag = Diag::new("E0343", call.span, text)
+            .note(format!("each element needs all values of `{}`", sort.axis.var.name()))
+            .help("compute it inside its consumer: `compute_at(CONSUMER, AXIS)`");
+        schedule.checked(Err(Box::new(diag)))?;
+    }
     schedule.stage_mut(id).attach = Attach::Inline { span: call.span };
     Ok(Vec::new())
 }

@@ -66,6 +66,7 @@ fn merge(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
             fused: sum.fused,
             ..outer.clone()
         },
+        Body::Sort(_) => crate::bug!("a sort takes no other stage in"),
     };
     let moved = matches!(stage.te.body, Body::Reduce(_)) && !order_is_free(stage, &merged);
     schedule.reassociated |= moved;
@@ -109,6 +110,7 @@ fn merged_indices(
             let (a, b) = (&outer.combiner.name, &sum.combiner.name);
             return refuse(format!("`{name}` is a `{a}` and `{other}` a `{b}`"));
         }
+        Body::Sort(_) => return refuse(format!("`{name}` is a sort")),
     };
     let indices = match element_of(&value, buffer) {
         Some(indices) if reads_of(&stage.te.body, buffer) == 1 => indices,

@@ -227,10 +227,10 @@ fn read_region(
             });
         };
         match &inference.bounded.schedule.stage(by).te.body {
-            Body::Map(values) => values.iter().for_each(&mut find),
             Body::Reduce(reduction) => {
                 reduction.terms.iter().chain(&reduction.condition).for_each(find);
             }
+            body => body.for_each_expr(&mut find),
         }
         if reads.is_empty() || !point.encloses(by, false) {
             continue;

@@ -118,7 +118,7 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     }
     let reduction = match &stage.te.body {
         Body::Reduce(reduction) => reduction,
-        Body::Map(_) => crate::bug!("only a reduction has reduction axes"),
+        Body::Map(_) | Body::Sort(_) => crate::bug!("only a reduction has reduction axes"),
     };
     if !reduction.combiner.commutative {
         let reducer = &reduction.combiner.name;

@@ -82,7 +82,7 @@ fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
     let stage = schedule.stage(call.stage());
     let source = match &stage.te.body {
         Body::Reduce(reduction) => reduction.reassociate,
-        Body::Map(_) => true,
+        Body::Map(_) | Body::Sort(_) => true,
     };
     if source || schedule.graph.reassociate || call.flag(2) {
         return Ok(());

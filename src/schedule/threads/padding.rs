@@ -71,7 +71,7 @@ pub(in crate::schedule) fn pad_stages(inference: &mut Inference) {
                 None
             }
             Body::Map(_) => outside.into_iter().reduce(Expr::and),
-            Body::Reduce(_) => continue,
+            Body::Reduce(_) | Body::Sort(_) => continue,
         };
         whole.insert(id);
         let bounds = inference.bounded.bounds[id.0].as_mut().expect("all are inferred");
@@ -95,13 +95,7 @@ fn reads_others(stage: &Stage, inside: impl Fn(&Buffer) -> bool) -> bool {
     let mut look = |expr: &Expr| {
         for_each_load(expr, &mut seen, &mut |buffer, _, _| others |= !inside(buffer));
     };
-    match &stage.te.body {
-        Body::Map(values) => values.iter().for_each(&mut look),
-        Body::Reduce(reduction) => {
-            let parts = reduction.identity.iter().chain(&reduction.terms);
-            parts.chain(&reduction.condition).for_each(&mut look);
-        }
-    }
+    stage.te.body.for_each_expr(&mut look);
     others
 }
 

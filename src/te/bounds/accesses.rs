@@ -59,6 +59,15 @@ pub(super) fn check_stage(stage: &Stage, place: usize, checker: &mut Checker) {
                 }
             }
         }
+        Body::Sort(sort) => {
+            walker.expr(&sort.at);
+            overflow::check_index(&mut walker, &sort.at);
+            decide::check_rank(&mut walker, sort, &stage.name, stage.span);
+            walker.bind(std::slice::from_ref(&sort.axis));
+            walker.state = walker.next_state((usize::MAX, 0, true));
+            walker.expr(&sort.key);
+            sort.values.iter().for_each(|value| walker.expr(value));
+        }
     }
     checker.facts.pop();
 }

@@ -6,6 +6,7 @@ use super::witness::{Domain, SearchResult, find_violation};
 use crate::diag::{Diag, Span};
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind, Var};
+use crate::te::Sort;
 use rustc_hash::FxHashSet;
 
 /// Proves, refuses or defers index `dim` of a load of `buffer`.
@@ -16,32 +17,60 @@ pub(super) fn check_index(
     index: &Expr,
     span: Span,
 ) {
-    let load = Load { buffer, dim, index, extent: &buffer.shape[dim], span };
-    if inside(walker, &load) {
+    let name = format!("index {dim} of `{}`", buffer.name);
+    check_load(walker, &Load { name, index, extent: &buffer.shape[dim], span });
+}
+
+/// Checks that a sort has the rank that it asks for, and that its axis has at most
+/// [`MAX_SORTED`] values.
+pub(super) fn check_rank(walker: &mut Walker, sort: &Sort, stage: &str, span: Span) {
+    let extent = &sort.axis.extent;
+    let name = format!("`at=` of `{stage}`");
+    check_load(walker, &Load { name, index: &sort.at, extent, span });
+    let short = Expr::le(extent.clone(), Expr::index(MAX_SORTED));
+    if walker.checker.facts.prove(&short) {
+        return;
+    }
+    let axis = sort.axis.var.name();
+    let limit = format!("an axis that is sorted has at most {MAX_SORTED} values");
+    if extent.as_int().is_some() {
+        let message = format!("`{stage}` sorts {} values of `{axis}`", show(extent));
+        return walker.refuse(Diag::new("E0242", span, message).note(limit));
+    }
+    let message = format!("`{stage}` sorts {{0}} values of `{axis}`, but {limit}");
+    walker.add_check(EntryCheck { cond: short, message, values: vec![extent.clone()] });
+}
+
+/// The largest extent of a sorted axis: positions have 32 bits.
+const MAX_SORTED: i64 = i32::MAX as i64;
+
+fn check_load(walker: &mut Walker, load: &Load) {
+    let index = load.index;
+    if inside(walker, load) {
         return;
     }
     // Conditions that the entry cannot evaluate may hold.
     let guards = walker.guards_at_entry();
     let conds = guards.iter().map(|(cond, _)| cond);
     let profile = walker.profile(conds.chain([index, load.extent]));
-    if profile.constant() && decide_constant(walker, &load, &guards, &profile) {
+    if profile.constant() && decide_constant(walker, load, &guards, &profile) {
         return;
     }
     let own = walker.profile([index, load.extent]);
-    if refuse_outside(walker, &load, &own) || check_sufficient(walker, &load, &guards) {
+    if refuse_outside(walker, load, &own) || check_sufficient(walker, load, &guards) {
         return;
     }
     if !own.at_entry() {
-        return refuse_computed(walker, &load, &own);
+        return refuse_computed(walker, load, &own);
     }
-    if own.constant() && is_inside_anyway(walker, &load, &own) {
+    if own.constant() && is_inside_anyway(walker, load, &own) {
         return;
     }
-    if walker.guards.is_empty() && !own.inputs && check_extremes(walker, &load) {
+    if walker.guards.is_empty() && !own.inputs && check_extremes(walker, load) {
         return;
     }
-    let (low, high) = range_conditions(&load);
-    let text = format!("index {dim} of `{}` is {{0}}, but the extent is {{1}}", buffer.name);
+    let (low, high) = range_conditions(load);
+    let text = format!("{} is {{0}}, but the extent is {{1}}", load.name);
     let values = vec![index.clone(), load.extent.clone()];
     let check = EntryCheck { cond: Expr::and(low, high), message: text, values };
     walker.add_scan(check, &profile.axes, &guards);
@@ -49,17 +78,11 @@ pub(super) fn check_index(
 
 /// One index of a load.
 struct Load<'a> {
-    buffer: &'a Buffer,
-    dim: usize,
+    /// What it is, for messages.
+    name: String,
     index: &'a Expr,
     extent: &'a Expr,
     span: Span,
-}
-
-impl Load<'_> {
-    fn name(&self) -> String {
-        format!("index {} of `{}`", self.dim, self.buffer.name)
-    }
 }
 
 /// `0 <= index` and `index < extent`.
@@ -137,7 +160,7 @@ fn refuse_at(
     let is = if text == value { String::new() } else { format!("`{text}` is ") };
     let at = places(load.index, axes, point);
     let message =
-        format!("{} is out of bounds: {is}{value}{at}, but the extent is {extent}", load.name());
+        format!("{} is out of bounds: {is}{value}{at}, but the extent is {extent}", load.name);
     walker.refuse(Diag::new("E0260", load.span, message));
 }
 
@@ -161,14 +184,14 @@ fn refuse_outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
     if evaluated && (facts.disprove(&low) || facts.disprove(&high)) {
         let message = format!(
             "{} is out of bounds: `{}` is never inside the extent `{}`",
-            load.name(),
+            load.name,
             show(load.index),
             show(load.extent)
         );
         let message = match facts.const_bounds(load.index) {
             (Some(low), Some(high)) if low == high => format!(
                 "{} is out of bounds: it is {low}, but the extent is {}",
-                load.name(),
+                load.name,
                 show(load.extent)
             ),
             _ => message,
@@ -199,7 +222,7 @@ fn refuse_outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
             if places.is_empty() { String::new() } else { format!(" at {}", places.join(", ")) };
         let message = format!(
             "{} is out of bounds: `{}` is `{}`{places}, but the extent is `{}`",
-            load.name(),
+            load.name,
             show(load.index),
             show(&extreme.value),
             show(load.extent)
@@ -215,7 +238,7 @@ fn refuse_outside(walker: &mut Walker, load: &Load, own: &Profile) -> bool {
 fn check_sufficient(walker: &mut Walker, load: &Load, guards: &[(Expr, bool)]) -> bool {
     let mut checks = Vec::new();
     if load.extent.as_int().is_none() {
-        let message = format!("{} has no valid value: the extent is {{0}}", load.name());
+        let message = format!("{} has no valid value: the extent is {{0}}", load.name);
         let cond = Expr::lt(Expr::index(0), load.extent.clone());
         checks.push(EntryCheck { cond, message, values: vec![load.extent.clone()] });
     }
@@ -276,13 +299,13 @@ fn check_extremes(walker: &mut Walker, load: &Load) -> bool {
     if !facts.prove(&low) {
         let Some(extreme) = facts.extreme(load.index, &over, false) else { return false };
         let cond = Expr::le(Expr::index(0), extreme.value.clone());
-        let message = format!("{} runs down to {{0}}", load.name());
+        let message = format!("{} runs down to {{0}}", load.name);
         checks.push((EntryCheck { cond, message, values: vec![extreme.value] }, low));
     }
     if !facts.prove(&high) {
         let Some(extreme) = facts.extreme(load.index, &over, true) else { return false };
         let cond = Expr::lt(extreme.value.clone(), load.extent.clone());
-        let message = format!("{} runs to {{0}}, but the extent is {{1}}", load.name());
+        let message = format!("{} runs to {{0}}, but the extent is {{1}}", load.name);
         let values = vec![extreme.value, load.extent.clone()];
         checks.push((EntryCheck { cond, message, values }, high));
     }
@@ -301,7 +324,7 @@ fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
     let stages: Vec<String> = own.stages.iter().map(|name| format!("`{name}`")).collect();
     let message = format!(
         "{} is computed by stage {} and may be out of bounds: `{text}`",
-        load.name(),
+        load.name,
         stages.join(", ")
     );
     let (ty, last) = (index_type(load.index), show(&last_of(load.extent)));
@@ -348,7 +371,7 @@ fn refuse_unknown_condition(
     let value = value.map_or("too large for 64 bits".to_string(), |value| value.to_string());
     let message = format!(
         "{} may be out of bounds: `{}` is {value}{}, but the extent is {}",
-        load.name(),
+        load.name,
         show(load.index),
         places(load.index, axes, point),
         show(load.extent)

@@ -6,7 +6,7 @@ use super::text::show;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{ActualDim, BinOp, Buffer, Expr, Stmt, Var};
-use crate::te::{Axis, Body, Graph, Input};
+use crate::te::{Axis, Graph, Input};
 use rustc_hash::FxHashSet;
 
 /// The largest size of a tensor in bytes, intermediate ones included.
@@ -63,8 +63,7 @@ fn reduced_extents(graph: &Graph, checker: &Checker, known: &[Expr]) -> Vec<Expr
     let mut seen: FxHashSet<_> = known.iter().map(|extent| checker.facts.poly(extent)).collect();
     let mut extents = Vec::new();
     for stage in &graph.stages {
-        let Body::Reduce(reduction) = &stage.body else { continue };
-        for Axis { extent, .. } in &reduction.axes {
+        for Axis { extent, .. } in stage.reduce_axes() {
             if extent.as_int().is_none() && seen.insert(checker.facts.poly(extent)) {
                 extents.push(extent.clone());
             }

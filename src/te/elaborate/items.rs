@@ -28,7 +28,7 @@ pub enum Function<'a> {
 }
 
 /// The built-in reductions that are not functions too.
-pub const REDUCTIONS: [&str; 4] = ["sum", "prod", "argmax", "argmin"];
+pub const REDUCTIONS: [&str; 6] = ["sum", "prod", "argmax", "argmin", "sort", "argsort"];
 
 #[derive(Clone, Copy)]
 enum Item<'a> {

@@ -22,6 +22,7 @@ mod recurrences;
 mod reducers;
 mod reductions;
 mod reserved;
+mod sorts;
 mod stages;
 mod statements;
 mod strides;

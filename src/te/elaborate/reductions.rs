@@ -157,7 +157,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Returns the axes of `axis=` by name, each with a fresh variable; `None` for a wrong one.
-    fn reduction_axes(
+    pub fn reduction_axes(
         &mut self,
         frame: &Frame<'a>,
         list: &'a ast::Expr,
@@ -247,14 +247,6 @@ impl<'a> Elaborator<'a> {
         }
     }
 
-    /// Returns the components of a reduced value or an `init=`.
-    fn components(expr: &'a ast::Expr) -> &'a [ast::Expr] {
-        match &*expr.kind {
-            ExprKind::Tuple(parts) => parts,
-            _ => std::slice::from_ref(expr),
-        }
-    }
-
     /// Evaluates the components of the reduced value. Returns their element types and values.
     fn terms(
         &mut self,
@@ -265,7 +257,7 @@ impl<'a> Elaborator<'a> {
         types: &[Option<DType>],
     ) -> Option<(Vec<DType>, Vec<Expr>)> {
         let name = &call.name.text;
-        let parts = Self::components(term);
+        let parts = components(term);
         let values: Vec<Value> = parts
             .iter()
             .map(|part| {
@@ -282,17 +274,7 @@ impl<'a> Elaborator<'a> {
             self.error(Diag::new("E0227", term.span, message));
             return None;
         }
-        if types.len() != wanted {
-            let results = count(wanted, "result");
-            let names = count(types.len(), "name");
-            let message = format!("`{name}` gives {results}, but the stage has {names}");
-            let diag = Diag::new("E0227", stage.names[0].0.span, message);
-            self.error(match wanted {
-                1 => diag,
-                _ => diag.help("name each result: `output (I, V)[…] = …`"),
-            });
-            return None;
-        }
+        self.check_result_count(stage, call.name, wanted, types)?;
         let mut dtypes = Vec::new();
         let mut exprs = Vec::new();
         let mut wrong = false;
@@ -308,13 +290,34 @@ impl<'a> Elaborator<'a> {
         (!wrong).then_some((dtypes, exprs))
     }
 
+    /// Checks that the stage has a name for each result (E0227).
+    pub fn check_result_count(
+        &mut self,
+        stage: &'a ast::Stage,
+        name: &ast::Name,
+        wanted: usize,
+        types: &[Option<DType>],
+    ) -> Option<()> {
+        if types.len() == wanted {
+            return Some(());
+        }
+        let (results, names) = (count(wanted, "result"), count(types.len(), "name"));
+        let message = format!("`{}` gives {results}, but the stage has {names}", name.text);
+        let diag = Diag::new("E0227", stage.names[0].0.span, message);
+        self.error(match wanted {
+            1 => diag,
+            _ => diag.help("name each result: `output (I, V)[…] = …`"),
+        });
+        None
+    }
+
     fn init(
         &mut self,
         init: &'a ast::Expr,
         env: Env<'_, 'a>,
         dtypes: &[DType],
     ) -> Option<Vec<Expr>> {
-        let parts = Self::components(init);
+        let parts = components(init);
         if parts.len() != dtypes.len() {
             let (wanted, found) = (dtypes.len(), count(parts.len(), "value"));
             let message = format!("`init=` gives {found}, but the reduction has {wanted}");
@@ -350,7 +353,7 @@ impl<'a> Elaborator<'a> {
         term: &'a ast::Expr,
         dtypes: &[DType],
     ) -> Option<()> {
-        let parts = Self::components(term);
+        let parts = components(term);
         let mut fits = Some(());
         for (i, (dtype, part)) in dtypes.iter().zip(parts).enumerate() {
             let Some(wanted) = kind.refuses(i, *dtype) else { continue };
@@ -382,7 +385,15 @@ impl<'a> Elaborator<'a> {
     }
 }
 
+/// Returns the components of a reduced value or an `init=`.
+pub fn components(expr: &ast::Expr) -> &[ast::Expr] {
+    match &*expr.kind {
+        ExprKind::Tuple(parts) => parts,
+        _ => std::slice::from_ref(expr),
+    }
+}
+
 /// Rounds a term or start value to a 16-bit float type, as the running value is rounded.
-fn rounded(typed: Typed, dtype: DType) -> Typed {
+pub fn rounded(typed: Typed, dtype: DType) -> Typed {
     if dtype.is_half() { cast(&typed, dtype) } else { typed }
 }

@@ -147,6 +147,10 @@ impl<'a> Elaborator<'a> {
         axes: Vec<Axis>,
     ) -> Option<StageParts> {
         let env = Env { scope: Some(&frame.scope), locals, element: true };
+        if let Some(call) = self.sort_call(&stage.body) {
+            let (dtypes, sort) = self.sort(frame, stage, call, env, &types)?;
+            return Some(StageParts { dtypes, body: Body::Sort(sort), axes, is_untyped: false });
+        }
         if let Some(call) = self.reduction_call(&stage.body) {
             let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types, &axes)?;
             return Some(StageParts {
@@ -304,12 +308,5 @@ pub fn for_each_load(body: &Body, f: &mut dyn FnMut(&Expr)) {
             }
         });
     };
-    match body {
-        Body::Map(values) => values.iter().for_each(&mut visit),
-        Body::Reduce(reduction) => {
-            reduction.identity.iter().for_each(&mut visit);
-            reduction.condition.iter().for_each(&mut visit);
-            reduction.terms.iter().for_each(&mut visit);
-        }
-    }
+    body.for_each_expr(&mut visit);
 }

@@ -86,6 +86,7 @@ fn show_graph(graph: &Graph) -> String {
         let head = format!("{}[{}]: {}", stage.name, axes.join(", "), types.join(", "));
         text += &match &stage.body {
             Body::Map(values) => format!("{head} = {}\n", show(&values[0])),
+            Body::Sort(sort) => format!("{head} = sort {}\n", show(&sort.key)),
             Body::Reduce(reduction) => {
                 let all = |exprs: &[Expr]| exprs.iter().map(show).collect::<Vec<_>>().join(", ");
                 let axes: Vec<String> = reduction
@@ -342,7 +343,7 @@ fn builds_combiners() {
     let graphs = graphs(text, &[]).unwrap();
     let combiner = |stage: usize| match &graphs[0].stages[stage].body {
         Body::Reduce(reduction) => reduction.combiner.clone(),
-        Body::Map(_) => panic!("a reduction"),
+        Body::Map(_) | Body::Sort(_) => panic!("a reduction"),
     };
     let first = combiner(0);
     let takes = "Or(Gt(bv, av), And(Eq(ai, -1), Eq(bv, av)))";

@@ -262,6 +262,7 @@ impl Walker<'_> {
                 work.in_flight = f64::from(*in_flight);
             }
             Stmt::Assert { .. } | Stmt::Barrier => {}
+            Stmt::Sort(_) => crate::bug!("`expand_sorts` comes first"),
         }
     }
 

@@ -19,6 +19,7 @@ mod plan;
 mod rows;
 mod scan;
 mod scatter;
+mod sort;
 mod template;
 mod text;
 mod tile;
@@ -75,6 +76,13 @@ pub const RULES: &[Rule] = &[
                 term is added to that element; such a stage has no other rule",
         fits: scatter::fits,
         apply: scatter::apply,
+    },
+    Rule {
+        name: "sort",
+        about: "on a CPU: a sort: rows in threads, each sorted by one; such a stage has no other \
+                rule",
+        fits: sort::fits,
+        apply: sort::apply,
     },
     Rule {
         name: "tensor",
@@ -244,7 +252,8 @@ fn loops(planner: &mut Planner, at: usize) {
         .filter(|(_, fit)| *fit != Fit::No)
         .collect();
     let view = &planner.facts.views[at];
-    let fits = match view.scan.is_some() || !view.scatter.is_empty() {
+    let only = view.scan.is_some() || !view.scatter.is_empty() || view.sorted_rows.is_some();
+    let fits = match only {
         true => fits.into_iter().take(1).collect(),
         false => fits,
     };

@@ -286,8 +286,8 @@ impl StagePlan {
         let data = data.map(|(at, axis)| leaf(&axis.name, vec![at], false, axis.extent));
         let reduce = view.reduce.iter().map(|axis| leaf(&axis.name, Vec::new(), true, axis.extent));
         let leaves: Vec<Leaf> = data.chain(reduce).collect();
-        // An element of a scan needs all elements before it.
-        let pinned = view.scan.is_some() || view.kept;
+        // An element of a scan needs all elements before it, and a sort makes a whole row.
+        let pinned = view.scan.is_some() || view.sorted_rows.is_some() || view.kept;
         StagePlan { name: view.name.clone(), leaves, pinned, ..StagePlan::default() }
     }
 

@@ -2,17 +2,20 @@
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
-use crate::ir::visit::{for_each_child, map_children};
+use crate::ir::visit::{for_each_child, map_children, mentions};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{
     Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
-    outlives_its_step, prefix_scan, reads_overwritten, scatter_axes,
+    outlives_its_step, prefix_scan, reads_overwritten, scatter_axes, sort_of,
 };
-use crate::te::{Body, Input, Reduction};
+use crate::te::{Body, Input, Reduction, Sort};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The assumed size of a run-time extent.
 pub(super) const UNKNOWN: i64 = 1024;
+
+/// The simple operations of a sort for each value of its axis.
+const SORT_STEPS: i64 = 16;
 
 /// The most reads of one stage that are compared.
 const MAX_PLACES: usize = 16;
@@ -35,6 +38,8 @@ pub(super) struct StageView {
     pub(super) scan: Option<PrefixScan>,
     /// The data axes along which its terms are scattered, if it is no scan.
     pub(super) scatter: Vec<usize>,
+    /// Of a sort: the data axes that its keys depend on. The sorted axis is not in `reduce`.
+    pub(super) sorted_rows: Option<Vec<usize>>,
     pub(super) tuple: bool,
     pub(super) inlined: bool,
     /// The recurrence that it belongs to.
@@ -239,7 +244,15 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             false => prefix_scan(schedule, StageId(at)),
         };
         let term = scan.as_ref().map(|scan| scan.term);
-        let terms = stage.te.reduce_axes().iter().enumerate();
+        let sorted_rows = sort_of(stage).map(|sort| {
+            let of_keys = |at: &usize| mentions(&sort.key, &stage.te.axes[*at].var);
+            (0..stage.te.axes.len()).filter(of_keys).collect()
+        });
+        let terms = match sorted_rows {
+            Some(_) => &[],
+            None => stage.te.reduce_axes(),
+        };
+        let terms = terms.iter().enumerate();
         let terms = terms.filter(|(at, _)| Some(*at) != term).map(|(_, axis)| axis);
         let recurrence = stage.te.recurrence.as_ref();
         let steps = recurrence.map_or(0, |recurrence| recurrence.steps);
@@ -262,18 +275,25 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             scan,
             loads: seen.loads.iter().filter_map(load).collect(),
             direct: direct(&schedule.stages[at]),
-            cost: seen.cost.max(1),
+            cost: seen.cost.max(1).saturating_add(sort_of(stage).map_or(0, sort_cost)),
             dtype: stage.te.buffers[0].dtype,
             output: stage.te.output,
             reduction: match &stage.te.body {
                 Body::Reduce(reduction) => Some(reduction.clone()),
-                Body::Map(_) => None,
+                Body::Map(_) | Body::Sort(_) => None,
             },
+            sorted_rows,
             tuple: stage.te.buffers.len() > 1,
             inlined: inlined[at],
         }
     };
     flat.stages.iter().enumerate().map(view).collect()
+}
+
+/// Returns the simple operations of a sort for each value of its axis.
+fn sort_cost(sort: &Sort) -> i64 {
+    let extent = sort.axis.extent.as_int().and_then(|extent| i64::try_from(extent).ok());
+    SORT_STEPS.saturating_mul(extent.unwrap_or(UNKNOWN))
 }
 
 /// Returns the buffers that a stage reads before inlining.

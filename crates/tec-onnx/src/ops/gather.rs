@@ -307,49 +307,13 @@ pub(crate) fn top_k(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         None => node.int("k", 1).into(),
     };
     let largest = node.flag("largest", true);
-    // The rank of each element: the number of elements before it in the order of the result.
-    let own = axes(&shape);
-    let other = reduce_axis(0, &shape[axis]);
-    let mut at = own.clone();
-    at[axis] = other.clone();
-    let (mine, theirs) = (cx.load(x, own.clone()), cx.load(x, at));
-    let before = theirs.clone().bin(if largest { ">" } else { "<" }, mine.clone());
-    let earlier = E::Idx(other).bin("<", E::Idx(own[axis].clone()));
-    let tie = theirs.bin("==", mine).bin("and", earlier);
-    let one = E::int(1, DType::Int64);
-    let rank = cx.reduce(
-        "rank",
-        DType::Int64,
-        shape.clone(),
-        one,
-        Reduce {
-            kind: "sum",
-            extents: vec![shape[axis].clone()],
-            condition: Some(before.bin("or", tie)),
-            init: None,
-        },
-    )?;
+    let mut at = axes(&shape);
+    at[axis] = reduce_axis(0, &shape[axis]);
+    let key = cx.load(x, at);
     let mut out = shape.clone();
     out[axis] = k;
     let own = axes(&out);
-    let from = reduce_axis(0, &shape[axis]);
-    let mut at = own.clone();
-    at[axis] = from.clone();
-    let here = E::Load(rank, at.into_iter().map(E::Idx).collect())
-        .bin("==", E::dim(&own[axis], DType::Int64));
-    let position = E::dim(&from, DType::Int64);
-    let index = cx.reduce(
-        "index",
-        DType::Int64,
-        out.clone(),
-        position,
-        Reduce {
-            kind: "sum",
-            extents: vec![shape[axis].clone()],
-            condition: Some(here),
-            init: None,
-        },
-    )?;
+    let index = cx.order("index", out.clone(), key, axis, shape[axis].clone(), largest)?;
     let last = E::dim(&(shape[axis].clone() - 1), DType::Int64);
     let mut at: Vec<E> = own.iter().cloned().map(E::Idx).collect();
     at[axis] = E::call("clamp", [cx.load(index, own), E::int(0, DType::Int64), last]);
