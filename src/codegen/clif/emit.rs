@@ -5,6 +5,7 @@ use super::Unit;
 use super::storage::Place;
 use super::task::Task;
 use crate::codegen::common::clif_type;
+use crate::ir::print::print_expr;
 use crate::ir::{self, Buffer, Const, DType, Expr, ExprKind, Stmt, Var};
 use cranelift_codegen::ir::{InstBuilder, SourceLoc, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
@@ -235,17 +236,43 @@ impl<'a, 'u> Emitter<'a, 'u> {
         }
     }
 
-    /// Emits a statement, then the successful return. Returns `None` if the code is too large.
+    /// Emits a statement with its buffers, then the successful return. Returns `None` if the code
+    /// is too large.
     pub(super) fn finish(mut self, stmt: &Stmt) -> Option<EmittedFunction> {
-        self.stmt(stmt);
+        self.versions(stmt);
         self.end()
+    }
+
+    /// Emits a statement with its buffers. The branches of an outermost `if`, such as the versions
+    /// of a schedule, have buffers of their own.
+    fn versions(&mut self, stmt: &Stmt) {
+        let Stmt::If { cond, then, otherwise: Some(otherwise) } = stmt else {
+            self.place_buffers(stmt);
+            return self.stmt(stmt);
+        };
+        self.mark(|| format!("if ({})", print_expr(cond)));
+        let holds = self.expr(cond);
+        let (first, second) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(holds, first, &[], second, &[]);
+        self.start_block(first);
+        self.conditionally(|this| {
+            this.versions(then);
+            this.return_success();
+        });
+        self.start_block(second);
+        self.versions(otherwise);
+    }
+
+    /// Releases the workspace and returns.
+    fn return_success(&mut self) {
+        self.release_workspace();
+        let zero = self.int(types::I32, 0);
+        self.b.ins().return_(&[zero]);
     }
 
     /// Emits the successful return.
     pub(super) fn end(mut self) -> Option<EmittedFunction> {
-        self.release_workspace();
-        let zero = self.int(types::I32, 0);
-        self.b.ins().return_(&[zero]);
+        self.return_success();
         let too_large = self.too_large();
         let config = self.unit.module.target_config();
         self.b.finalize(config);

@@ -250,7 +250,6 @@ impl<'u> Unit<'u> {
         let mut emitter = Emitter::new(builder, self, &symbol);
         emitter.bind_params(kernel, &args, check);
         let stmt = if check { &kernel.checks } else { &kernel.body };
-        emitter.place_buffers(stmt);
         let finished = emitter.finish(stmt);
         for task in self.define(kernel, (id, &name), &mut context, finished)? {
             self.compile_task(kernel, &task)?;

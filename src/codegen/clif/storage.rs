@@ -192,7 +192,7 @@ impl Emitter<'_, '_> {
 
     /// Releases the workspace before the function returns.
     pub(super) fn release_workspace(&mut self) {
-        if let Some(block) = self.workspace {
+        if let Some(block) = self.workspace.take() {
             self.call_runtime("tec_rt_workspace_release", &[block], None);
         }
     }
@@ -334,8 +334,17 @@ fn access_flags(index: &Expr) -> MemFlagsData {
 /// Bytes of workspace that one call of a kernel uses, as an expression over its run-time integers,
 /// for the manifest. The temporaries of a parallel loop count for one task.
 pub fn workspace_bytes(kernel: &Kernel) -> Expr {
-    let mut all_uses = vec![BufferUses::of(&kernel.body, false)];
-    for_each_task(&kernel.body, &mut |body| all_uses.push(BufferUses::of(body, true)));
+    simplify_expr(&largest_workspace(&kernel.body), &Facts::new())
+}
+
+/// The bytes of the version of a schedule that uses most.
+fn largest_workspace(body: &Stmt) -> Expr {
+    if let Stmt::If { then, otherwise: Some(otherwise), .. } = body {
+        let (then, otherwise) = (largest_workspace(then), largest_workspace(otherwise));
+        return Expr::binary(BinOp::Max, then, otherwise);
+    }
+    let mut all_uses = vec![BufferUses::of(body, false)];
+    for_each_task(body, &mut |task| all_uses.push(BufferUses::of(task, true)));
     let rounded = |buffer: &Buffer| {
         let bytes = Expr::mul(buffer.len(), Expr::index(buffer.dtype.bytes() as i64));
         let blocks = Expr::add(bytes, Expr::index(ALIGNMENT - 1));
@@ -343,11 +352,9 @@ pub fn workspace_bytes(kernel: &Kernel) -> Expr {
         Expr::mul(blocks, Expr::index(ALIGNMENT))
     };
     let homes = all_uses.iter().flat_map(BufferUses::homes);
-    let total = homes
-        .filter(|(_, home)| matches!(home, Home::Workspace))
-        .map(|(buffer, _)| rounded(buffer))
-        .reduce(Expr::add);
-    simplify_expr(&total.unwrap_or_else(|| Expr::index(0)), &Facts::new())
+    let in_workspace = homes.filter(|(_, home)| matches!(home, Home::Workspace));
+    let total = in_workspace.map(|(buffer, _)| rounded(buffer)).reduce(Expr::add);
+    total.unwrap_or_else(|| Expr::index(0))
 }
 
 /// The storage of an allocated buffer.

@@ -1,11 +1,15 @@
 //! Loops, storage, checks.
 
 use super::harness::{Native, kernel, object, pointer};
+use crate::codegen::clif::workspace_bytes;
+use crate::ir::copy::fresh_copy;
+use crate::ir::equal::equal;
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope, Source,
     Stmt, Var,
 };
 use crate::target::Target;
+use rustc_hash::FxHashMap;
 
 fn tensor(name: &str, dtype: DType, shape: Vec<Expr>) -> Buffer {
     Buffer::new(name, dtype, shape, Scope::Global)
@@ -136,6 +140,30 @@ fn temporaries_live_on_the_stack_or_in_the_workspace() {
     }
     let (mut a, mut c) = ([0i32; 0], [0i32; 0]);
     assert_eq!(native.call("dynamic_body", &[pointer(&mut a), pointer(&mut c), 0]), 0);
+}
+
+/// `if n < 100 { … } else { … }` around two nests with temporaries.
+#[test]
+fn versions_have_temporaries_of_their_own() {
+    let n = Var::index("n");
+    let runtime = vec![Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) }];
+    let mut versions = reversed("versions", Expr::var(&n), Scope::Global, runtime);
+    let one = workspace_bytes(&versions);
+    versions.body = Stmt::If {
+        cond: Expr::lt(Expr::var(&n), Expr::index(100)),
+        then: Box::new(fresh_copy(&versions.body, &FxHashMap::default())),
+        otherwise: Some(Box::new(versions.body)),
+    };
+    assert!(equal(&workspace_bytes(&versions), &one), "the larger of two equal sizes");
+    let native = Native::build(&[versions], &Target::native());
+    for len in [0, 7, 99, 100, 5000] {
+        let mut a: Vec<i32> = (0..len).collect();
+        let mut c = vec![-1; len as usize];
+        let args = [pointer(&mut a), pointer(&mut c), len as u64];
+        assert_eq!(native.call("versions_body", &args), 0);
+        assert!(c.iter().enumerate().all(|(i, x)| *x == 2 * (len - 1 - i as i32)), "{len}");
+        assert_eq!(native.blocks_in_use(), 0);
+    }
 }
 
 /// A guard keeps loads in bounds: `C[i] = if 2 <= i and A[i - 2] > 0 then A[i - 2] else -1`.
