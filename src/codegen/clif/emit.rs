@@ -259,6 +259,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
             this.versions(then);
             this.return_success();
         });
+        self.workspace = None;
         self.start_block(second);
         self.versions(otherwise);
     }

@@ -192,7 +192,7 @@ impl Emitter<'_, '_> {
 
     /// Releases the workspace before the function returns.
     pub(super) fn release_workspace(&mut self) {
-        if let Some(block) = self.workspace.take() {
+        if let Some(block) = self.workspace {
             self.call_runtime("tec_rt_workspace_release", &[block], None);
         }
     }

@@ -4,6 +4,7 @@ use super::harness::{Native, kernel, object, pointer};
 use crate::codegen::clif::workspace_bytes;
 use crate::ir::copy::fresh_copy;
 use crate::ir::equal::equal;
+use crate::ir::visit::map_stmts;
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Scope, Source,
     Stmt, Var,
@@ -142,6 +143,16 @@ fn temporaries_live_on_the_stack_or_in_the_workspace() {
     assert_eq!(native.call("dynamic_body", &[pointer(&mut a), pointer(&mut c), 0]), 0);
 }
 
+/// Makes all loops parallel. A failure of one releases the workspace, too.
+fn in_parallel(stmt: Stmt) -> Stmt {
+    match stmt {
+        Stmt::For { var, min, extent, body, .. } => {
+            Stmt::For { var, min, extent, kind: ForKind::Parallel, body }
+        }
+        other => map_stmts(other, &mut in_parallel),
+    }
+}
+
 /// `if n < 100 { … } else { … }` around two nests with temporaries.
 #[test]
 fn versions_have_temporaries_of_their_own() {
@@ -149,6 +160,7 @@ fn versions_have_temporaries_of_their_own() {
     let runtime = vec![Param::Runtime { var: n.clone(), source: Some(Source::Extent(0, 0)) }];
     let mut versions = reversed("versions", Expr::var(&n), Scope::Global, runtime);
     let one = workspace_bytes(&versions);
+    versions.body = in_parallel(versions.body);
     versions.body = Stmt::If {
         cond: Expr::lt(Expr::var(&n), Expr::index(100)),
         then: Box::new(fresh_copy(&versions.body, &FxHashMap::default())),
