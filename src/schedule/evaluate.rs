@@ -71,7 +71,7 @@ fn run_statements(
         let done = evaluator.run(item, None);
         let Evaluator { schedule: mut made, knobs, branches: met, .. } = evaluator;
         let met = met.into_inner();
-        done.map_err(|diag| met.explain(diag))?;
+        done.map_err(|diag| met.explain(*diag))?;
         for knob in knobs {
             if all_knobs.iter().all(|other| other.span != knob.span) {
                 all_knobs.push(knob);

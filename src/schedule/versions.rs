@@ -108,12 +108,12 @@ impl Branches {
     }
 
     /// Returns the error of a run, with the conditions of its version.
-    pub(super) fn explain(&self, diag: Box<Diag>) -> Box<Diag> {
+    pub(super) fn explain(&self, diag: Diag) -> Diag {
         let notes = self.met.iter().map(|Branch { text, holds, .. }| match holds {
             true => format!("where `{text}` holds"),
             false => format!("where `{text}` does not hold"),
         });
-        Box::new(notes.fold(*diag, |diag, note| diag.note(note)))
+        notes.fold(diag, |diag, note| diag.note(note))
     }
 
     /// Returns the error of a schedule that has too many versions, or cannot have several (E0319).
