@@ -25,10 +25,10 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    for_each_stmt, map_stmts, mentions, mentions_any, reads_buffer, reads_memory, walk_expr,
-    walk_stmt,
+    for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_buffer, reads_memory,
+    walk_expr, walk_stmt,
 };
-use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -350,8 +350,11 @@ impl Trimmer {
             _ => vec![(&a, &b, 0), (&b, &a, 0)],
         };
         let count = pairs.len();
+        // What not every iteration computes must not overflow in front of the loop.
+        let computable = path.certain || (self.fits(&a) && self.fits(&b));
         let limits = pairs.into_iter().filter_map(|(a, b, apart)| {
-            self.affine(head, a, b, apart, path).or_else(|| clamped(head, a, b, apart, path))
+            let clamped = || clamped(head, a, b, apart, path).filter(|_| computable);
+            self.affine(head, a, b, apart, path).or_else(clamped)
         });
         let limits: Vec<Limit> = limits.collect();
         if limits.len() < count {
@@ -365,13 +368,30 @@ impl Trimmer {
         guards.push(Guard { cond: cond.clone(), limits, exact, certain: path.certain });
     }
 
+    /// Whether a sum of a few such indices fits into 64 bits.
+    fn is_small(&self, expr: &Expr) -> bool {
+        match self.facts.const_bounds(expr) {
+            (Some(low), Some(high)) => -SMALL < low && high < SMALL,
+            _ => false,
+        }
+    }
+
+    /// Whether no arithmetic of an index exceeds 64 bits. That in the indices of loads does not, if
+    /// these are inside of their tensors.
+    fn fits(&self, expr: &Expr) -> bool {
+        if matches!(expr.kind, ExprKind::Load { .. }) {
+            return true;
+        }
+        let is_computed = matches!(expr.kind, ExprKind::Binary(..) | ExprKind::Unary(..));
+        let mut fits = !(is_computed && expr.ty.dtype == DType::Index) || self.is_small(expr);
+        for_each_child(expr, &mut |child| fits = fits && self.fits(child));
+        fits
+    }
+
     /// Returns the limit of `a + apart <= b`, if both are affine in the loop's variable.
     fn affine(&self, head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<Limit> {
         let slack = Expr::sub(Expr::sub(b.clone(), a.clone()), Expr::index(apart));
-        let small = |expr: &Expr| match self.facts.const_bounds(expr) {
-            (Some(low), Some(high)) => -SMALL < low && high < SMALL,
-            _ => false,
-        };
+        let small = |expr: &Expr| self.is_small(expr);
         let fits = !reads_memory(&slack) && !mentions_any(&slack, &path.lets);
         if !fits || ![a, b, &slack].into_iter().all(small) {
             return None;

@@ -19,8 +19,8 @@ use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
 
 /// What the other integers are while one is small: estimates are for both.
 const OTHERS: [i64; 2] = [ASSUMED_VALUE as i64, 1021];
-/// The small value of an integer, such as the rows of a small batch.
-const FEW: i64 = 3;
+/// The small values of an integer, such as the rows of a small batch.
+const FEW: [i64; 2] = [1, 4];
 /// The values up to which an integer may count as small.
 const LIMITS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// The schedule for small values must be faster by this factor there; else one schedule is enough.
@@ -41,17 +41,22 @@ pub(super) fn depends_on_sizes(graph: &Graph, options: &Options) -> bool {
 pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let usual = estimator.choose(&[RunTimeValues::default()], count, &mut Vec::new())?;
     let vars = &estimator.graph.vars;
-    let small: Vec<RunTimeValues> =
-        vars.iter().map(|var| small(vars, var, FEW, OTHERS[0])).collect();
+    let few = |var| FEW.map(|few| small(vars, var, few, OTHERS[0]));
+    let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
     estimator.choose(&small, count / FEW_INTERVAL, &mut seen);
     let Some(of_usual) = estimator.seconds(&usual, &small, THREADS) else { return Some(usual) };
     // The best schedule for each small integer, with the conditions under which it is used.
     let mut versions: Vec<(&str, Vec<String>)> = Vec::new();
     for (at, var) in vars.iter().enumerate() {
-        let best = seen.iter().min_by(|(_, a), (_, b)| a[at].total_cmp(&b[at]));
+        let mean = |seconds: &[f64]| {
+            let of_var = &seconds[at * FEW.len()..][..FEW.len()];
+            of_var.iter().product::<f64>().powf(1.0 / FEW.len() as f64)
+        };
+        let best = seen.iter().min_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
         let Some((text, seconds)) = best else { continue };
-        if of_usual[at] < (MIN_GAIN * seconds[at]).max(seconds[at] + MIN_SAVING) {
+        let (best, usual_mean) = (mean(seconds), mean(&of_usual));
+        if usual_mean < (MIN_GAIN * best).max(best + MIN_SAVING) {
             continue;
         }
         let Some(limit) = limit(estimator, var, text, &usual) else { continue };

@@ -27,7 +27,9 @@ mod tests;
 mod traffic;
 mod walk;
 
-use crate::ir::{Kernel, Var};
+use crate::ir::simplify::simplify_kernel;
+use crate::ir::visit::{rewrite_exprs, substitute};
+use crate::ir::{Expr, Kernel, Var};
 use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use index::ASSUMED_VALUE;
@@ -96,6 +98,15 @@ pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Esti
     estimate_at(kernel, machine, threads, &RunTimeValues::default())
 }
 
+/// Returns a kernel in which run-time integers have these values, so that an estimate sees which
+/// branches run and how often.
+fn with_values(kernel: &Kernel, values: &RunTimeValues) -> Kernel {
+    let value = |var: &Var| values.get(var).map(|value| Expr::index(*value));
+    let bind = &mut |expr: &Expr| substitute(expr, &mut |var| value(var));
+    let body = rewrite_exprs(kernel.body.clone(), bind);
+    simplify_kernel(Kernel { body, facts: Vec::new(), ..kernel.clone() })
+}
+
 /// Estimates a kernel for calls with these run-time integers.
 pub fn estimate_at(
     kernel: &Kernel,
@@ -103,6 +114,8 @@ pub fn estimate_at(
     threads: usize,
     values: &RunTimeValues,
 ) -> Estimate {
+    let bound = (!values.is_empty()).then(|| with_values(kernel, values));
+    let kernel = bound.as_ref().unwrap_or(kernel);
     let plan = walk::plan(kernel, machine, threads, values);
     let traffic = traffic::traffic(&plan, machine, threads);
     let mut sum = TermTable::new(&plan, machine, &traffic);
