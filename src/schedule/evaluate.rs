@@ -65,7 +65,7 @@ fn run_statements(
     let text = source_text(program, item.span) + &settings(item, defines);
     let target = &schedule.target.clone();
     let (mut versions, mut all_knobs): (Vec<Version<Schedule>>, Vec<Knob>) = Default::default();
-    let mut branches = Branches::new();
+    let mut branches = Branches::default();
     loop {
         let mut evaluator = Evaluator::new(program, target, defines, schedule.clone(), branches);
         let done = evaluator.run(item, None);

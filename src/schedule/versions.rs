@@ -49,11 +49,6 @@ struct Branch {
 }
 
 impl Branches {
-    /// Returns the branches of the first run.
-    pub(super) fn new() -> Branches {
-        Branches::default()
-    }
-
     /// Answers a condition over run-time integers: as the known facts or the script say, else with
     /// true.
     pub(super) fn decide(

@@ -69,7 +69,10 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     if versions.is_empty() {
         return Some(usual);
     }
-    join(&versions, &usual).or(Some(usual))
+    // Versions may need features of the target that no schedule may name together.
+    let is_legal =
+        |text: &String| estimator.seconds(text, &[RunTimeValues::default()], THREADS).is_some();
+    join(&versions, &usual).filter(is_legal).or(Some(usual))
 }
 
 /// Returns the value of an integer up to which a schedule is faster than the usual one, whether the
