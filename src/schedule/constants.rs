@@ -88,7 +88,10 @@ impl Evaluator<'_> {
             Value::Scope(_) => "a storage scope".to_string(),
             Value::List(_) => "a list".to_string(),
             Value::Expr(_) => "an expression".to_string(),
-            Value::RunTime(_) => "a value that is known only at run time".to_string(),
+            Value::RunTime(value) => {
+                let what = if is_condition(value) { "a condition" } else { "an integer" };
+                format!("{what} that is known only at run time")
+            }
         }
     }
 

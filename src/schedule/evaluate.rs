@@ -398,6 +398,7 @@ impl<'a> Evaluator<'a> {
         let locals = self.scopes.iter().flat_map(|scope| scope.keys().copied());
         let mut names: Vec<&str> = locals.chain(self.constants.keys().map(|k| &k[..])).collect();
         names.extend(self.schedule.stages.iter().map(|stage| &stage.te.name[..]));
+        names.extend(self.schedule.graph.vars.iter().map(|var| var.name()));
         names.sort_unstable();
         names
     }

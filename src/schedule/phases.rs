@@ -14,6 +14,7 @@ use super::{fused, in_place, inline, legality, recurrence, sorts, threads, whole
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
+use crate::ir::print::print_expr;
 
 /// A schedule with the bounds of every stage.
 #[derive(Clone, Debug)]
@@ -76,9 +77,9 @@ const PHASES: &[Phase] = &[
 /// Infers the bounds of all stages and checks that the schedule is legal.
 pub fn infer_bounds(mut schedule: Schedule) -> Result<BoundedSchedule> {
     let versions = std::mem::take(&mut schedule.versions);
-    let versions = versions.into_iter().map(|Version { cond, of }| {
-        let of = infer_bounds(of)?;
-        Ok(Version { cond, of })
+    let versions = versions.into_iter().map(|Version { cond, of }| match infer_bounds(of) {
+        Ok(of) => Ok(Version { cond, of }),
+        Err(diag) => Err(Box::new(diag.note(format!("where `{}` holds", print_expr(&cond))))),
     });
     let versions: Vec<Version<BoundedSchedule>> = versions.collect::<Result<_>>()?;
     let mut facts = Facts::new();

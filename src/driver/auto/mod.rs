@@ -110,8 +110,8 @@ fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
     Ok(schedule)
 }
 
-/// Returns the text of the candidate with the lowest estimate; none if all are refused. If it is
-/// not the one for large run-time integers too, the text chooses between both.
+/// Returns the text of the candidate with the lowest estimate; none if all are refused. If another
+/// one is clearly faster where a run-time integer is small, the text chooses between both.
 fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
     let bugs = RefCell::new(Vec::new());
     let estimator = Estimator { graph, options, parsed: ParsedLines::default(), bugs: &bugs };

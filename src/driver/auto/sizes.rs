@@ -16,6 +16,7 @@ use super::estimator::{Estimator, THREADS};
 use crate::ir::Var;
 use crate::te::Graph;
 use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
+use std::collections::BTreeSet;
 
 /// What the other integers are while one is small: estimates are for both.
 const OTHERS: [i64; 2] = [ASSUMED_VALUE as i64, 1021];
@@ -69,7 +70,7 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     if versions.is_empty() {
         return Some(usual);
     }
-    // Versions may need features of the target that no schedule may name together.
+    // What is known in a version may make a directive illegal that was legal without it.
     let is_legal =
         |text: &String| estimator.seconds(text, &[RunTimeValues::default()], THREADS).is_some();
     join(&versions, &usual).filter(is_legal).or(Some(usual))
@@ -102,16 +103,17 @@ fn small(vars: &[Var], var: &Var, few: i64, others: i64) -> RunTimeValues {
 
 /// Returns the text of a schedule that chooses between several.
 fn join(versions: &[(&str, Vec<String>)], other: &str) -> Option<String> {
-    let (mut head, other) = parts(other)?;
+    let (target, mut features, other) = parts(other)?;
     let mut branches = String::new();
     for (text, conditions) in versions {
-        let (its_head, body) = parts(text)?;
-        // The one with more features needs all that the others do.
-        head = if its_head.len() > head.len() { its_head } else { head };
+        let (_, its_features, body) = parts(text)?;
+        features.extend(its_features);
         let cond = conditions.join(" or ");
         branches.push_str(&format!("if {cond} {{\n{}    }} else ", indented(body)));
     }
-    Some(format!("{head}\n    {branches}{{\n{}    }}\n}}\n", indented(other)))
+    let features: String = features.iter().map(|feature| format!("+{feature}")).collect();
+    let body = format!("    {branches}{{\n{}    }}\n", indented(other));
+    Some(format!("{target}{features} {{\n{body}}}\n"))
 }
 
 /// Indents the lines of a block.
@@ -119,8 +121,9 @@ fn indented(body: &str) -> String {
     body.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// Returns the first line of a schedule and its statements.
-fn parts(text: &str) -> Option<(&str, &str)> {
-    let (head, rest) = text.split_once('\n')?;
-    Some((head, rest.strip_suffix("}\n")?))
+/// Returns `schedule KERNEL for TARGET`, the features of the target, and the statements.
+fn parts(text: &str) -> Option<(&str, BTreeSet<&str>, &str)> {
+    let (head, body) = text.strip_suffix("}\n")?.split_once(" {\n")?;
+    let mut words = head.split('+');
+    Some((words.next()?, words.collect(), body))
 }

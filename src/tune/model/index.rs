@@ -8,7 +8,6 @@
 //! Coefficients are `f64`, because the sums are estimates: unknown extents have the value
 //! [`ASSUMED_VALUE`], and divisions that do not come out even are not rounded.
 
-use super::RunTimeValues;
 use crate::ir::arith::Linear;
 use crate::ir::visit::{for_each_child, walk_stmt};
 use crate::ir::{BinOp, Expr, ExprKind, Stmt, UnOp, Var};
@@ -114,13 +113,12 @@ pub(super) struct Indices {
 pub const ASSUMED_VALUE: f64 = 251.0;
 
 impl Indices {
-    /// Prepares for the loops of a statement, where some run-time integers have known values.
-    pub(super) fn new(body: &Stmt, values: &RunTimeValues) -> Indices {
+    /// Prepares for the loops of a statement.
+    pub(super) fn new(body: &Stmt) -> Indices {
         let mut divisors = FxHashMap::default();
         let mut seen = FxHashSet::default();
         walk_stmt(body, &mut |_| {}, &mut |expr| collect_divisors(expr, &mut seen, &mut divisors));
-        let known = |(var, value): (&Var, &i64)| (var.clone(), Sum::constant(*value as f64));
-        Indices { divisors, vars: values.iter().map(known).collect(), ..Indices::default() }
+        Indices { divisors, ..Indices::default() }
     }
 
     /// Returns the dimensions of a loop of `count` iterations, outermost first, each as an extent

@@ -117,7 +117,7 @@ pub(super) fn plan(
         machine,
         threads: threads.max(1) as f64,
         plan: CostPlan::default(),
-        indices: Indices::new(&kernel.body, values),
+        indices: Indices::new(&kernel.body),
         enclosing: Vec::new(),
         places: FxHashMap::default(),
         lets: FxHashMap::default(),
@@ -587,14 +587,9 @@ impl Walker<'_> {
     pub(super) fn count(&self, extent: &Expr) -> f64 {
         let count = self.middle(extent).max(0.0);
         let mut told = true;
-        let mut given = true;
-        mentioned(extent, &mut |var| {
-            let is_given = self.defined.get(var).is_some_and(|value| value.as_int().is_some());
-            given &= is_given;
-            told &= is_given || self.places.contains_key(var);
-        });
+        mentioned(extent, &mut |var| told &= self.places.contains_key(var));
         match told {
-            _ if count > 0.0 || given => count,
+            _ if count > 0.0 => count,
             true => self.mean_count(extent),
             // A difference of two run-time integers.
             false => ASSUMED_VALUE,
