@@ -83,7 +83,11 @@ impl Promoter {
         };
         match stmt {
             Stmt::For { var, min, extent, kind, body } => {
-                let body = under(&|facts| facts.bind(&var, &min, &extent), *body);
+                let learn = |facts: &mut Facts| {
+                    assume_divisions(facts, &extent);
+                    facts.bind(&var, &min, &extent);
+                };
+                let body = under(&learn, *body);
                 Stmt::For { var, min, extent, kind, body: Box::new(body) }
             }
             Stmt::If { cond, then, otherwise } => {
@@ -378,6 +382,17 @@ impl Promoter {
         let lanes = register.shape[0].as_int().expect("made so");
         lanes <= i128::from(max_promoted_lanes(self.vectors, register.dtype.bytes()))
     }
+}
+
+/// Learns `16*(m // 16) <= m` of the divisions in an extent: a loop over whole vectors has an
+/// iteration only if a row is as long as one.
+fn assume_divisions(facts: &mut Facts, extent: &Expr) {
+    visit::walk_expr(extent, &mut |expr| {
+        let ExprKind::Binary(BinOp::FloorDiv, whole, part) = &expr.kind else { return };
+        if part.as_int().is_some_and(|part| part > 0) {
+            facts.assume(&Expr::le(Expr::mul(expr.clone(), part.clone()), whole.clone()));
+        }
+    });
 }
 
 /// Allocates the registers of `promoted` around statements and writes them back after these.

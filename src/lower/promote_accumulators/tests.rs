@@ -111,3 +111,49 @@ fn declines_masks_that_differ() {
         assert!(!text.contains("C.acc"), "{text}");
     }
 }
+
+/// Returns `if least <= n { C[ramp(0, 1, 8)] = 0; C[ramp(n, 1, 8)] = 0; for k { both + 1 } }`, with
+/// the mask of the lanes below `n` if `masked`.
+fn two_rows(least: i64, masked: bool) -> String {
+    let n = Expr::var(&Var::index("n"));
+    let c = Buffer::new("C", DType::Float32, vec![Expr::index(64)], Scope::Global);
+    let row = |first: Expr| eight(DType::Index, ExprKind::Ramp(first, Expr::index(1)));
+    let mask = masked.then(|| below(n.clone()));
+    let wide = |value: f64| {
+        let scalar = Expr::float(DType::Float32, value);
+        eight(DType::Float32, ExprKind::Broadcast(scalar))
+    };
+    let store = |first: &Expr, value: Expr| Stmt::Store {
+        buffer: c.clone(),
+        indices: vec![row(first.clone())],
+        value,
+        mask: mask.clone(),
+        nontemporal: false,
+    };
+    let load = |first: &Expr| {
+        let (buffer, mask) = (c.clone(), mask.clone());
+        let indices = vec![row(first.clone())];
+        eight(DType::Float32, ExprKind::Load { buffer, indices, mask })
+    };
+    let rows = [Expr::index(0), n.clone()];
+    let mut stmts: Vec<Stmt> = rows.iter().map(|first| store(first, wide(0.0))).collect();
+    let updates = rows.iter().map(|first| store(first, Expr::add(load(first), wide(1.0))));
+    let body = Stmt::Block(updates.collect());
+    stmts.push(Stmt::serial(Var::index("k"), Expr::index(4), body));
+    let cond = Expr::le(Expr::index(least), n.clone());
+    let then = Box::new(Stmt::Block(stmts));
+    print_stmt(&promoter().promote(Stmt::If { cond, then, otherwise: None }))
+}
+
+#[test]
+fn rows_of_a_run_time_length_are_apart_if_the_length_says_so() {
+    let text = two_rows(8, false);
+    assert_eq!(text.matches("C[").count(), 2, "{text}");
+    // Some lanes of the first row are elements of the second one.
+    assert!(!two_rows(7, false).contains("acc"));
+    // Only the lanes of a row are stored.
+    let text = two_rows(1, true);
+    assert_eq!(text.matches("C[").count(), 2, "{text}");
+    // Rows without an element may lie in front of each other.
+    assert!(!two_rows(-9, false).contains("acc"));
+}
