@@ -71,6 +71,7 @@ fn wrong_names_exit_with_status_1_and_a_code() {
     fails(&["check", MATMUL, "--target", "nvptx-sm_81"], 1, "E0401");
     fails(&["check", MATMUL, "--kernel", "matmull"], 1, "E0218");
     fails(&["check", MATMUL, "--target", "x86-avx2+vnni"], 1, "E0402");
+    fails(&["check", MATMUL, "--target", "x86-avx2", "--cpu", "zen"], 1, "E0407");
     fails(&["check", MATMUL, "-D", "nn=3"], 1, "nn");
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
     fails(&["build", MATMUL, "--schedule", "fastest"], 1, "E0303");

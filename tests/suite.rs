@@ -26,6 +26,7 @@ mod networks;
 mod notes;
 mod passes;
 mod prepack;
+mod processors;
 mod ptx;
 mod regions;
 mod rust_crates;

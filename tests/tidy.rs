@@ -15,7 +15,7 @@ const MAX_COLUMNS: usize = 100;
 /// Imports that are restricted further: in `user`, `used` may occur only on lines that contain
 /// `only`, or in that file and its folder.
 const NARROW: [(&str, &str, &str); 2] =
-    [("src/lower/", "te", "src/lower/build_loops"), ("src/target.rs", "ir", "crate::ir::DType;")];
+    [("src/lower/", "te", "src/lower/build_loops"), ("src/target/", "ir", "crate::ir::DType;")];
 
 /// The inner layers of `src/codegen`, lowest first: a folder or file with the others it may use.
 const CODEGEN_LAYERS: [(&str, &[&str]); 6] = [

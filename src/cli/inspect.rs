@@ -42,6 +42,9 @@ pub fn describe(manifest: &Manifest) -> String {
     if !target.features.is_empty() {
         text.push_str(&format!("needs {}\n", target.features.join(" ")));
     }
+    if let Some(processor) = &target.processor {
+        text.push_str(&format!("scheduled for {processor}\n"));
+    }
     text.push_str(&format!("fp-contract {fp_contract}\n"));
     if manifest.fast_math {
         text.push_str("fast-math\n");

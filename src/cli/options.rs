@@ -18,6 +18,12 @@ pub struct CompileArgs {
     /// Target to compile for; `tec targets` lists them. `build` takes several CPUs, `A,B`.
     #[arg(long, default_value = "native", value_name = "TARGET")]
     pub target: String,
+    /// Processor that automatic schedules are made for; `tec targets --describe` lists them.
+    ///
+    /// A module runs on every CPU with its target's features, whatever this option says. Without it
+    /// `--target native` takes this machine's processor, and other targets a typical one.
+    #[arg(long, value_name = "NAME")]
+    pub cpu: Option<String>,
     /// Set a parameter, such as `-D n=512` (repeatable).
     ///
     /// `-D matmul.n=512` sets a parameter of one kernel, `-D matmul.block.tx=8` a parameter or knob
@@ -84,26 +90,40 @@ pub enum Contract {
 }
 
 impl CompileArgs {
-    /// Returns the options for a machine whose target `native` means.
+    /// Returns the options for a machine whose target and processor `native` means.
     pub fn for_native(&self, hello: &Hello) -> CompileArgs {
-        let target = match self.target.strip_prefix("native") {
+        let (target, is_native) = match self.target.strip_prefix("native") {
             Some(rest) if rest.is_empty() || rest.starts_with('+') => {
-                format!("{}{rest}", hello.target)
+                (format!("{}{rest}", hello.target), true)
             }
-            _ => self.target.clone(),
+            _ => (self.target.clone(), false),
         };
-        CompileArgs { target, ..self.clone() }
+        let cpu = match self.cpu.as_deref() {
+            None if !is_native => None,
+            None | Some("native") => Some(hello.processor.clone()),
+            Some(name) => Some(name.to_string()),
+        };
+        CompileArgs { target, cpu, ..self.clone() }
+    }
+
+    /// Returns a target with the processor of `--cpu`.
+    fn with_cpu(&self, target: Target) -> Result<Target, Error> {
+        match &self.cpu {
+            Some(name) => Ok(target.with_processor(name)?),
+            None => Ok(target),
+        }
     }
 
     /// Returns the driver's options. Kernels without a schedule get the default schedule.
     pub fn options(&self) -> Result<Options, Error> {
-        self.options_for(Target::parse(&self.target)?)
+        self.options_for(self.with_cpu(Target::parse(&self.target)?)?)
     }
 
     /// Returns the targets of a module, the most capable one first, and the options of
     /// [`CompileArgs::options_to_run`] for the first one.
     pub fn options_for_targets(&self) -> Result<(Options, Vec<Target>), Error> {
-        let targets = Target::parse_list(&self.target)?;
+        let targets = Target::parse_list(&self.target)?.into_iter();
+        let targets = targets.map(|one| self.with_cpu(one)).collect::<Result<Vec<_>, _>>()?;
         let options = self.options_for(targets[0].clone())?;
         // Only one target can be a GPU.
         let targets = match &targets[..] {

@@ -372,6 +372,7 @@ fn hello() -> Hello {
         tec: env!("CARGO_PKG_VERSION").to_string(),
         protocol: PROTOCOL,
         target: target.to_string(),
+        processor: target.processor.name.to_string(),
         features: Target::host_features().into_iter().map(String::from).collect(),
         machine: machine(&target.to_string()),
         threads: threads::usual(),

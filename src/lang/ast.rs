@@ -271,7 +271,7 @@ pub enum ExprKind {
     Index(Name, Vec<Expr>),
     /// `f(x, axis=k)`; the name of an item imported under a name has a dot: `nn.f`.
     Call(Name, Vec<Arg>),
-    /// `target.lanes(T)`: only in schedules.
+    /// `target.lanes(T)`, `target.cache_bytes(2)`: only in schedules.
     DottedCall(Vec<Name>, Vec<Arg>),
     /// `if c then a else b`.
     If(Expr, Expr, Expr),

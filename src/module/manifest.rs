@@ -59,6 +59,9 @@ pub struct TargetManifest {
     pub arch: String,
     /// CPU features that the checked entries require.
     pub features: Vec<String>,
+    /// The processor that automatic schedules are made for; absent if it is a typical one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
 }
 
 /// What a module for several CPUs has for one of its targets.
@@ -345,6 +348,7 @@ impl Manifest {
                 name: info.target.to_string(),
                 arch: info.target.arch.name().to_string(),
                 features: info.target.features.iter().map(|name| name.to_string()).collect(),
+                processor: info.target.named_processor().map(String::from),
             },
             variants: Vec::new(),
             fp_contract: info.fp_contract.clone(),

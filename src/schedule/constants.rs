@@ -38,9 +38,11 @@ impl Evaluator<'_> {
             },
             ExprKind::Call(name, args) => self.function(name, args, expr.span),
             ExprKind::DottedCall(path, args) => match (&path[..], &args[..]) {
-                ([target, lanes], [arg]) if target.text == "target" && lanes.text == "lanes" => {
-                    self.lanes(arg)
-                }
+                ([target, fact], [arg]) if target.text == "target" => match &fact.text[..] {
+                    "lanes" => self.lanes(arg),
+                    "cache_bytes" => self.cache_bytes(arg),
+                    _ => self.dotted(path, expr.span),
+                },
                 _ => refuse("E0312", expr.span, "a directive has no value here"),
             },
             _ => refuse("E0312", expr.span, "this is not a constant of a schedule"),
@@ -122,7 +124,8 @@ impl Evaluator<'_> {
                 Ok(Value::Int(self.target.gpu.map_or(0, |gpu| i64::from(gpu.shared_bytes))))
             }
             ["target", ..] => {
-                let all = vec!["cores", "max_threads", "shared_bytes", "lanes(T)"];
+                let all =
+                    vec!["cores", "max_threads", "shared_bytes", "lanes(T)", "cache_bytes(LEVEL)"];
                 let diag = Diag::new("E0312", span, format!("unknown `{}`", words.join(".")));
                 Err(Box::new(suggest(diag, words[1], all, "facts of a target")))
             }
@@ -163,6 +166,22 @@ impl Evaluator<'_> {
             }
             other => {
                 let text = format!("a data type is expected, not {}", self.describe(&other));
+                refuse("E0312", arg.value.span, text)
+            }
+        }
+    }
+
+    /// Returns the bytes of a data cache of the target's processor; 0 for a level that it lacks, and
+    /// for GPUs.
+    fn cache_bytes(&self, arg: &Arg) -> Result<Value> {
+        match self.eval(&arg.value)? {
+            Value::Int(level @ 1..=3) => {
+                let caches = self.target.processor.caches;
+                let bytes = caches.get(level as usize - 1).map_or(0, |cache| cache.bytes());
+                Ok(Value::Int(if self.target.is_gpu() { 0 } else { bytes }))
+            }
+            other => {
+                let text = format!("a level, 1 to 3, is expected, not {}", self.describe(&other));
                 refuse("E0312", arg.value.span, text)
             }
         }

@@ -31,6 +31,8 @@ pub struct Hello {
     pub protocol: u32,
     /// The native target, with its features.
     pub target: String,
+    /// The native processor.
+    pub processor: String,
     /// Every feature of a target that the CPU has.
     pub features: Vec<String>,
     /// The processor.
@@ -73,7 +75,14 @@ impl Hello {
             return impossible(format!("{} threads", hello.threads));
         }
         let named = printable(&hello.target);
-        match Target::parse(&hello.target) {
+        let target = Target::parse(&hello.target);
+        if let Ok(target) = &target
+            && target.clone().with_processor(&hello.processor).is_err()
+        {
+            let processor = printable(&hello.processor);
+            return impossible(format!("the processor `{processor}` for `{named}`"));
+        }
+        match target {
             Ok(target) if hello.target.starts_with("native") || target.is_gpu() => {
                 impossible(format!("`{named}` as the target of a CPU"))
             }

@@ -30,6 +30,8 @@ pub struct Setup {
     pub freeze: Vec<String>,
     /// The target's name; never `native`.
     pub target: String,
+    /// `--cpu`, unless it is the typical processor.
+    pub cpu: Option<String>,
     /// `-D`, as written.
     pub define: Vec<String>,
     /// `fast` or `off`.
@@ -72,6 +74,7 @@ impl Setup {
             params: compile.params.clone(),
             freeze: compile.freeze.clone(),
             target: options.target.to_string(),
+            cpu: options.target.named_processor().map(String::from),
             define: compile.define.clone(),
             fp_contract: options.fp_contract.name().to_string(),
             opt: options.opt,
@@ -91,6 +94,7 @@ impl Setup {
         CompileArgs {
             kernel: vec![self.network.as_ref().unwrap_or(&self.kernel).clone()],
             target: self.target.clone(),
+            cpu: self.cpu.clone(),
             define: self.define.clone(),
             schedule: Vec::new(),
             records: None,

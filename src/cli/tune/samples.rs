@@ -263,6 +263,7 @@ mod tests {
             params: None,
             freeze: Vec::new(),
             target: Target::native().to_string(),
+            cpu: None,
             define: define.iter().map(|text| text.to_string()).collect(),
             fp_contract: "fast".to_string(),
             opt: 3,

@@ -1,4 +1,4 @@
-//! Estimates of schedules on a typical machine, and the search for the best one.
+//! Estimates of schedules on the target's processor, and the search for the best one.
 
 use super::super::estimate::estimate_texts_at;
 use super::super::{Failure, Options};
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 /// Threads that the schedule is made for. The module does not depend on this machine's number.
 pub(super) const THREADS: usize = 4;
 
-/// Estimates schedules of a kernel on a typical machine of the target.
+/// Estimates schedules of a kernel on the target's processor.
 pub(super) struct Estimator<'a> {
     pub(super) graph: &'a Graph,
     pub(super) options: &'a Options,

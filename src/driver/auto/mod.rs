@@ -35,8 +35,8 @@ pub trait ScheduleCache: Debug + Send + Sync {
     fn store(&self, key: &str, text: &str);
 }
 
-/// Makes the schedule of a kernel, or takes it from the cache. The estimates are for a typical
-/// machine of the target, not for this one, so that the module is the same everywhere.
+/// Makes the schedule of a kernel, or takes it from the cache. The estimates are for the target's
+/// processor, not for this machine, so that the module is the same everywhere.
 ///
 /// If no candidate is legal, returns the default schedule and adds a note.
 pub(super) fn automatic_schedule(

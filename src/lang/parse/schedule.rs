@@ -47,13 +47,11 @@ impl Builder {
         Ok(ScheduleStmt { kind, span })
     }
 
-    /// `let_stmt`: a directive if its value calls a dotted name other than `target.lanes(T)`
+    /// `let_stmt`: a directive if its value calls a dotted name other than those of the target.
     fn schedule_let(&self, pair: Pair) -> Result<ScheduleStmtKind> {
         let (names, value) = self.let_stmt(pair, true)?;
         let is_directive = match &*value.kind {
-            ExprKind::DottedCall(path, _) => {
-                path.len() != 2 || path[0].text != "target" || path[1].text != "lanes"
-            }
+            ExprKind::DottedCall(path, _) => path.len() != 2 || path[0].text != "target",
             _ => false,
         };
         if !is_directive {

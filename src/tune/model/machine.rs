@@ -1,10 +1,10 @@
 //! The machine that the model estimates for: operations per cycle, latencies, caches and memory.
 //!
-//! The tables hold rounded numbers of a typical machine of each target; [`MachineModel::measured`]
-//! replaces their clock, cache sizes and bandwidths by those that `tec bench` measured on this
-//! machine.
+//! The numbers are those of the target's processor (`target::Processor`);
+//! [`MachineModel::measured`] replaces its clock, cache sizes and bandwidths by those that `tec
+//! bench` measured on this machine.
 
-use crate::target::{Arch, Gpu, SimdIsa, Target};
+use crate::target::{Arch, CacheLevel, Gpu, Processor, SimdIsa, Target};
 
 /// A machine. Rates are those of one thread.
 #[derive(Clone, PartialEq, Debug)]
@@ -137,36 +137,35 @@ pub struct Measured {
 }
 
 impl MachineModel {
-    /// Returns the typical machine of a target.
+    /// Returns the machine with a target's processor.
     pub fn typical(target: &Target) -> MachineModel {
-        let wide = target.simd() == Some(SimdIsa::Avx512);
-        let vector_bytes = f64::from(target.vector_bytes.max(4)).max(CLIF_VECTOR_BYTES);
-        let many = wide || target.arch != Arch::X86_64;
-        let small = matches!(target.arch, Arch::Riscv64);
+        let many = target.simd() == Some(SimdIsa::Avx512) || target.arch != Arch::X86_64;
+        let processor = target.processor;
+        let rates = processor.rates(target.vector_bytes).unwrap_or(&processor.narrow);
         MachineModel {
             target: target.clone(),
-            ghz: if small { 2.0 } else { 3.5 },
-            vector_bytes,
+            ghz: processor.ghz,
+            vector_bytes: f64::from(target.vector_bytes.max(4)).max(CLIF_VECTOR_BYTES),
             registers: if many { 32.0 } else { 16.0 },
-            multiplies: if small { 1.0 } else { 2.0 },
-            adds: if small { 1.0 } else { 2.0 },
-            vectors: if small { 1.0 } else { 4.0 },
-            loads: if small { 1.0 } else { 2.0 },
-            stores: 1.0,
-            integers: if small { 2.0 } else { 4.0 },
-            issue: if small { 2.0 } else { 6.0 },
-            window: if small { 64.0 } else { 350.0 },
-            store_buffer: if small { 16.0 } else { 64.0 },
-            multiply_latency: 4.0,
-            add_latency: 3.0,
-            forward_latency: 8.0,
-            wide_forward_latency: 26.0,
-            divide: if small { 4.0 } else { 2.5 },
-            gather: 2.5,
-            mispredict: 14.0,
+            multiplies: rates.multiplies,
+            adds: rates.adds,
+            vectors: rates.vectors,
+            loads: rates.loads,
+            stores: rates.stores,
+            integers: processor.integers,
+            issue: processor.issue,
+            window: processor.window,
+            store_buffer: processor.store_buffer,
+            multiply_latency: processor.multiply_latency,
+            add_latency: processor.add_latency,
+            forward_latency: processor.forward_latency,
+            wide_forward_latency: processor.wide_forward_latency,
+            divide: rates.divide,
+            gather: rates.gather,
+            mispredict: processor.mispredict,
             launch: 1.5e-6,
-            caches: caches(small),
-            pages: pages(),
+            caches: caches(processor),
+            pages: pages(processor),
             gpu: target.gpu.as_ref().map(gpu),
         }
     }
@@ -199,47 +198,39 @@ impl MachineModel {
     }
 }
 
-fn caches(small: bool) -> Vec<Cache> {
-    let line = 64.0;
-    let make = |name, kib: f64, ways: f64, prefetched_cycles, unprefetched_cycles| {
-        let bytes = kib * 1024.0;
+/// Bytes of a cache line.
+const LINE_BYTES: f64 = 64.0;
+/// Bytes of a page.
+const PAGE_BYTES: f64 = 4096.0;
+
+fn caches(processor: &Processor) -> Vec<Cache> {
+    let cache = |(name, level): (&'static str, &CacheLevel)| {
+        let bytes = f64::from(level.kib) * 1024.0;
+        let sets = bytes / LINE_BYTES / f64::from(level.ways);
         Cache {
             name,
             bytes,
-            line,
-            sets: bytes / line / ways,
-            shared: false,
-            prefetched_cycles,
-            unprefetched_cycles,
+            line: LINE_BYTES,
+            sets: if level.hashed { 1.0 } else { sets },
+            shared: level.shared,
+            prefetched_cycles: level.prefetched_cycles,
+            unprefetched_cycles: level.unprefetched_cycles,
         }
     };
-    let last = Cache { shared: true, sets: 1.0, ..make("L3", 32_768.0, 16.0, 5.0, 12.0) };
-    match small {
-        true => vec![
-            make("L1", 32.0, 8.0, 6.0, 10.0),
-            Cache { shared: true, ..make("L2", 1024.0, 16.0, 20.0, 60.0) },
-        ],
-        false => {
-            vec![
-                make("L1", 48.0, 12.0, 1.0, 3.0),
-                Cache { sets: 1.0, ..make("L2", 1024.0, 16.0, 2.4, 14.0) },
-                last,
-            ]
-        }
-    }
+    ["L1", "L2", "L3"].into_iter().zip(processor.caches).map(cache).collect()
 }
 
-fn pages() -> Vec<Cache> {
-    let make = |name, entries: f64, cycles| Cache {
+fn pages(processor: &Processor) -> Vec<Cache> {
+    let tlb = |(name, (entries, cycles)): (&'static str, (u32, f64))| Cache {
         name,
-        bytes: entries * 4096.0,
-        line: 4096.0,
+        bytes: f64::from(entries) * PAGE_BYTES,
+        line: PAGE_BYTES,
         sets: 1.0,
         shared: false,
         prefetched_cycles: cycles,
         unprefetched_cycles: cycles,
     };
-    vec![make("TLB", 96.0, 3.0), make("TLB2", 2048.0, 20.0)]
+    ["TLB", "TLB2"].into_iter().zip(processor.pages).map(tlb).collect()
 }
 
 fn gpu(gpu: &Gpu) -> GpuModel {

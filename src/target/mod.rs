@@ -1,7 +1,10 @@
-//! Targets: names, features, lanes, limits.
+//! Targets: names, features, lanes, limits, and the processors that code is scheduled for.
+
+mod processor;
 
 use crate::diag::{Diag, Result, hints};
 use crate::ir::DType;
+pub use processor::{CacheLevel, Processor, VectorRates};
 use std::fmt;
 
 /// An instruction set family.
@@ -43,7 +46,8 @@ impl fmt::Display for Arch {
     }
 }
 
-/// A processor family with its features. Equal targets get the same code.
+/// A processor family with its features, and the processor that automatic schedules are made for.
+/// Equal targets get the same code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// The name without features: `x86-avx512`.
@@ -58,6 +62,8 @@ pub struct Target {
     pub features: Vec<&'static str>,
     /// The properties of a GPU; `None` for a CPU.
     pub gpu: Option<Gpu>,
+    /// How fast the instructions are; for a GPU, the CPU that launches.
+    pub processor: &'static Processor,
 }
 
 /// The properties and limits of a GPU (CUDA C++ Programming Guide, "Technical Specifications per
@@ -147,6 +153,7 @@ impl Target {
             fma,
             features,
             gpu: None,
+            processor: Processor::typical(arch),
         };
         vec![
             make("x86-64", Arch::X86_64, 16, false, vec!["sse4.1"]),
@@ -171,6 +178,7 @@ impl Target {
                 shared_bytes: shared_kib << 10,
                 fast_math: false,
             }),
+            processor: Processor::typical(Arch::Nvptx),
         };
         vec![
             make("nvptx-sm_75", 75, false, 64),
@@ -188,7 +196,7 @@ impl Target {
     }
 
     /// Parses a target's name with its features; `native` is the running CPU's best target with
-    /// every known feature that the CPU has.
+    /// every known feature that the CPU has, and its processor.
     pub fn parse(name: &str) -> Result<Target> {
         if name.contains(',') {
             let text = format!("`{name}` names several targets");
@@ -288,7 +296,42 @@ impl Target {
             target.features.extend(Target::KNOWN_FEATURES.iter().filter(|name| host_has(name)));
             target.features.sort_unstable();
         }
-        target
+        target.schedule_for(Processor::native()).unwrap_or(target)
+    }
+
+    /// Returns the target with the schedules of a processor; none if the processor cannot run its
+    /// code.
+    fn schedule_for(&self, processor: &'static Processor) -> Option<Target> {
+        let runs = processor.arch.is_none_or(|arch| arch == self.arch)
+            && processor.rates(self.vector_bytes).is_some();
+        runs.then(|| Target { processor, ..self.clone() })
+    }
+
+    /// Returns the target with the schedules of a processor, which `native` or a name gives
+    /// (E0407).
+    pub fn with_processor(self, name: &str) -> Result<Target> {
+        let processor =
+            if name == "native" { Processor::native() } else { Processor::parse(name)? };
+        if self.is_gpu() {
+            let text = format!("`--cpu {name}`: {self} is a GPU");
+            return Err(Box::new(Diag::global("E0407", text).help("leave `--cpu` out")));
+        }
+        self.schedule_for(processor).ok_or_else(|| {
+            let text = format!("processor `{name}` cannot run code for {self}");
+            let all: Vec<&str> = Processor::all()
+                .iter()
+                .filter(|known| self.schedule_for(known).is_some())
+                .map(|known| known.name)
+                .collect();
+            let note = format!("processors for {self}: {}", all.join(", "));
+            Box::new(Diag::global("E0407", text).note(note))
+        })
+    }
+
+    /// The name of the processor, unless it is the typical one of the family; none for a GPU.
+    pub fn named_processor(&self) -> Option<&'static str> {
+        let named = !self.is_gpu() && self.processor != Processor::typical(self.arch);
+        named.then_some(self.processor.name)
     }
 
     /// Whether [`Target::KNOWN_FEATURES`], all extensions of AVX-512, may be added to the target.
@@ -468,6 +511,21 @@ mod tests {
     }
 
     #[test]
+    fn processors_run_the_code_of_their_family() {
+        let with = |name: &str, processor: &str| {
+            let target = Target::parse(name).unwrap().with_processor(processor);
+            target.map(|target| target.processor.name).map_err(|diag| diag.message)
+        };
+        assert_eq!(with("x86-avx512", "znver4"), Ok("zen4"));
+        assert_eq!(with("x86-avx2", "zen3"), Ok("zen3"));
+        assert_eq!(with("aarch64", "generic"), Ok("generic"));
+        let refused = "processor `zen3` cannot run code for x86-avx512";
+        assert_eq!(with("x86-avx512", "zen3"), Err(refused.to_string()));
+        assert!(with("aarch64", "zen3").is_err() && with("nvptx-sm_80", "generic").is_err());
+        assert!(with("x86-avx2", "native").is_ok() || Arch::host() != Some(Arch::X86_64));
+    }
+
+    #[test]
     fn unknown_names_are_refused() {
         let error = |name: &str| Target::parse(name).unwrap_err();
         assert_eq!(error("x86-avx51").help.as_deref(), Some("did you mean `x86-avx512`?"));
@@ -507,8 +565,9 @@ mod tests {
         let native = Target::native();
         assert!(native.runs_here() || native.name == "x86-64");
         assert_eq!(Target::parse("native").unwrap(), native);
-        // The name alone gives the same target on another machine.
-        assert_eq!(Target::parse(&native.to_string()).unwrap(), native);
+        // The name and the processor give the same target on another machine.
+        let named = Target::parse(&native.to_string()).unwrap();
+        assert_eq!(named.with_processor(native.processor.name).unwrap(), native);
         let added: Vec<&str> = native.added_features().collect();
         let known = Target::KNOWN_FEATURES.iter().copied();
         let here: Vec<&str> = known.filter(|name| host_has(name)).collect();
