@@ -403,20 +403,20 @@ impl Lanes {
         match (op, &a.kind, &b.kind) {
             (BinOp::Add | BinOp::Sub, ExprKind::Ramp(x, s), ExprKind::Ramp(y, t)) => {
                 let (x, s) = (x.clone(), s.clone());
-                return ramp(Expr::binary(op, x, y.clone()), Expr::binary(op, s, t.clone()));
+                return ramp(Expr::binary(op, x, y.clone()), stride(op, s, t.clone()));
             }
             (BinOp::Add | BinOp::Sub, ExprKind::Ramp(x, s), _) if b.ty.is_scalar() => {
                 return ramp(Expr::binary(op, x.clone(), b), s.clone());
             }
             (BinOp::Add | BinOp::Sub, _, ExprKind::Ramp(y, t)) if a.ty.is_scalar() => {
-                let stride = Expr::binary(op, zero(t), t.clone());
+                let stride = stride(op, zero(t), t.clone());
                 return ramp(Expr::binary(op, a, y.clone()), stride);
             }
             (BinOp::Mul, ExprKind::Ramp(x, s), _) if b.ty.is_scalar() => {
-                return ramp(Expr::mul(x.clone(), b.clone()), Expr::mul(s.clone(), b));
+                return ramp(Expr::mul(x.clone(), b.clone()), stride(op, s.clone(), b));
             }
             (BinOp::Mul, _, ExprKind::Ramp(y, t)) if a.ty.is_scalar() => {
-                return ramp(Expr::mul(a.clone(), y.clone()), Expr::mul(a, t.clone()));
+                return ramp(Expr::mul(a.clone(), y.clone()), stride(op, a, t.clone()));
             }
             _ => {}
         }
@@ -430,6 +430,22 @@ impl Lanes {
         }
         let ty = Type { dtype: expr.ty.dtype, lanes: self.lanes };
         Expr::new(ty, ExprKind::Broadcast(expr))
+    }
+}
+
+/// Creates the stride of a combined ramp. Constants are folded: `outline_simd` and the cost model,
+/// which choose between moves and gathers by the stride, run before the next simplification.
+fn stride(op: BinOp, a: Expr, b: Expr) -> Expr {
+    let folded = match (op, a.as_int(), b.as_int()) {
+        _ if a.ty.dtype != DType::Index => None,
+        (BinOp::Add, Some(a), Some(b)) => a.checked_add(b),
+        (BinOp::Sub, Some(a), Some(b)) => a.checked_sub(b),
+        (BinOp::Mul, Some(a), Some(b)) => a.checked_mul(b),
+        _ => None,
+    };
+    match folded.and_then(|stride| i64::try_from(stride).ok()) {
+        Some(stride) => Expr::index(stride),
+        None => Expr::binary(op, a, b),
     }
 }
 
