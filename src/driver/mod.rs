@@ -102,11 +102,11 @@ impl Options {
     pub fn new(target: Target) -> Options {
         Options {
             fp_contract: FpContract::default_for(&target),
+            candidates: auto::default_candidates(&target),
             target,
             kernels: None,
             defines: Vec::new(),
             schedule: None,
-            candidates: auto::DEFAULT_CANDIDATES,
             cache: None,
             fallback: schedule::Fallback::Default,
             prepacked: schedule::PrepackedInputs::None,

@@ -12,10 +12,15 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// Candidates that survive a generation.
-const POPULATION_SIZE: usize = 128;
-/// Children of a generation.
-const CHILDREN: usize = 96;
+/// The sizes of a population.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Candidates that survive a generation.
+    pub(super) survivors: usize,
+    /// Children of a generation.
+    pub(super) children: usize,
+}
+
 /// Generations between two batches.
 const GENERATIONS: usize = 4;
 /// Candidates of a tournament, of which the best becomes a parent.
@@ -29,6 +34,7 @@ const CROSSOVER_PROBABILITY: f64 = 0.3;
 pub(super) struct Population<'a> {
     space: &'a dyn Space,
     model: &'a CostModel<'a>,
+    sizes: Sizes,
     /// Best first after `evolve`.
     members: Vec<Member>,
     /// Texts that were evaluated, including refused ones.
@@ -59,9 +65,13 @@ fn random_option(choice: &Choice, mutation_rate: f64, rng: &mut ChaCha8Rng) -> u
 }
 
 impl<'a> Population<'a> {
-    pub(super) fn new(space: &'a dyn Space, model: &'a CostModel<'a>) -> Population<'a> {
+    pub(super) fn new(
+        space: &'a dyn Space,
+        model: &'a CostModel<'a>,
+        sizes: Sizes,
+    ) -> Population<'a> {
         let (members, seen, stages) = (Vec::new(), FxHashSet::default(), FxHashMap::default());
-        Population { space, model, members, seen, stages }
+        Population { space, model, sizes, members, seen, stages }
     }
 
     /// Returns the number of texts that were evaluated.
@@ -69,12 +79,30 @@ impl<'a> Population<'a> {
         self.seen.len()
     }
 
-    /// Adds the default, the simple one, and random candidates with mutation rates from 0 to 1.
+    /// Adds the default, the simple one, candidates that differ from the default in one decision,
+    /// and random candidates with mutation rates from 0 to 1.
     pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
-        let mut first = vec![draw(self.space, 0.0, rng)];
+        let default = draw(self.space, 0.0, rng);
+        let mut first: Vec<Candidate> = self.neighbours(&default).take(count / 2).collect();
+        let drawn = count - first.len();
+        first.extend((1..drawn).map(|at| draw(self.space, at as f64 / drawn as f64, rng)));
         first.extend(self.space.plain());
-        first.extend((1..count).map(|at| draw(self.space, at as f64 / count as f64, rng)));
+        first.push(default);
         self.add(first);
+    }
+
+    /// Returns the candidates that differ from the default in one decision: the next option of each
+    /// choice, then the one after it, and so on.
+    fn neighbours<'b>(&'b self, default: &'b Candidate) -> impl Iterator<Item = Candidate> + 'b {
+        let choices = || default.decisions.iter().map(|decision| &decision.choice);
+        let most = choices().map(|choice| choice.options.len()).max().unwrap_or(0);
+        let steps = (1..most).flat_map(move |step| choices().map(move |choice| (choice, step)));
+        steps.filter(|(choice, step)| *step < choice.options.len()).map(|(changed, step)| {
+            self.space.replay(&mut |choice| match choice.name == changed.name {
+                true => (choice.default + step) % choice.options.len(),
+                false => choice.default,
+            })
+        })
     }
 
     /// Adds candidates with these decisions; choices that they do not have are ignored.
@@ -121,7 +149,7 @@ impl<'a> Population<'a> {
     /// Adds children, and keeps the best candidates.
     pub(super) fn generation(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         self.rank(learned);
-        let children: Vec<Candidate> = (0..CHILDREN).map(|_| self.child(rng)).collect();
+        let children: Vec<Candidate> = (0..self.sizes.children).map(|_| self.child(rng)).collect();
         self.add(children);
         self.rank(learned);
     }
@@ -139,7 +167,7 @@ impl<'a> Population<'a> {
             member.score = member.measured.unwrap_or(prediction);
         }
         self.members.sort_by(|a, b| f64::total_cmp(&a.score, &b.score));
-        self.members.truncate(POPULATION_SIZE);
+        self.members.truncate(self.sizes.survivors);
     }
 
     /// Makes a child of members; a random candidate if there are none.

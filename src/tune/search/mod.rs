@@ -14,7 +14,7 @@ mod evolve;
 mod learned;
 
 use super::{Candidate, Outcome, Space, Verdict, median};
-use evolve::{Population, draw};
+use evolve::{Population, Sizes, draw};
 use learned::Learned;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -63,8 +63,14 @@ impl Trial {
     }
 }
 
-/// Random candidates of the initial population.
+/// Candidates of the initial population.
 const INITIAL_CANDIDATES: usize = 256;
+/// The population of a search that measures.
+const MEASURED_POPULATION: Sizes = Sizes { survivors: 128, children: 96 };
+/// The smallest population of a search by the cost model alone.
+const MIN_POPULATION: Sizes = Sizes { survivors: 24, children: 24 };
+/// The percentage of the candidates of `choose_by_model` that are not children of others.
+const FIRST_PERCENT: usize = 40;
 /// The most candidates that are seeded from other searches.
 const MAX_SEEDS: usize = 16;
 /// `choose_by_model` prefers the simple candidate up to this factor on the best prediction.
@@ -93,7 +99,7 @@ impl<'a> Search<'a> {
         Search {
             space,
             rng: ChaCha8Rng::seed_from_u64(seed),
-            population: Population::new(space, model),
+            population: Population::new(space, model, MEASURED_POPULATION),
             learned: Learned::default(),
             known: FxHashSet::default(),
             trials: Vec::new(),
@@ -195,7 +201,7 @@ pub struct ModelSearch<'a> {
 }
 
 impl<'a> ModelSearch<'a> {
-    /// Draws `first` random candidates, the default one among them.
+    /// Draws `first` candidates, the default one among them.
     pub fn new(
         space: &'a dyn Space,
         model: &'a CostModel<'a>,
@@ -203,7 +209,12 @@ impl<'a> ModelSearch<'a> {
         seed: u64,
     ) -> ModelSearch<'a> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut population = Population::new(space, model);
+        let at_least = |least: usize, most: usize| (first / 2).clamp(least, most);
+        let sizes = Sizes {
+            survivors: at_least(MIN_POPULATION.survivors, MEASURED_POPULATION.survivors),
+            children: at_least(MIN_POPULATION.children, MEASURED_POPULATION.children),
+        };
+        let mut population = Population::new(space, model, sizes);
         let unlearned = Learned::default();
         population.begin(first.max(1), &mut rng);
         population.rank(&unlearned);
@@ -241,7 +252,7 @@ pub fn choose_by_model(
     count: usize,
     seed: u64,
 ) -> Option<Proposal> {
-    let mut search = ModelSearch::new(space, model, count / 3, seed);
+    let mut search = ModelSearch::new(space, model, count * FIRST_PERCENT / 100, seed);
     while search.evaluated() < count && search.step() {}
     let best = search.best().cloned()?;
     let plain = search.evaluate(space.plain());
