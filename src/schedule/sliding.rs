@@ -40,7 +40,7 @@ use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, substitute};
-use crate::ir::{Buffering, Expr, Var};
+use crate::ir::{BinOp, Buffering, Expr, ExprKind, Var};
 
 /// The place where the buffer of an attached stage is allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +175,43 @@ fn check_serial(
     Ok(())
 }
 
+/// The numbers of additional iterations that are tried.
+const MAX_TRIES: usize = 4;
+
+/// Returns the largest number of additional iterations for a window with `extent` elements.
+fn most_warm_up(extent: i64) -> i64 {
+    extent.saturating_mul(2)
+}
+
+/// Returns bounds of the difference of an index between two iterations of the loop over `var`;
+/// `None` if they are unknown.
+fn steps(index: &Expr, var: &Var) -> Option<(i128, i128)> {
+    if !mentions(index, var) {
+        return Some((0, 0));
+    }
+    match &index.kind {
+        ExprKind::Var(_) => Some((1, 1)),
+        ExprKind::Binary(op, a, b) => {
+            let (of_a, of_b) = (steps(a, var)?, steps(b, var)?);
+            Some(match (op, b.as_int()) {
+                (BinOp::Add, _) => (of_a.0.checked_add(of_b.0)?, of_a.1.checked_add(of_b.1)?),
+                (BinOp::Sub, _) => (of_a.0.checked_sub(of_b.1)?, of_a.1.checked_sub(of_b.0)?),
+                (BinOp::Min | BinOp::Max, _) => (of_a.0.min(of_b.0), of_a.1.max(of_b.1)),
+                (BinOp::Mul, Some(by)) => {
+                    let ends = (of_a.0.checked_mul(by)?, of_a.1.checked_mul(by)?);
+                    (ends.0.min(ends.1), ends.0.max(ends.1))
+                }
+                // `(x + d) // c - x // c` is `d / c`, rounded down or up.
+                (BinOp::FloorDiv, Some(by @ 1..)) => {
+                    (of_a.0.div_euclid(by), -(-of_a.1).div_euclid(by))
+                }
+                _ => return None,
+            })
+        }
+        _ => None,
+    }
+}
+
 /// What a stage computes whose buffer is outside of the loop in which it is computed.
 pub(super) struct Slide {
     /// The region of one iteration.
@@ -293,48 +330,49 @@ impl Inference {
         let at = |value: Expr| {
             substitute(&window.min, &mut |other| (other == var).then(|| value.clone()))
         };
-        let others = || enclosing.iter().filter(|(other, ..)| other != var).cloned();
-        // The warm-up has fewer iterations than the window has elements.
-        let (var, min, count) = along.clone();
-        let min = Expr::sub(min, Expr::index(extent));
-        let count = Expr::add(count, Expr::index(extent));
-        let mut loops: Vec<Loop> = others().collect();
-        loops.push((var.clone(), min, count));
-        let facts = self.facts_in(&loops);
-        let before = at(Expr::sub(Expr::var(&var), Expr::index(1)));
-        let moved = simplify_expr(&Expr::sub(window.min.clone(), before), &facts);
-        let (low, high) = facts.const_bounds(&moved);
-        let (ascends, step) = match (low, high) {
-            (Some(0..), Some(step)) => (true, step),
-            (Some(step), Some(..=0)) => (false, -step),
-            _ => return None,
-        };
+        let (low, high) = self.steps_of(window, &along, enclosing, extent)?;
+        let (ascends, step) = if low >= 0 { (true, high) } else { (false, -low) };
         let step = i64::try_from(step).ok().filter(|step| *step > 0)?;
         let missing = extent.saturating_sub(step).max(0);
-        let warm_up = missing / step + i64::from(missing % step > 0);
-        let dim = SlidingDim {
-            window: window.clone(),
-            extent,
-            along: along.clone(),
-            ascends,
-            step,
-            warm_up,
-        };
-        if warm_up > 0 {
-            // The warm-up begins with the first element of the first window, or before it.
-            let outer: Vec<Loop> = others().collect();
-            let facts = self.facts_in(&outer);
-            let begin = at(Expr::sub(first.clone(), Expr::index(warm_up)));
-            let window = at(first.clone());
+        let least = missing / step + i64::from(missing % step > 0);
+        // The warm-up begins with the first element of the first window, or before it.
+        let others = enclosing.iter().filter(|(other, ..)| other != var).cloned();
+        let facts = self.facts_in(&others.collect::<Vec<Loop>>());
+        let completes = |warm_up: &i64| {
+            let begin = at(Expr::sub(first.clone(), Expr::index(*warm_up)));
+            let (missing, window) = (Expr::index(missing), at(first.clone()));
             let complete = match ascends {
-                true => Expr::le(Expr::add(begin, Expr::index(missing)), window),
-                false => Expr::le(Expr::add(window, Expr::index(missing)), begin),
+                true => Expr::le(Expr::add(begin, missing), window),
+                false => Expr::le(Expr::add(window, missing), begin),
             };
-            if !facts.prove(&simplify_expr(&complete, &facts)) {
-                return None;
-            }
-        }
-        Some(dim)
+            *warm_up == 0 || facts.prove(&simplify_expr(&complete, &facts))
+        };
+        let warm_up = (least..=most_warm_up(extent)).take(MAX_TRIES).find(completes)?;
+        let (window, along) = (window.clone(), along.clone());
+        Some(SlidingDim { window, extent, along, ascends, step, warm_up })
+    }
+
+    /// Returns by how many elements an iteration of a loop moves the window, at least and at most,
+    /// if that is always in the same direction.
+    fn steps_of(
+        &self,
+        window: &Interval,
+        (var, min, count): &Loop,
+        enclosing: &[Loop],
+        extent: i64,
+    ) -> Option<(i128, i128)> {
+        let mut loops: Vec<Loop> = Vec::new();
+        loops.extend(enclosing.iter().filter(|(other, ..)| other != var).cloned());
+        let more = Expr::index(most_warm_up(extent));
+        let min = Expr::sub(min.clone(), more.clone());
+        loops.push((var.clone(), min, Expr::add(count.clone(), more)));
+        let facts = self.facts_in(&loops);
+        let before = Expr::sub(Expr::var(var), Expr::index(1));
+        let before = substitute(&window.min, &mut |other| (other == var).then(|| before.clone()));
+        let moved = simplify_expr(&Expr::sub(window.min.clone(), before), &facts);
+        let is_one_way = |(low, high): &(i128, i128)| *low >= 0 || *high <= 0;
+        let (low, high) = facts.const_bounds(&moved);
+        Option::zip(low, high).filter(is_one_way).or(steps(&window.min, var).filter(is_one_way))
     }
 
     /// Returns where the elements are stored. `computed` is the region of an iteration, `whole` the
