@@ -117,15 +117,14 @@ impl Inference {
 
     /// Returns, for each dimension, the region that covers all reads if indices are not clamped:
     /// `S[max(i - 1, 0)]` reads from `i - 1` on. Elements outside of the domain are not computed,
-    /// and the region provably has the elements at which indices are clamped. `None` if it is
-    /// unknown.
+    /// and the region is so large that it has the elements at which indices are clamped. It may be
+    /// larger than the stage. `None` if it is unknown.
     pub(super) fn unclamped_region(
         &self,
         id: StageId,
         fixed: &[Loop],
         facts: &Facts,
     ) -> Vec<Option<Interval>> {
-        let domain = &self.bounded.schedule.stage(id).te.axes;
         let reads = self.reads.of_stage(id);
         let region = |dim: usize| {
             let mut all = Vec::new();
@@ -142,14 +141,26 @@ impl Inference {
             }
             let moving = FxHashMap::default();
             let union = IntervalEvaluator { moving: &moving, facts }.union_of(all)?;
-            let holds = |(op, end, inside): (BinOp, Expr, Facts)| match op {
-                BinOp::Max => inside.prove(&Expr::le(end, union.last())),
-                _ => inside.prove(&Expr::le(union.min.clone(), end)),
-            };
-            let complete = clamped_at.into_iter().all(holds);
-            complete.then(|| clip_to(union, &domain[dim].extent, facts))
+            let mut union = union;
+            for (op, end, inside) in clamped_at {
+                // The elements that are missing at the border, in any iteration that reads.
+                let missing = match op {
+                    BinOp::Max => Expr::sub(end, union.last()),
+                    _ => Expr::sub(union.min.clone(), end),
+                };
+                let missing = simplify_expr(&missing, &inside);
+                if inside.prove(&Expr::le(missing.clone(), Expr::index(0))) {
+                    continue;
+                }
+                let more = Expr::index(i64::try_from(inside.const_bounds(&missing).1?).ok()?);
+                union.width = simplify_expr(&Expr::add(union.width, more.clone()), facts);
+                if op == BinOp::Min {
+                    union.min = simplify_expr(&Expr::sub(union.min, more), facts);
+                }
+            }
+            Some(union)
         };
-        (0..domain.len()).map(region).collect()
+        (0..self.bounded.schedule.stage(id).rank()).map(region).collect()
     }
 
     /// Returns the facts about the loops `fixed` in iterations in which a stage computes elements.
@@ -186,7 +197,7 @@ impl Inference {
     }
 }
 
-/// Returns an index without the bounds that `min` and `max` give it, and these bounds, which contain
+/// Returns an index without the bounds that `min` and `max` give it, and these bounds, which have
 /// none of the variables `moving`.
 fn without_clamps(index: &Expr, moving: &FxHashMap<Var, Interval>) -> (Expr, Vec<(BinOp, Expr)>) {
     let (mut index, mut ends) = (index.clone(), Vec::new());

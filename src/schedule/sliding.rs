@@ -175,6 +175,10 @@ fn check_serial(
     Ok(())
 }
 
+/// The largest number of elements of a window in a dimension in which it slides. A larger one is
+/// the range of a type.
+const MAX_WINDOW: i64 = 1 << 20;
+
 /// The numbers of additional iterations that are tried.
 const MAX_TRIES: usize = 4;
 
@@ -273,15 +277,15 @@ impl Inference {
         for (dim, unclamped) in unclamped.into_iter().enumerate() {
             let extent = Expr::sub(shape[dim].clone(), Expr::index(1));
             let read = Interval { min: mins[dim].clone(), width: simplify_expr(&extent, &facts) };
-            let windows: Vec<Interval> = [Some(read), unclamped].into_iter().flatten().collect();
+            let windows: Vec<Interval> = [unclamped, Some(read)].into_iter().flatten().collect();
             let slides = |window: &Interval| self.sliding_dim(window, enclosing, between);
-            let found = windows.iter().find_map(slides);
+            let found = windows.iter().filter_map(slides).min_by_key(|dim| dim.extent);
             let is_fixed =
                 |window: &&Interval| between.iter().all(|(var, ..)| !mentions(&window.min, var));
             if let Some(found) = &found {
                 let new = found.computed(&facts);
                 (mins[dim], shape[dim]) = (new.min.clone(), region_extent(&new, &facts));
-            } else if let Some(window) = windows.iter().find(is_fixed) {
+            } else if let Some(window) = windows.iter().rfind(is_fixed) {
                 (mins[dim], shape[dim]) = (window.min.clone(), region_extent(window, &facts));
             } else {
                 let index = print_expr(&mins[dim]);
@@ -299,7 +303,11 @@ impl Inference {
                 return Err(refuse(format!("`{name}` moves the window in {moved} dimensions")));
             }
         }
-        if dims.iter().all(Option::is_none) {
+        // A large image has a window that slides, but not one of a single row.
+        let is_single = |extent: &Expr| extent.as_int() == Some(1);
+        let is_small = between.iter().all(|(.., count)| is_single(count))
+            || stage.te.axes.iter().any(|axis| is_single(&axis.extent));
+        if dims.iter().all(Option::is_none) && !is_small {
             let why = "each iteration reads the same elements, or any of them".to_string();
             return Err(refuse(why));
         }
@@ -323,7 +331,7 @@ impl Inference {
         let mut moving = between.iter().filter(|(var, ..)| mentions(&window.min, var));
         let along = moving.next().filter(|_| moving.next().is_none())?.clone();
         let extent = i64::try_from(window.width.as_int()?).ok()?.checked_add(1)?;
-        if extent < 1 {
+        if !(1..=MAX_WINDOW).contains(&extent) {
             return None;
         }
         let (var, first, _) = &along;
