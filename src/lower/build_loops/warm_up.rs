@@ -61,14 +61,18 @@ impl WarmUp {
         guard.depth.is_some() && self.reaches(guard.depth) && self.loops.iter().any(differs)
     }
 
-    /// Makes the loop at a place begin earlier.
+    /// Makes the loop at a place begin earlier. A loop without iterations stays empty, because the
+    /// loops inside may be long.
     pub(super) fn begin_earlier(&self, at: usize, nest: Stmt) -> Stmt {
         let more = self.loops[at].2;
         match nest {
             Stmt::For { var, min, extent, kind, body } if more > 0 => {
-                let min = simple(Expr::sub(min, Expr::index(more)));
-                let extent = simple(Expr::add(extent, Expr::index(more)));
-                Stmt::For { var, min, extent, kind, body }
+                let runs = Expr::lt(Expr::index(0), extent.clone());
+                let (is_constant, more) = (extent.as_int().is_some(), Expr::index(more));
+                let min = simple(Expr::sub(min, more.clone()));
+                let extent = simple(Expr::add(extent, more));
+                let nest = Stmt::For { var, min, extent, kind, body };
+                if is_constant { nest } else { under(runs, nest) }
             }
             other => other,
         }
