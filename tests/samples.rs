@@ -124,6 +124,8 @@ pub const CASES: &[Case] = &[
     case("lstm", "lstm", "--var steps=5 -D batch=2 -D inputs=11 -D units=40"),
     case("iir", "iir", "--var steps=9 -D channels=21"),
     case("heat", "heat", "--var steps=5 -D n=35"),
+    case("edges", "edges", "-D h=23 -D w=37"),
+    case("edges", "edges", "-D h=200 -D w=20 -D T=uint8"),
     case("cholesky", "cholesky", "--var n=19"),
     case("cholesky", "triangular_solve", "--var n=9 --var m=21"),
     case("edit_distance", "edit_distance", "--var n=7 --var m=9"),

@@ -10,6 +10,7 @@
 //! allocated where the stage is attached, or outermost; every variable is bound once.
 
 mod combine_terms;
+mod warm_up;
 
 use super::in_place;
 use super::match_intrinsic::{in_lanes, match_intrinsic, without_tails};
@@ -26,15 +27,16 @@ use crate::ir::{
 };
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
-    ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoreNontemporal, Tensorize,
-    attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only, loop_extent,
-    loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place, sorted_count,
-    strides,
+    ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoragePlace, StoreNontemporal,
+    Tensorize, attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only,
+    loop_extent, loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place,
+    sorted_count, storage_place, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Reduction, build_params};
 use combine_terms::build_update;
 use rustc_hash::FxHashMap;
+use warm_up::WarmUp;
 
 /// Bytes of a cache line on every target.
 const CACHE_LINE_BYTES: i64 = 64;
@@ -49,9 +51,13 @@ pub fn build_loops(bounded: &BoundedSchedule) -> Result<Kernel> {
     let nests = Nests::new(bounded);
     let roots = schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root);
     let roots: Vec<StageId> = roots.copied().collect();
+    let at_root = |id: &&StageId| match schedule.stage(**id).attach {
+        Attach::Root => !schedule.stage(**id).te.output,
+        _ => storage_place(schedule, **id) == Some(StoragePlace::Root),
+    };
     let groups = roots.iter().filter_map(|id| nests.group_ending_with(*id));
     let mut body = Stmt::Block(groups.map(|group| nests.produce(&group)).collect::<Result<_>>()?);
-    for id in roots.iter().rev().filter(|id| !schedule.stage(**id).te.output) {
+    for id in schedule.order.iter().rev().filter(at_root) {
         body = nests.allocate(*id, body);
     }
     let body = in_place::access_arguments(schedule, body);
@@ -82,6 +88,8 @@ struct Nests<'a> {
     attached: FxHashMap<StageId, Vec<(Option<usize>, StageId)>>,
     /// For each stage that sorts, the positions in order.
     orders: FxHashMap<StageId, Buffer>,
+    /// The stages whose loops begin earlier for attached ones.
+    warm_ups: FxHashMap<StageId, WarmUp>,
 }
 
 impl<'a> Nests<'a> {
@@ -112,7 +120,15 @@ impl<'a> Nests<'a> {
                 boxes.insert(previous.clone(), current);
             }
         }
-        Nests { bounded, boxes, attached, orders }
+        let warm_ups = FxHashMap::default();
+        let mut nests = Nests { bounded, boxes, attached, orders, warm_ups };
+        nests.warm_ups = nests.find_warm_ups();
+        nests
+    }
+
+    fn find_warm_ups(&self) -> FxHashMap<StageId, WarmUp> {
+        let stages = self.attached.iter();
+        stages.filter_map(|(id, attached)| Some((*id, WarmUp::of(self, *id, attached)?))).collect()
     }
 
     fn allocate(&self, id: StageId, body: Stmt) -> Stmt {
@@ -228,20 +244,32 @@ impl<'a> Nests<'a> {
             if is_scattered(stage, stage.leaves[at]) {
                 continue;
             }
-            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.wrap_loop(id, at, inner);
             inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
         // The initial values are stored before the outermost reduction loop.
         if let Some(start) = start.filter(|_| outer <= first) {
-            let start = self.initial_nest(stage, bounds, first, start);
+            let mut start = self.initial_nest(stage, bounds, first, start);
+            if let Some(warm_up) = self.warm_ups.get(&id).filter(|w| w.reaches(Some(first))) {
+                start = warm_up.guard_own(bounds, first, start);
+            }
             inner = Stmt::Block(vec![start, inner]);
         }
         for at in (outer..first).rev() {
             inner = self.inside(&[id], Some(at), inner)?;
-            inner = wrap_loop(stage, bounds, at, inner);
+            inner = self.wrap_loop(id, at, inner);
             inner = self.mark_intrinsic(id, bounds, at, inner)?;
         }
         Ok(inner)
+    }
+
+    /// Returns the loop of a stage at a place, which begins earlier if attached stages need that.
+    fn wrap_loop(&self, id: StageId, at: usize, body: Stmt) -> Stmt {
+        let nest = wrap_loop(self.bounded.schedule.stage(id), self.bounded.of(id), at, body);
+        match self.warm_ups.get(&id) {
+            Some(warm_up) => warm_up.begin_earlier(at, nest),
+            None => nest,
+        }
     }
 
     /// Returns the statement that sorts the axis of a stage, then the loops that read the order.
@@ -344,14 +372,32 @@ impl<'a> Nests<'a> {
             // A stage may read one that is attached to another stage of the group.
             attached.sort_by_key(|id| schedule.order.iter().position(|other| other == id));
         }
+        // Only stages without others in their loops have a warm-up.
+        let warm_up = self.warm_ups.get(&group[0]);
+        if let Some(warm_up) = warm_up.filter(|warm_up| warm_up.ends_at(depth)) {
+            body = warm_up.guard_own(bounds, depth.map_or(0, |depth| depth + 1), body);
+        }
         for id in attached.into_iter().rev() {
             if let Some(produced) = self.group_ending_with(id) {
                 if !(steps && self.is_in_recurrence(id)) {
-                    body = Stmt::Block(vec![self.produce(&produced)?, body]);
+                    let mut nest = self.produce(&produced)?;
+                    if let Some(warm_up) = warm_up.filter(|warm_up| warm_up.reaches(depth)) {
+                        let of_both = (bounds, self.bounded.of(id));
+                        nest = warm_up.guard_attached(of_both, depth, nest);
+                    }
+                    body = Stmt::Block(vec![nest, body]);
                 }
-                for id in produced.iter().rev() {
+                let here = |id: &&StageId| storage_place(schedule, **id).is_none();
+                for id in produced.iter().rev().filter(here) {
                     body = self.allocate(*id, body);
                 }
+            }
+        }
+        for id in schedule.order.iter().rev() {
+            if let Some(StoragePlace::In(host, at)) = storage_place(schedule, *id)
+                && (group.contains(&host), at) == (true, depth)
+            {
+                body = self.allocate(*id, body);
             }
         }
         // If several stages share a loop, each has such guards at its own innermost loop.
@@ -363,7 +409,9 @@ impl<'a> Nests<'a> {
             leaves.any(|leaf| mentions(&guard.cond, &stage.axis(*leaf).var))
         };
         let guards = bounds.guards.iter().rev();
-        for guard in guards.filter(|guard| !guard.innermost && !scattered(guard)) {
+        let moved = |guard: &Guard| warm_up.is_some_and(|warm_up| warm_up.moves(guard));
+        let guards = guards.filter(|guard| !guard.innermost && !scattered(guard) && !moved(guard));
+        for guard in guards {
             if if is_terms_only(guard) { innermost } else { guard.depth == depth } {
                 let cond = guard.cond.clone();
                 body = Stmt::If { cond, then: Box::new(body), otherwise: None };
@@ -391,11 +439,6 @@ impl<'a> Nests<'a> {
                 extent = simplify_expr(&extent, &Facts::new());
             }
             let mut index = min.clone();
-            if let Some(first) = producer.map(|id| &self.bounded.of(id).mins[at])
-                && first.as_int() != Some(0)
-            {
-                index = Expr::sub(index, first.clone());
-            }
             if extent.as_int() != Some(1) {
                 let var = Var::index(format!("p{at}"));
                 let offset = match step {
@@ -409,6 +452,9 @@ impl<'a> Nests<'a> {
                 loops.push((var, extent));
             }
             indices.push(index);
+        }
+        if let Some(producer) = producer {
+            indices = self.bounded.of(producer).storage.place(indices);
         }
         let hint = Stmt::Prefetch { buffer: buffer.clone(), indices };
         let mut lines: i128 = 1;
@@ -504,23 +550,9 @@ impl<'a> Nests<'a> {
         rewrite_expr(expr, &mut |e| {
             let ExprKind::Load { buffer, indices, .. } = &e.kind else { return e };
             let Some((buffer, id)) = self.boxes.get(buffer) else { return e };
-            let relative = indices.iter().zip(&self.bounded.of(*id).mins).map(|(index, min)| {
-                match min.as_int() {
-                    Some(0) => index.clone(),
-                    _ => Expr::sub(index.clone(), min.clone()),
-                }
-            });
-            Expr::load(buffer, in_ring(self.bounded.of(*id), relative.collect()))
+            Expr::load(buffer, self.bounded.of(*id).storage.place(indices.clone()))
         })
     }
-}
-
-/// Returns the indices of an element in the buffer of a stage, of which the last steps are stored.
-fn in_ring(bounds: &StageBounds, mut indices: Vec<Expr>) -> Vec<Expr> {
-    if let (Some(ring), Some(step)) = (bounds.ring, indices.first_mut()) {
-        *step = Expr::binary(BinOp::FloorMod, step.clone(), Expr::index(ring));
-    }
-    indices
 }
 
 /// Returns the stores of the start values of a scan: each element starts with the value of its
@@ -652,15 +684,12 @@ fn or_zero(bounds: &StageBounds, value: Expr) -> Expr {
 fn place_buffer(buffer: &Buffer, stage: &Stage, bounds: &StageBounds) -> Buffer {
     let scope = stage.scope.unwrap_or(buffer.scope);
     let attached = matches!(stage.attach, Attach::At { .. });
-    let strides = strides(stage, &bounds.shape);
-    let whole = !attached && bounds.ring.is_none();
+    let strides = strides(stage, &bounds.storage.shape);
+    let whole = !attached && bounds.storage.ring.is_none();
     if stage.te.output || (whole && scope == buffer.scope && strides.is_none()) {
         return buffer.clone();
     }
-    let (mut shape, how) = (bounds.shape.clone(), stage.buffering());
-    if let Some(ring) = bounds.ring {
-        shape[0] = Expr::index(ring);
-    }
+    let (shape, how) = (bounds.storage.shape.clone(), stage.buffering());
     Buffer::with_layout(&buffer.name, buffer.dtype, shape, scope, strides, how)
 }
 

@@ -5,11 +5,14 @@
 //! extent 9, and a guard stands where the region may leave the domain of `S`.
 
 use super::directives::{Scan, Tensorize};
+use super::fused::group_of;
 use super::phases::Inference;
 use super::region::{Interval, IntervalEvaluator};
 use super::sorts::sort_of;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
+use super::storage::{Region, Storage};
 use super::threads::is_private;
+use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
@@ -25,20 +28,22 @@ pub struct StageBounds {
     pub mins: Vec<Expr>,
     /// The extent of the region for each data axis, over run-time integers.
     pub shape: Vec<Expr>,
+    /// Where the elements are stored: the region, or more if it keeps those of earlier iterations.
+    pub storage: Storage,
+    /// The loops of `enclosing_loops` that begin earlier for this stage, with the number of
+    /// additional iterations.
+    pub warm_up: Vec<(Var, i64)>,
     /// The extent of each axis, over run-time integers.
     pub extents: Vec<Expr>,
     /// The value of each declared axis (data, then reduction axes) in the domain.
     pub values: Vec<Expr>,
-    /// The index in the region for each data axis.
+    /// The index in the buffer for each data axis.
     pub locals: Vec<Expr>,
     /// The conditions under which an element or reduction term is computed.
     pub guards: Vec<Guard>,
     /// The condition under which an element of a padded stage has a value, others being 0; `None`
     /// if all have.
     pub zero_unless: Option<Expr>,
-    /// The number of steps that are stored, if a stage of a recurrence keeps only the last ones:
-    /// step `t` is stored at `t % ring`.
-    pub ring: Option<i64>,
     /// The loops of other stages that enclose it, outermost first.
     pub enclosing_loops: Vec<Loop>,
     /// The thread indices that its guards need and that neither its loops nor the enclosing ones
@@ -97,12 +102,9 @@ pub(super) fn is_vectorized(stage: &Stage, axis: AxisId) -> bool {
 impl Inference {
     /// Returns the bounds of a stage whose consumers have theirs. A stage that is attached to a
     /// vectorized loop becomes vectorized where possible.
-    pub(super) fn bound_stage(&mut self, id: StageId) -> StageBounds {
-        let enclosing = self.enclosing_loops(id);
-        let mut facts = self.facts.clone();
-        for (var, min, extent) in &enclosing {
-            facts.bind(var, min, extent);
-        }
+    pub(super) fn bound_stage(&mut self, id: StageId) -> Result<StageBounds> {
+        let (mut enclosing, mut warm_up) = self.enclosing_loops(id);
+        let mut facts = self.facts_in(&enclosing);
         let stage = self.bounded.schedule.stage(id);
         let domain: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let mut region: Vec<Interval> = match stage.attach {
@@ -122,7 +124,15 @@ impl Inference {
         }
         let mins = region.iter().map(|dim| dim.min.clone()).collect();
         let shape: Vec<Expr> = region.iter().map(|dim| region_extent(dim, &facts)).collect();
-        if let Some(leaf) = self.loop_over_lanes(id, &shape) {
+        let mut region = Region::new(mins, shape);
+        if let Some(slide) = self.slide(id, &enclosing, &region)? {
+            region = slide.region;
+            for (var, iterations) in slide.warm_up {
+                begin_earlier(&mut enclosing, &mut warm_up, &var, iterations);
+            }
+            facts = self.facts_in(&enclosing);
+        }
+        if let Some(leaf) = self.loop_over_lanes(id, &region.shape) {
             let Attach::At { span, .. } = stage.attach else {
                 crate::bug!("lanes of a stage that is not attached")
             };
@@ -132,7 +142,15 @@ impl Inference {
         let stage = self.bounded.schedule.stage(id);
         let attached = matches!(stage.attach, Attach::At { .. });
         let domain = attached.then_some(Domain { extents: &domain, whole_tiles: &[] });
-        compute_loops(stage, mins, shape, domain, enclosing, facts)
+        let bounds = compute_loops(stage, region, domain, enclosing, facts);
+        Ok(StageBounds { warm_up, ..bounds })
+    }
+
+    /// Returns the facts inside of loops.
+    pub(super) fn facts_in(&self, loops: &[Loop]) -> Facts {
+        let mut facts = self.facts.clone();
+        loops.iter().for_each(|(var, min, extent)| facts.bind(var, min, extent));
+        facts
     }
 
     /// Returns the loop over the lanes of a stage that is attached to a vectorized axis. `None` if
@@ -173,10 +191,11 @@ impl Inference {
         (lanes && free).then_some(leaf)
     }
 
-    /// Returns the loops of other stages that enclose a stage, outermost first.
-    fn enclosing_loops(&self, id: StageId) -> Vec<Loop> {
+    /// Returns the loops of other stages that enclose a stage, outermost first, and those of them
+    /// that begin earlier because a reader does.
+    fn enclosing_loops(&self, id: StageId) -> (Vec<Loop>, Vec<(Var, i64)>) {
         let Attach::At { stage, axis, .. } = self.bounded.schedule.stage(id).attach else {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         };
         let bounds = self.bounded.bounds[stage.0].as_ref().expect("consumers come first");
         let mut enclosing = bounds.enclosing_loops.clone();
@@ -186,7 +205,17 @@ impl Inference {
             let var = consumer.axis(*leaf).var.clone();
             (var, loop_min(consumer, *leaf), bounds.extents[leaf.0].clone())
         }));
-        enclosing
+        let mut warm_up = bounds.warm_up.clone();
+        // Stages that share loops begin together.
+        let group = group_of(&self.bounded.schedule, id);
+        for read in group.iter().flat_map(|id| self.reads.of_stage(*id)) {
+            let Some(reader) = &self.bounded.bounds[read.by.0] else { continue };
+            for (var, iterations) in &reader.warm_up {
+                let known = warm_up.iter().find(|(other, _)| other == var).map_or(0, |(_, n)| *n);
+                begin_earlier(&mut enclosing, &mut warm_up, var, (iterations - known).max(0));
+            }
+        }
+        (enclosing, warm_up)
     }
 
     /// Returns a smaller interval of an index with a quotient or remainder, if the loops give one:
@@ -232,7 +261,12 @@ impl Inference {
     }
 
     /// Returns the loops of a stage and the enclosing ones, without those of `fixed`.
-    fn moving_loops(&self, id: StageId, fixed: &[Loop], facts: &Facts) -> FxHashMap<Var, Interval> {
+    pub(super) fn moving_loops(
+        &self,
+        id: StageId,
+        fixed: &[Loop],
+        facts: &Facts,
+    ) -> FxHashMap<Var, Interval> {
         let stage = self.bounded.schedule.stage(id);
         let bounds = self.bounded.bounds[id.0].as_ref().expect("consumers come first");
         let mut moving: FxHashMap<Var, Interval> = FxHashMap::default();
@@ -303,7 +337,7 @@ pub(super) fn whole(extent: &Expr, facts: &Facts) -> Interval {
 
 /// Returns the extent of an interval; 0 if it may be negative, because loops of the consumer may be
 /// empty.
-fn region_extent(interval: &Interval, facts: &Facts) -> Expr {
+pub(super) fn region_extent(interval: &Interval, facts: &Facts) -> Expr {
     let extent = simplify_expr(&Expr::add(interval.width.clone(), Expr::index(1)), facts);
     let zero = Expr::index(0);
     match facts.prove(&Expr::le(zero.clone(), extent.clone())) {
@@ -340,16 +374,29 @@ pub(super) struct Domain<'a> {
     pub(super) whole_tiles: &'a [bool],
 }
 
+/// Makes one of `loops` begin earlier, if it is one of them.
+fn begin_earlier(loops: &mut [Loop], warm_up: &mut Vec<(Var, i64)>, var: &Var, iterations: i64) {
+    let found = loops.iter_mut().find(|(other, ..)| other == var);
+    let Some((_, min, extent)) = found.filter(|_| iterations > 0) else { return };
+    let facts = Facts::new();
+    *min = simplify_expr(&Expr::sub(min.clone(), Expr::index(iterations)), &facts);
+    *extent = simplify_expr(&Expr::add(extent.clone(), Expr::index(iterations)), &facts);
+    match warm_up.iter_mut().find(|(other, _)| other == var) {
+        Some((_, known)) => *known += iterations,
+        None => warm_up.push((var.clone(), iterations)),
+    }
+}
+
 /// Returns the bounds of a stage that computes a region, under conditions that keep it in `domain`
 /// if it may leave it.
 pub(super) fn compute_loops(
     stage: &Stage,
-    mins: Vec<Expr>,
-    shape: Vec<Expr>,
+    region: Region,
     domain: Option<Domain>,
     enclosing_loops: Vec<Loop>,
     mut facts: Facts,
 ) -> StageBounds {
+    let Region { mins, shape, storage } = region;
     let extents = axis_extents(stage, &shape, &facts);
     for leaf in &stage.leaves {
         facts.bind(&stage.axis(*leaf).var, &loop_min(stage, *leaf), &extents[leaf.0]);
@@ -399,8 +446,14 @@ pub(super) fn compute_loops(
                 _ => inside,
             };
             conditions.push((inside, AxisKind::Data, true));
+            for limit in storage.limits.iter().filter(|limit| limit.dim == at) {
+                conditions.push((limit.inside(&index), AxisKind::Data, true));
+            }
         }
         indices.push(index);
+    }
+    if !storage.is_region() {
+        locals = storage.place(indices.clone());
     }
     for (axis, at) in stage.te.reduce_axes().iter().zip(rank..) {
         let unsplit = stage.leaves.contains(&AxisId(at));
@@ -434,12 +487,13 @@ pub(super) fn compute_loops(
     StageBounds {
         mins,
         shape,
+        storage,
+        warm_up: Vec::new(),
         extents,
         values,
         locals,
         guards,
         zero_unless,
-        ring: None,
         enclosing_loops,
         threads,
     }

@@ -27,8 +27,10 @@ mod recurrence;
 mod region;
 mod required;
 mod select;
+mod sliding;
 mod sorts;
 mod state;
+mod storage;
 mod text;
 pub mod threads;
 mod tree;
@@ -58,6 +60,7 @@ pub use select::{
     AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, is_narrower,
     note_ignored_selector, schedule_all, schedule_kernels,
 };
+pub use sliding::{StoragePlace, storage_place};
 pub use sorts::{sort_of, sort_place, sorted_count};
 pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,

@@ -10,7 +10,7 @@ use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
 use super::versions::Version;
-use super::{fused, in_place, inline, legality, recurrence, sorts, threads, whole_tiles};
+use super::{fused, in_place, inline, legality, recurrence, sliding, sorts, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -147,15 +147,18 @@ fn fuse_nests(inference: &mut Inference) -> Result<()> {
     fused::check_groups(&mut inference.bounded.schedule, &inference.reads)
 }
 
-/// Checks that each attached stage is attached to a loop that encloses all its readers.
+/// Checks that each attached stage is attached to a loop that encloses all its readers, and where
+/// its buffer is.
 ///
-/// Before: any attachments. After: each chain of attachments ends in a root stage (E0340 to E0342).
+/// Before: any attachments. After: each chain of attachments ends in a root stage (E0340 to E0342),
+/// and each buffer is outside of the loop in which its stage is computed (E0362, E0363).
 fn check_attachments(inference: &mut Inference) -> Result<()> {
     let schedule = &inference.bounded.schedule;
     for id in schedule.order.iter().rev() {
         schedule.checked(legality::check_attachment(schedule, *id, &inference.reads))?;
     }
-    Ok(())
+    let mut order = schedule.order.iter();
+    order.try_for_each(|id| sliding::check_storage(schedule, *id))
 }
 
 /// Checks that no `update` overwrites elements before they are read.
@@ -187,12 +190,13 @@ fn assign_pipelines(inference: &mut Inference) -> Result<()> {
 ///
 /// Before: `S.compute_at(C, xo)`, `C` reads `S[x]` and `S[x + 1]`, `x = xo*8 + xi`.
 /// After: the region of `S` is `xo*8 .. xo*8 + 9`, its loop has the extent 9, and a guard stands
-/// where the region may leave the domain. On a GPU, all stages of a launch give an index the same
-/// extent (E0381).
+/// where the region may leave the domain. With `S.store_at(C, p)`, the region has only the elements
+/// that earlier iterations have not computed (E0364). On a GPU, all stages of a launch give an index
+/// the same extent (E0381).
 fn bound_stages(inference: &mut Inference) -> Result<()> {
     let mut extents = Vec::new();
     for id in inference.bounded.schedule.order.clone().into_iter().rev() {
-        let bounds = inference.bound_stage(id);
+        let bounds = inference.bound_stage(id)?;
         threads::check_extents(&inference.bounded.schedule, id, &bounds, &mut extents)?;
         inference.bounded.bounds[id.0] = Some(bounds);
     }

@@ -16,6 +16,7 @@ use super::directives::compute_with::ComputeWith;
 use super::fused::SharedLoops;
 use super::phases::Inference;
 use super::state::{Attach, AxisId, Schedule, StageId};
+use super::storage::Ring;
 use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -347,7 +348,8 @@ pub(super) fn keep_last_steps(inference: &mut Inference) {
         if let (Some(bounds), Some(ring)) = (&mut inference.bounded.bounds[id.0], ring) {
             let place = Expr::binary(BinOp::FloorMod, bounds.locals[0].clone(), Expr::index(ring));
             bounds.locals[0] = place;
-            bounds.ring = Some(ring);
+            bounds.storage.ring = Some(Ring { dim: 0, extent: ring });
+            bounds.storage.shape[0] = Expr::index(ring);
         }
     }
 }

@@ -15,14 +15,14 @@
 //!   the interval is read then, but a union with `S[n]` stays small ([`Required::shifted`]). Other
 //!   regions have no use for it: elements outside of the domain are not computed anyway.
 
-use super::bounds::{Loop, clip_to, whole};
+use super::bounds::{Loop, clip_to, loop_min, whole};
 use super::phases::Inference;
 use super::reads::{Condition, Read};
 use super::region::{Interval, IntervalEvaluator};
 use super::state::StageId;
 use crate::ir::arith::{Facts, flatten_logic};
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::mentions;
+use crate::ir::visit::{any_expr, mentions};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
 use crate::te::Axis;
 use rustc_hash::FxHashMap;
@@ -114,6 +114,105 @@ impl Inference {
         };
         dims.into_iter().zip(domain).map(union).collect()
     }
+
+    /// Returns, for each dimension, the region that covers all reads if indices are not clamped:
+    /// `S[max(i - 1, 0)]` reads from `i - 1` on. Elements outside of the domain are not computed,
+    /// and the region is so large that it has the elements at which indices are clamped. It may be
+    /// larger than the stage. `None` if it is unknown.
+    pub(super) fn unclamped_region(
+        &self,
+        id: StageId,
+        fixed: &[Loop],
+        facts: &Facts,
+    ) -> Vec<Option<Interval>> {
+        let reads = self.reads.of_stage(id);
+        let region = |dim: usize| {
+            let mut all = Vec::new();
+            let mut clamped_at = Vec::new();
+            for read in reads {
+                let roots = self.axis_intervals(read.by, fixed, facts);
+                let inside = self.facts_of_reader(read.by, fixed, facts);
+                let (index, ends) = without_clamps(&read.indices[dim], &roots);
+                let evaluator = IntervalEvaluator { moving: &roots, facts };
+                let interval = evaluator.interval(&index);
+                let interval = self.tighten(interval, read.by, &index, fixed, facts)?;
+                all.push(Required { shifted: interval.clone(), interval, when: None });
+                clamped_at.extend(ends.into_iter().map(|(op, end)| (op, end, inside.clone())));
+            }
+            let moving = FxHashMap::default();
+            let union = IntervalEvaluator { moving: &moving, facts }.union_of(all)?;
+            let mut union = union;
+            for (op, end, inside) in clamped_at {
+                // The elements that are missing at the border, in any iteration that reads.
+                let missing = match op {
+                    BinOp::Max => Expr::sub(end, union.last()),
+                    _ => Expr::sub(union.min.clone(), end),
+                };
+                let missing = simplify_expr(&missing, &inside);
+                if inside.prove(&Expr::le(missing.clone(), Expr::index(0))) {
+                    continue;
+                }
+                let more = Expr::index(i64::try_from(inside.const_bounds(&missing).1?).ok()?);
+                union.width = simplify_expr(&Expr::add(union.width, more.clone()), facts);
+                if op == BinOp::Min {
+                    union.min = simplify_expr(&Expr::sub(union.min, more), facts);
+                }
+            }
+            Some(union)
+        };
+        (0..self.bounded.schedule.stage(id).rank()).map(region).collect()
+    }
+
+    /// Returns the facts about the loops `fixed` in iterations in which a stage computes elements.
+    fn facts_of_reader(&self, id: StageId, fixed: &[Loop], facts: &Facts) -> Facts {
+        let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
+        let mut facts = facts.clone();
+        let is_fixed = |var: &Var| fixed.iter().any(|(other, ..)| other == var);
+        let own = stage.leaves.iter().map(|leaf| {
+            let var = stage.axis(*leaf).var.clone();
+            (var, loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
+        });
+        for (var, min, extent) in bounds.enclosing_loops.iter().cloned().chain(own) {
+            if is_fixed(&var) {
+                let end = Expr::add(min.clone(), extent);
+                facts.assume(&Expr::le(min, Expr::var(&var)));
+                facts.assume(&Expr::lt(Expr::var(&var), end));
+            } else {
+                facts.assume(&Expr::lt(Expr::index(0), extent));
+            }
+        }
+        let moving = self.moving_loops(id, fixed, &facts);
+        let moves = |e: &Expr| e.as_var().is_some_and(|var| moving.contains_key(var));
+        for guard in &bounds.guards {
+            if !any_expr(&guard.cond, &mut |e| moves(e)) {
+                facts.assume(&guard.cond);
+            }
+        }
+        for (axis, (min, extent)) in stage.te.axes.iter().zip(bounds.mins.iter().zip(&bounds.shape))
+        {
+            facts.assume(&Expr::lt(min.clone(), axis.extent.clone()));
+            facts.assume(&Expr::lt(Expr::index(0), Expr::add(min.clone(), extent.clone())));
+        }
+        facts
+    }
+}
+
+/// Returns an index without the bounds that `min` and `max` give it, and these bounds, which have
+/// none of the variables `moving`.
+fn without_clamps(index: &Expr, moving: &FxHashMap<Var, Interval>) -> (Expr, Vec<(BinOp, Expr)>) {
+    let (mut index, mut ends) = (index.clone(), Vec::new());
+    let is_bound =
+        |e: &Expr| !any_expr(e, &mut |e| e.as_var().is_some_and(|var| moving.contains_key(var)));
+    while let ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) = &index.kind {
+        let (inner, end) = match (is_bound(a), is_bound(b)) {
+            (false, true) => (a.clone(), b.clone()),
+            (true, false) => (b.clone(), a.clone()),
+            _ => break,
+        };
+        ends.push((*op, end));
+        index = inner;
+    }
+    (index, ends)
 }
 
 /// What the conditions around a read say: expressions over the axes of the reader that are at least

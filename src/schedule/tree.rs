@@ -14,6 +14,7 @@
 use super::bounds::attach_depth;
 use super::fused::{fused_groups, group_of};
 use super::phases::BoundedSchedule;
+use super::sliding::{StoragePlace, storage_place};
 use super::state::{Annotation, Attach, AxisKind, Stage, StageId};
 use super::versions::Version;
 use crate::ir::print::print_expr;
@@ -29,6 +30,10 @@ pub fn print_tree(bounded: &BoundedSchedule) -> String {
         out.push_str("else:\n");
     }
     let schedule = &bounded.schedule;
+    let is_at_root = |id: &&StageId| storage_place(schedule, **id) == Some(StoragePlace::Root);
+    for id in schedule.order.iter().filter(is_at_root) {
+        out.push_str(&format!("{}\n", buffer_of(bounded, *id)));
+    }
     for id in schedule.order.iter().filter(|id| schedule.stage(**id).attach == Attach::Root) {
         if let Some(group) = group_ending_with(bounded, *id) {
             out.push_str(&format!("{}\n", heads(bounded, &group)));
@@ -64,6 +69,20 @@ fn head(bounded: &BoundedSchedule, id: StageId) -> String {
     format!("{name}: {output}{}[{}]{scope}", types.join(", "), shape.join(", "))
 }
 
+/// Returns the line of a buffer that is outside of the loop in which its stage is computed:
+/// `B: buffer float32[4, 258], y at y % 4`.
+fn buffer_of(bounded: &BoundedSchedule, id: StageId) -> String {
+    let (stage, storage) = (bounded.schedule.stage(id), &bounded.of(id).storage);
+    let shape: Vec<String> = storage.shape.iter().map(print_expr).collect();
+    let types: Vec<&str> = stage.te.buffers.iter().map(|buffer| buffer.dtype.name()).collect();
+    let mut line = format!("{}: buffer {}[{}]", stage.te.name, types.join(", "), shape.join(", "));
+    if let Some(ring) = storage.ring {
+        let axis = stage.te.axes[ring.dim].var.name();
+        line.push_str(&format!(", {axis} at {axis} % {}", ring.extent));
+    }
+    line
+}
+
 /// Returns the stages that share loops with a stage, if it is the last of them.
 fn group_ending_with(bounded: &BoundedSchedule, id: StageId) -> Option<Vec<StageId>> {
     let group = group_of(&bounded.schedule, id);
@@ -94,6 +113,13 @@ fn inside(bounded: &BoundedSchedule, group: &[StageId], depth: Option<usize>) ->
             nodes.push(Node { line: heads(bounded, &others), inside });
         }
     }
+    let is_here = |id: &&StageId| {
+        let place = storage_place(schedule, **id);
+        matches!(place, Some(StoragePlace::In(host, at)) if group.contains(&host) && at == depth)
+    };
+    let buffers = schedule.order.iter().filter(is_here);
+    nodes
+        .splice(0..0, buffers.map(|id| Node { line: buffer_of(bounded, *id), inside: Vec::new() }));
     nodes.extend(loops(bounded, group, depth.map_or(0, |depth| depth + 1)));
     nodes
 }

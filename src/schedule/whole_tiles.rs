@@ -33,6 +33,7 @@ use super::fused::group_of;
 use super::phases::Inference;
 use super::reads::for_each_read;
 use super::state::{Attach, AxisKind, Stage, StageId};
+use super::storage::Region;
 use super::threads::has_launches;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -103,26 +104,21 @@ impl Inference {
         let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
         let extents: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let domain = Domain { extents: &extents, whole_tiles: padded };
-        let (mins, shape) = (bounds.mins.clone(), bounds.shape.clone());
         let (facts, enclosing) = (self.facts_around(bounds), bounds.enclosing_loops.clone());
-        compute_loops(stage, mins, shape, Some(domain), enclosing, facts)
+        let new = compute_loops(stage, Region::of(bounds), Some(domain), enclosing, facts);
+        StageBounds { warm_up: bounds.warm_up.clone(), ..new }
     }
 
     /// Returns the facts inside the loops around a stage.
     fn facts_around(&self, bounds: &StageBounds) -> Facts {
-        let mut facts = self.facts.clone();
-        for (var, min, extent) in &bounds.enclosing_loops {
-            facts.bind(var, min, extent);
-        }
-        facts
+        self.facts_in(&bounds.enclosing_loops)
     }
 
     /// Whether a stage writes its whole region: no guard keeps its data axes in the domain.
     fn writes_region(&self, id: StageId) -> bool {
         let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
-        let (mins, shape) = (bounds.mins.clone(), bounds.shape.clone());
         let (facts, enclosing) = (self.facts_around(bounds), bounds.enclosing_loops.clone());
-        let tails = compute_loops(stage, mins, shape, None, enclosing, facts).guards;
+        let tails = compute_loops(stage, Region::of(bounds), None, enclosing, facts).guards;
         let of_data = |guards: &[Guard]| -> Vec<String> {
             let data = guards.iter().filter(|guard| guard.kind == AxisKind::Data);
             data.map(|guard| guard.text()).collect()
@@ -195,6 +191,10 @@ impl Inference {
                 let in_domain = || same(index) || within(&place, &buffer.shape[dim]);
                 let Some(of) = attached else { return in_domain() };
                 let region = self.bounded.of(*of);
+                if region.storage.slides_along(dim) {
+                    // Of the elements of earlier iterations, only those that are read are there.
+                    return same(index);
+                }
                 let local = Expr::sub(place.clone(), region.mins[dim].clone());
                 within(&local, &region.shape[dim]) && (whole.contains(of) || in_domain())
             });

@@ -1,6 +1,7 @@
 //! Random kernels for schedules: chains of elementwise stages, stencils, windows, reductions,
 //! products, paddings and transposes, each of which reads earlier tensors.
 
+mod borders;
 mod copies;
 mod recurrence;
 mod reductions;
@@ -185,6 +186,9 @@ impl Pipeline {
         if wanted.contains(&"tensorize") {
             self.dot();
         }
+        if wanted.contains(&"store_at") || wanted.contains(&"store_root") {
+            self.stencils();
+        }
         for kind in ["scan", "scatter"].iter().filter(|kind| wanted.contains(kind)) {
             self.linear_reduction(kind);
         }
@@ -313,7 +317,7 @@ impl Pipeline {
             false => self.pick(&unread),
         };
         let rank = tensor.shape.len();
-        match self.int(0, 30) {
+        match self.int(0, 32) {
             0..4 => self.elementwise(&tensor),
             4 | 5 if rank > 1 => self.transpose(&tensor),
             6..9 if rank > 0 => self.stencil(&tensor),
@@ -330,7 +334,20 @@ impl Pipeline {
             26 | 27 if rank > 0 => self.scattered(&tensor),
             28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
             29 => self.update(),
+            30 | 31 if rank > 0 => self.bordered(&tensor),
             _ => {}
+        }
+    }
+
+    /// Adds stencils, each of which reads the one before.
+    fn stencils(&mut self) {
+        for _ in 0..self.int(2, 3) {
+            let shaped = self.tensors.iter().rfind(|tensor| !tensor.shape.is_empty());
+            let tensor = shaped.expect("inputs have a shape").clone();
+            match self.chance(70) {
+                true => self.bordered(&tensor),
+                false => self.stencil(&tensor),
+            }
         }
     }
 

@@ -266,6 +266,31 @@ class Scheduler:
                  s.needs() + p.needs(loop))
         return loop
 
+    def store_at(self, s: Model, p: Model | None = None, at: int = -1, inside: int = -2) -> None:
+        """`S.compute_at` a loop of a reader, with the buffer in an outer loop or at the root."""
+        readers = self.readers(s.name)
+        if s.output or s.attached or not (readers or p):
+            return
+        rng = self.rng
+        p = p or rng.choice(readers)
+        if not p.loops or s.volume * p.volume > 20_000_000:
+            return
+        at = rng.randrange(len(p.loops)) if at < 0 else at
+        inside = rng.randrange(-1, at) if inside < -1 else inside
+        p.volume *= max(1, min(s.volume, 20_000_000 // p.volume))
+        for loop in p.loops[max(inside, 0):at + 1]:
+            loop.free = False
+        s.attached = True
+        loop = p.loops[at]
+        self.add("compute_at", f"{s.name}.compute_at({p.name}, {loop.name})", (),
+                 s.needs() + p.needs(loop))
+        if inside < 0:
+            self.add("store_root", f"{s.name}.store_root()", (), s.needs() + p.needs(loop))
+        else:
+            outer = p.loops[inside]
+            self.add("store_at", f"{s.name}.store_at({p.name}, {outer.name})", (),
+                     s.needs() + p.needs(loop, outer))
+
     def compute_with(self, s: Model) -> None:
         """`S.compute_with` another stage; both often get the same directives first."""
         others = [x for x in self.stages.values() if x is not s and x.attached == s.attached]
@@ -487,8 +512,8 @@ class Scheduler:
         late = [self.split, self.tile, self.fuse, self.reorder, self.unroll, self.vectorize,
                 self.parallel, self.pragma, self.compute_at, self.compute_root,
                 self.storage_align, self.double_buffer, self.prefetch, self.store_nontemporal,
-                self.set_scope, self.statement, self.compute_with]
-        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3, 3]
+                self.set_scope, self.statement, self.compute_with, self.store_at]
+        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3, 3, 3]
         for _ in range(rng.choice((0, 0, 1, 1, 2))):
             self.step(rng.choices(early, weights)[0])
         for _ in range(rng.choice((1, 2, 3, 4, 5, 7))):

@@ -1,7 +1,7 @@
 """Programs for directives that need a certain form, with schedules that use them: products for
 `tensorize`, chains for `contract`, sums of sums for `merge`, long sums for `rfactor`, prefix sums
-for `scan`, stencils for `double_buffer` and `prefetch`, layouts for `prepack`; and sorts. The other
-programs are random (`generate`).
+for `scan`, stencils for `double_buffer` and `prefetch`, chains of stencils for `store_at`, layouts
+for `prepack`; and sorts. The other programs are random (`generate`).
 """
 
 from __future__ import annotations
@@ -264,6 +264,68 @@ def neighbours(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     return kernel, s
 
 
+def windows(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
+    """Stencils over stencils, with a rule for the border, whose windows slide."""
+    names: list[str] = []
+    n, m = extent(rng, "n", names), extent(rng, "m", names)
+    t = rng.choice(("float32", "float32", "float64", "float16", "int32", "uint8", "int64"))
+    i, j = axis("i"), axis("j")
+    last = binary("-", n, index(1))
+
+    def near(at: E) -> E:
+        return E("clamp", "index", (at, index(0), last))
+
+    def moved(at: E, by: int) -> E:
+        return binary("+", at, index(by)) if by >= 0 else binary("-", at, index(-by))
+
+    def stencil(source: str) -> E:
+        value = None
+        how = rng.choice(("clamp", "clamp", "clamp", "if", "half", "mirror"))
+        for by in sorted(rng.sample(range(-3, 4), rng.randint(2, 3))):
+            row = moved(i, by)
+            if how == "half":
+                row = moved(binary("//", i, index(2)), by)
+            if how == "mirror":
+                row = binary("-", last, row)
+            one = read(source, t, near(row), j)
+            if how == "if":
+                outside = read(source, t, i, j)
+                cond = binary(">=", row, index(0)) if by < 0 else binary("<=", row, last)
+                one = E("if", t, (cond, read(source, t, row, j), outside))
+            value = one if value is None else binary(rng.choice("+-*"), value, one)
+        assert value is not None
+        return value
+
+    axes = (("i", n), ("j", m))
+    stages = [Stage(("B",), (t,), axes, stencil("A"), False)]
+    if rng.random() < 0.6:
+        stages.append(Stage(("D",), (t,), axes, stencil("B"), False))
+    value = stencil(stages[-1].names[0])
+    if len(stages) == 2 and rng.random() < 0.5:
+        value = binary("+", value, read("B", t, i, j))
+    stages.append(Stage(("C",), (t,), axes, value, True))
+    kernel = Kernel(name, tuple(names), (Input("A", t, (n, m)),), (), tuple(stages))
+    s = Scheduler(kernel, rng)
+    c = s.stages["C"]
+    at = 0
+    if rng.random() < 0.7:
+        s.split(c, c.loops[0], "factor", rng.choice((2, 3, 4, 8)))
+        at = rng.choice((0, 1, 1, 1))
+        if at and rng.random() < 0.5:
+            c.loops[0].free = False
+            s.add("parallel", f"C.parallel({c.loops[0].name})", (), c.needs(c.loops[0]))
+    elif rng.random() < 0.3:
+        s.split(c, c.loops[1], "factor", rng.choice((2, 4, 8)), "")
+        at = 1
+    inside = at - 1
+    for stage in reversed(stages[:-1]):
+        if rng.random() < 0.9:
+            s.store_at(s.stages[stage.names[0]], c, at, inside)
+        if rng.random() < 0.5:
+            s.vectorize(s.stages[stage.names[0]])
+    return kernel, s
+
+
 def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     """Transpositions of every element size by register tiles."""
     names: list[str] = []
@@ -365,5 +427,5 @@ def sorts(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 TEMPLATES = ((product, 0.12), (tensorized, 0.12), (chain, 0.05), (merged, 0.07),
-             (neighbours, 0.10), (transposed, 0.05), (prefixes, 0.06), (functions.program, 0.04),
-             (sorts, 0.05))
+             (neighbours, 0.08), (windows, 0.08), (transposed, 0.05), (prefixes, 0.06),
+             (functions.program, 0.04), (sorts, 0.05))

@@ -688,6 +688,20 @@ def test_heat(build, rng, schedule, steps, n):
     np.testing.assert_allclose(end, u, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("schedule", ["default", "auto", "fast", "tiles", "whole"])
+@pytest.mark.parametrize("h, w, dtype", [(1, 1, "float32"), (5, 3, "uint8"), (210, 45, "float32")])
+def test_edges(build, rng, schedule, h, w, dtype):
+    def taps(a, axis, *weights):
+        rows = np.clip(np.arange(a.shape[axis])[:, None] + np.arange(5) - 2, 0, a.shape[axis] - 1)
+        return np.moveaxis(np.moveaxis(a, axis, -1)[..., rows] @ np.array(weights), -1, axis)
+
+    image, strength = rng.integers(0, 256, (h, w)).astype(dtype), empty(h, w)
+    build("samples/edges.te", schedule, h=h, w=w, T=dtype).edges(image, strength)
+    u = taps(taps(image.astype(np.float64), 1, 1, 4, 6, 4, 1), 0, 1, 4, 6, 4, 1) / 256
+    gx, gy = (taps(taps(u, at, 0, 1, 2, 1, 0), 1 - at, 0, -1, 0, 1, 0) for at in (0, 1))
+    np.testing.assert_allclose(strength, np.hypot(gx, gy), rtol=1e-4, atol=1e-2)
+
+
 @pytest.mark.parametrize("schedule", ["default", "auto"])
 @pytest.mark.parametrize("n", [1, 2, 17, 100])
 def test_cholesky(build, rng, schedule, n):

@@ -2,6 +2,7 @@
 //! computed.
 
 use super::call::{Call, Value};
+use super::store_at::StoreAt;
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
 use crate::schedule::state::{Attach, Schedule, StageId};
@@ -50,7 +51,9 @@ pub(super) static COMPUTE_ROOT: Directive = Directive {
 };
 
 fn compute_root(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
-    schedule.stage_mut(call.stage()).attach = Attach::Root;
+    let stage = schedule.stage_mut(call.stage());
+    stage.attach = Attach::Root;
+    stage.remove_annotations(|_, _: &StoreAt| true);
     Ok(Vec::new())
 }
 

@@ -82,6 +82,7 @@ mod scatter;
 mod set_scope;
 mod split;
 mod storage_align;
+pub(super) mod store_at;
 pub(super) mod store_nontemporal;
 mod tensorize;
 
@@ -117,6 +118,8 @@ pub static DIRECTIVES: &[&Directive] = &[
     &compute_at::COMPUTE_AT,
     &compute_at::COMPUTE_INLINE,
     &compute_at::COMPUTE_ROOT,
+    &store_at::STORE_AT,
+    &store_at::STORE_ROOT,
     &compute_with::COMPUTE_WITH,
     &storage_align::STORAGE_ALIGN,
     &double_buffer::DOUBLE_BUFFER,

@@ -22,6 +22,7 @@ use super::super::bounds::{Guard, StageBounds, compute_loops, loop_min, over_loo
 use super::super::fused::group_of;
 use super::super::phases::Inference;
 use super::super::state::{Attach, Stage, StageId};
+use super::super::storage::Region;
 use super::has_launches;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -103,10 +104,7 @@ impl Inference {
     /// Returns the facts inside all loops of a stage.
     fn facts_inside(&self, id: StageId) -> Facts {
         let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
-        let mut facts = self.facts.clone();
-        for (var, min, extent) in &bounds.enclosing_loops {
-            facts.bind(var, min, extent);
-        }
+        let mut facts = self.facts_in(&bounds.enclosing_loops);
         for leaf in &stage.leaves {
             facts.bind(&stage.axis(*leaf).var, &loop_min(stage, *leaf), &bounds.extents[leaf.0]);
         }
@@ -117,12 +115,9 @@ impl Inference {
     /// axes.
     fn tail_guards(&self, id: StageId) -> Vec<Guard> {
         let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
-        let mut facts = self.facts.clone();
-        for (var, min, extent) in &bounds.enclosing_loops {
-            facts.bind(var, min, extent);
-        }
-        let (mins, shape) = (bounds.mins.clone(), bounds.shape.clone());
-        compute_loops(stage, mins, shape, None, bounds.enclosing_loops.clone(), facts).guards
+        let (facts, enclosing) =
+            (self.facts_in(&bounds.enclosing_loops), bounds.enclosing_loops.clone());
+        compute_loops(stage, Region::of(bounds), None, enclosing, facts).guards
     }
 
     /// Whether `by` reads elements of `of` only in its region, also outside of its own domain.

@@ -232,6 +232,15 @@ fn lane_of(expr: &Expr) -> Lane {
     if expr.ty.lanes > 1 { Lane::Irregular } else { Lane::Same }
 }
 
+/// Returns the variables that are terms of a sum: `y` for `(y + 1) % 4`, the row of a ring.
+fn terms(sum: &Expr) -> Vec<&Var> {
+    match &sum.kind {
+        ExprKind::Var(var) => vec![var],
+        ExprKind::Binary(BinOp::Add | BinOp::Sub, a, b) => [terms(a), terms(b)].concat(),
+        _ => Vec::new(),
+    }
+}
+
 /// Collects the divisors of each variable, those of nested divisions multiplied.
 fn collect_divisors(
     expr: &Expr,
@@ -244,16 +253,13 @@ fn collect_divisors(
     if let ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, by) = &expr.kind
         && let Some(by) = by.as_int()
     {
-        let (var, by) = match &a.kind {
-            ExprKind::Var(var) => (Some(var), by),
+        let (vars, by) = match &a.kind {
             ExprKind::Binary(BinOp::FloorDiv, inner, first) => {
-                (inner.as_var(), by * first.as_int().unwrap_or(0))
+                (inner.as_var().into_iter().collect(), by * first.as_int().unwrap_or(0))
             }
-            _ => (None, by),
+            _ => (terms(a), by),
         };
-        if let Some(var) = var
-            && by > 1
-        {
+        for var in vars.into_iter().filter(|_| by > 1) {
             let known = divisors.entry(var.clone()).or_default();
             if let Err(at) = known.binary_search_by(|known| known.total_cmp(&(by as f64))) {
                 known.insert(at, by as f64);

@@ -288,8 +288,8 @@ struct AccessGroup {
     buffer: usize,
     /// Strides in bytes with their iterations, ascending.
     moves: Vec<(f64, f64)>,
-    first: f64,
-    end: f64,
+    /// The bytes of one iteration, from the first to the one behind the last.
+    spans: Vec<(f64, f64)>,
     irregular: bool,
     /// The smallest stride of the dimensions that do not run; infinite if there is none.
     outer_stride: f64,
@@ -308,8 +308,7 @@ impl AccessGroup {
         AccessGroup {
             buffer: access.buffer,
             moves,
-            first: access.first,
-            end: access.first + access.width,
+            spans: vec![(access.first, access.first + access.width)],
             irregular: access.irregular,
             outer_stride: smallest,
         }
@@ -322,8 +321,7 @@ impl AccessGroup {
     }
 
     fn join(&mut self, other: &AccessGroup) {
-        self.first = self.first.min(other.first);
-        self.end = self.end.max(other.end);
+        self.spans.extend(&other.spans);
         self.outer_stride = self.outer_stride.min(other.outer_stride);
     }
 
@@ -335,23 +333,28 @@ impl AccessGroup {
             let lines = count.max(1.0).min((buffer_bytes / line).max(1.0));
             return Footprint { lines, room: lines };
         }
-        let mut span = (self.end - self.first).min(buffer_bytes);
+        let mut spans = joined(self.spans.clone(), line);
         let mut blocks: Vec<(f64, f64)> = Vec::new();
         let mut count = 1.0;
         for (stride, times) in &self.moves {
             // A gap of less than a line skips no line.
-            if blocks.is_empty() && *stride < span + line {
-                span += stride * (times - 1.0);
+            if blocks.is_empty() && spans.iter().all(|(from, to)| *stride < to - from + line) {
+                spans.iter_mut().for_each(|(_, to)| *to += stride * (times - 1.0));
+                spans = joined(spans, line);
             } else {
                 blocks.push((*stride, *times));
                 count *= times;
             }
         }
         let aligned = self.outer_stride % line == 0.0 || self.outer_stride.is_infinite();
-        let each = match aligned {
-            true => (span / line).ceil(),
-            false => (span / line).max(1.0) + if span < line { span / line } else { 0.5 },
+        let lines_of = |(from, to): &(f64, f64)| {
+            let span = (to - from).min(buffer_bytes);
+            match aligned {
+                true => (span / line).ceil(),
+                false => (span / line).max(1.0) + if span < line { span / line } else { 0.5 },
+            }
         };
+        let each: f64 = spans.iter().map(lines_of).sum();
         let lines = (count * each).min((buffer_bytes / line).ceil().max(1.0));
         Footprint { lines, room: lines.max(self.room(cache, &blocks, each, lines)) }
     }
@@ -372,6 +375,19 @@ impl AccessGroup {
         }
         lines * cache.sets / (sets.min(near) * far)
     }
+}
+
+/// Joins spans with a gap of less than a line.
+fn joined(mut spans: Vec<(f64, f64)>, line: f64) -> Vec<(f64, f64)> {
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut all: Vec<(f64, f64)> = Vec::new();
+    for (from, to) in spans {
+        match all.last_mut() {
+            Some((_, end)) if from < *end + line => *end = end.max(to),
+            _ => all.push((from, to)),
+        }
+    }
+    all
 }
 
 fn gcd(a: f64, b: f64) -> f64 {

@@ -1,7 +1,7 @@
 //! Where a stage is computed: inlined, at a loop of a reader, or at the root.
 
 use super::plan::{MIN_PARALLEL_WORK, Planner};
-use super::view::{StageView, coefficient};
+use super::view::{AxisView, StageView, coefficient, without_clamps};
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use rustc_hash::FxHashMap;
@@ -87,21 +87,41 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
             default = depths.len();
         }
     }
+    let first_window = depths.len();
+    for window in windows(planner, home, at) {
+        let name = |depth: usize| planner.plans[home].leaves[depth].name.clone();
+        choices.push(match window.outer {
+            Some(outer) => format!("{} in {}", name(window.depth), name(outer)),
+            None => format!("{} in root", name(window.depth)),
+        });
+        depths.push((window.depth, window.computed));
+    }
     let stage = planner.plans[at].name.clone();
     let chosen = planner.chooser.index(&stage, "at", choices, default);
     if chosen == 0 {
         return;
     }
+    let slides = chosen > first_window;
     let (depth, boxes) = depths.swap_remove(chosen - 1);
     let percent = percent(planner, home, depth, at, &boxes).unwrap_or(100);
     let leaf = planner.plans[home].leaves[depth].name.clone();
     let why = match percent {
+        _ if slides => format!("an iteration of `{leaf}` computes what earlier ones have not"),
         ..=100 => format!("one iteration of `{leaf}` reads what no other one does"),
         _ => format!("computed where it is read, {} percent twice", percent - 100),
     };
     planner.text.rule("attach", &why);
     let of = planner.plans[home].name.clone();
     planner.text.push(format!("{stage}.compute_at({of}, {leaf})"));
+    if slides {
+        planner.text.push(match depth.checked_sub(1) {
+            Some(outer) => {
+                let outer = &planner.plans[home].leaves[outer].name;
+                format!("{stage}.store_at({of}, {outer})")
+            }
+            None => format!("{stage}.store_root()"),
+        });
+    }
     let parallel = planner.plans[home].parallel;
     // Rows of a buffer are aligned to cache lines.
     let line = CACHE_LINE / view.dtype.bytes() as i64;
@@ -120,6 +140,52 @@ pub(super) fn place(planner: &mut Planner, at: usize) {
     for leaf in plan.leaves.iter_mut().filter(|leaf| !leaf.reduce) {
         leaf.extent = boxes[leaf.axes[0]];
     }
+}
+
+/// A loop in which a stage computes only what earlier iterations have not.
+struct Window {
+    depth: usize,
+    /// The loop that has the buffer; `None` for the root.
+    outer: Option<usize>,
+    /// The elements that an iteration computes, for each dimension.
+    computed: Vec<Option<i64>>,
+}
+
+/// Returns the loops of `home` in which a window of a stage slides along one dimension.
+fn windows(planner: &Planner, home: usize, at: usize) -> Vec<Window> {
+    let view = &planner.facts.views[at];
+    let mut found = Vec::new();
+    if view.recurrence.is_some() || !view.scatter.is_empty() {
+        return found;
+    }
+    let whole: Vec<Option<i64>> = view.data.iter().map(|axis| axis.extent).collect();
+    for depth in 0..planner.plans[home].open {
+        let leaf = &planner.plans[home].leaves[depth];
+        let parallel = depth == 0 && planner.plans[home].parallel;
+        let (outer, strip) = match depth.checked_sub(1) {
+            Some(outer) => (Some(outer), boxes(planner, home, outer, at)),
+            None => (None, Some(whole.clone())),
+        };
+        let (Some(strip), Some(each), 1, false) =
+            (strip, boxes(planner, home, depth, at), leaf.axes.len(), parallel)
+        else {
+            continue;
+        };
+        let is_smaller = |dim: &usize| each[*dim] != strip[*dim];
+        let moved: Vec<usize> = (0..each.len()).filter(is_smaller).collect();
+        let ([dim], Some(turns)) = (&moved[..], leaf.extent) else { continue };
+        let (Some(all), Some(window)) = (strip[*dim], each[*dim]) else { continue };
+        // The root has a part of a window less at each border.
+        let step = (all - window).max(0) / (turns - 1).max(1);
+        let step = if outer.is_none() { step.max(1) } else { step };
+        if step < 1 || step >= window || turns < 2 {
+            continue;
+        }
+        let mut computed = each;
+        computed[*dim] = Some(step);
+        found.push(Window { depth, outer, computed });
+    }
+    found
 }
 
 /// Returns the stage at the root in whose loops all readers are computed.
@@ -181,7 +247,10 @@ pub(super) fn boxes(
             for load in view.loads.iter().filter(|load| load.producer == Some(stage)) {
                 read = true;
                 for (hull, index) in hulls.iter_mut().zip(&load.indices) {
-                    hull.add(range(view, spans, index));
+                    // Elements outside of the stage are not computed.
+                    let free = |index, axis: &AxisView| without_clamps(&index, &axis.var);
+                    let index = view.data.iter().fold(index.clone(), free);
+                    hull.add(range(view, spans, &index));
                 }
             }
         }

@@ -135,7 +135,7 @@ impl Access {
 
 /// Replaces `min` and `max` of an expression and a bound that does not depend on `var` by the
 /// expression.
-fn without_clamps(expr: &Expr, var: &Var) -> Expr {
+pub(super) fn without_clamps(expr: &Expr, var: &Var) -> Expr {
     if let ExprKind::Binary(BinOp::Min | BinOp::Max, a, b) = &expr.kind {
         let fixed = |e: &Expr| coefficient(e, var, &mut FxHashMap::default()) == Some(0);
         match (fixed(a), fixed(b)) {

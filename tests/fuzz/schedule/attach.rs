@@ -59,6 +59,7 @@ impl Model {
             .filter(|at| {
                 !self.stages[*at].output
                     && !self.stages[*at].pinned
+                    && !self.stages[*at].stored
                     && self.stages[*at].place != Place::Inline
             })
             .collect();
@@ -162,7 +163,7 @@ impl Model {
         }
         let call = format!("{}.compute_root()", self.stages[stage].name);
         self.directive("compute_root", call, vec![], &[]);
-        self.stages[stage].place = Place::Root;
+        (self.stages[stage].place, self.stages[stage].stored) = (Place::Root, false);
     }
 
     pub(super) fn compute_root(&mut self) {
@@ -179,7 +180,7 @@ impl Model {
         let stage = self.pick(&free);
         let call = format!("{}.compute_root()", self.stages[stage].name);
         self.directive("compute_root", call, vec![], &[]);
-        self.stages[stage].place = Place::Root;
+        (self.stages[stage].place, self.stages[stage].stored) = (Place::Root, false);
         self.stages[stage].touched = true;
         for at in 0..self.stages.len() {
             self.recheck(at);

@@ -332,10 +332,13 @@ impl Model {
                     && at >= steps
                     && match mark {
                         Mark::Unroll => constant && l.extent.is_some_and(|e| e * copies <= 40),
-                        Mark::Vectorize => !l.reduce && constant && self.lanes_fit(stage, at),
+                        Mark::Vectorize => {
+                            !l.reduce && !l.serial && constant && self.lanes_fit(stage, at)
+                        }
                         Mark::Parallel => {
                             let lanes = |l: &Loop| l.mark == Some(Mark::Vectorize);
-                            !l.reduce && !l.overlaps && !loops[..at].iter().any(lanes)
+                            let free = !l.reduce && !l.overlaps && !l.serial;
+                            free && !loops[..at].iter().any(lanes)
                         }
                         Mark::Bound(_) => false,
                     }

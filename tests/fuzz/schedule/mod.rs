@@ -6,6 +6,7 @@ mod compute_with;
 mod loops;
 mod recurrence;
 mod stages;
+mod storage;
 mod threads;
 
 use crate::tree::{Line, Node, Program, ScheduleText};
@@ -36,6 +37,8 @@ pub const KINDS: &[&str] = &[
     "compute_at",
     "compute_inline",
     "compute_root",
+    "store_at",
+    "store_root",
     "compute_with",
     "auto_inline_injective",
     "cache_write",
@@ -106,6 +109,8 @@ struct Loop {
     root: bool,
     /// Whether the last step of this loop overlaps the one before.
     overlaps: bool,
+    /// Whether its iterations read elements that earlier ones computed.
+    serial: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -142,6 +147,8 @@ struct Stage {
     fresh: bool,
     /// Directives that need memory or loops.
     kept: bool,
+    /// Whether its buffer is outside of the loop in which it is computed.
+    stored: bool,
     /// The storage scope on a GPU, if a directive set it.
     scope: Option<&'static str>,
     /// The stage whose loops it shares (`compute_with`).
@@ -360,6 +367,7 @@ impl Model {
                 touched: false,
                 fresh: true,
                 kept: false,
+                stored: false,
                 scope: None,
                 host: None,
                 prefix: info.prefix.clone(),
@@ -373,7 +381,8 @@ impl Model {
 
     fn new_loop(&mut self, name: String, reduce: bool, extent: Option<i64>, root: bool) -> Loop {
         self.ids += 1;
-        Loop { id: self.ids, name, reduce, extent, mark: None, used: false, root, overlaps: false }
+        let (mark, used, overlaps, serial) = (None, false, false, false);
+        Loop { id: self.ids, name, reduce, extent, mark, used, root, overlaps, serial }
     }
 
     fn push(&mut self, kind: &'static str, form: String, kids: Vec<Node>, results: Vec<String>) {
@@ -435,6 +444,7 @@ impl Model {
             ("compute_at", 14),
             ("compute_inline", 4),
             ("compute_root", 2),
+            ("store_at", 6),
             ("compute_with", 4),
             ("cache_write", 2),
             ("cache_read", 3),
@@ -489,6 +499,7 @@ impl Model {
             "compute_at" => self.compute_at(),
             "compute_inline" => self.compute_inline(),
             "compute_root" => self.compute_root(),
+            "store_at" | "store_root" => self.store_at(),
             "compute_with" => self.compute_with(),
             "auto_inline_injective" => self.auto_inline(),
             "cache_write" => self.cache_write(),

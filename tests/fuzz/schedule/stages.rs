@@ -154,6 +154,7 @@ impl Model {
                 touched: true,
                 fresh: true,
                 kept: layout,
+                stored: false,
                 scope: self.gpu.then_some(scope),
                 host: None,
                 prefix: None,
@@ -385,6 +386,7 @@ impl Model {
     pub(super) fn double_buffer(&mut self) {
         let illegal = self.breaks();
         let fits = |stage: &Stage| match stage.place {
+            Place::At(..) if stage.stored && !illegal => false,
             Place::At(target, id) => {
                 let loops = &self.stages[target].loops;
                 let at = loops.iter().position(|l| l.id == id);
