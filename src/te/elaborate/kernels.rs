@@ -5,6 +5,7 @@ use super::Elaborator;
 use super::frame::Frame;
 use super::parameters::show;
 use super::stages::for_each_load;
+use super::values::Value;
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;
@@ -71,7 +72,9 @@ impl<'a> Elaborator<'a> {
 
 /// Returns the compile-time constants (`let`) of a kernel.
 fn constants(frame: &Frame) -> Vec<(String, String)> {
-    let known = frame.scope.iter().filter(|(_, entry)| entry.what == "constant");
+    let known = frame.scope.iter().filter(|(_, entry)| {
+        entry.what == "constant" && !matches!(entry.value, Value::Pack(_))
+    });
     let shown = known.filter_map(|(name, entry)| Some((name.to_string(), show(&entry.value)?)));
     let mut constants: Vec<(String, String)> = shown.collect();
     constants.sort();

@@ -16,6 +16,8 @@ mod functions;
 mod items;
 mod kernels;
 mod operators;
+mod pack_functions;
+mod packs;
 mod parameters;
 mod reals;
 mod recurrences;

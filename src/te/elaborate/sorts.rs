@@ -7,7 +7,7 @@ use super::Elaborator;
 use super::expressions::Env;
 use super::frame::Frame;
 use super::items::Function;
-use super::reductions::{components, rounded};
+use super::reductions::{NamedAxes, components, rounded};
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, closest};
 use crate::ir::{DType, Expr};
@@ -179,8 +179,16 @@ impl<'a> Elaborator<'a> {
             self.error(Diag::new("E0242", list.span, message).help(help));
             return None;
         }
-        let (name, axis) = axes.pop()?;
-        Some((name, axis?))
+        match axes.pop()? {
+            (name, NamedAxes::Single(axis)) => Some((name, axis)),
+            (_, NamedAxes::Wrong) => None,
+            (_, NamedAxes::Pack(..)) => {
+                let message = format!("`{}` sorts the values of one axis", call.name.text);
+                let help = "declare a reduction axis of its own: `reduce r: 0..n`";
+                self.error(Diag::new("E0242", list.span, message).help(help));
+                None
+            }
+        }
     }
 
     /// Returns the constant of `descending=`.
