@@ -6,7 +6,7 @@ use super::expressions::{Env, count};
 use super::reals::Real;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, Span};
-use crate::ir::{BinOp, DType, Expr, Intrinsic, UnOp};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp};
 use crate::lang::ast::{self, BinaryOp};
 use num_traits::ToPrimitive;
 
@@ -302,8 +302,7 @@ impl<'a> Elaborator<'a> {
                         None => condition,
                         Some(left) => {
                             let size = left.size.saturating_add(condition.size);
-                            let expr = Expr::binary(op, left.expr, condition.expr);
-                            Typed::new(left.ty, expr, size)
+                            Typed::new(left.ty, join(op, left.expr, condition.expr), size)
                         }
                     });
                 }
@@ -342,6 +341,17 @@ impl<'a> Elaborator<'a> {
                 Value::Poison
             }
         }
+    }
+}
+
+/// Returns `a op b` with the conditions of `b` in one row with those of `a`: `any(a, b or c)` is
+/// `(a or b) or c`.
+fn join(op: BinOp, a: Expr, b: Expr) -> Expr {
+    match &b.kind {
+        ExprKind::Binary(inner, first, second) if *inner == op => {
+            join(op, join(op, a, first.clone()), second.clone())
+        }
+        _ => Expr::binary(op, a, b),
     }
 }
 
