@@ -41,9 +41,9 @@ TYPES = ["float32", "float64", "int32", "int8"]
 
 
 def test_every_operator_is_covered():
-    tests = open(__file__).read() + (ROOT / "tests/python/test_train.py").read()
+    tests = open(__file__).read() + (ROOT / "tests/python/test_train.py").read_text()
     for file, prefix in (("nn", "nn"), ("image", "image"), ("train", "train")):
-        for kernel in re.findall(r"^kernel (\w+)", (ROOT / f"lib/{file}.te").read(), re.M):
+        for kernel in re.findall(r"^kernel (\w+)", (ROOT / f"lib/{file}.te").read_text(), re.M):
             assert f"{prefix}.{kernel}" in tests, f"{file}.te: {kernel} has no test"
 
 
@@ -67,7 +67,7 @@ def test_shapes(calls, seed):
             calls.exact("nn.slice", [x], part, start=start, size=size, step=step)
             before = [int(rng.integers(0, 3)) for _ in shape]
             after = [int(rng.integers(0, 3)) for _ in shape]
-            padded = np.pad(x, list(zip(before, after)), constant_values=7)
+            padded = np.pad(x, list(zip(before, after)) or 0, constant_values=7)
             calls.exact("nn.pad", [x], padded, before=before, after=after, val=7)
             wide = extents(rng, int(rng.integers(0, 3)), low=0)
             thin = [n if rng.integers(2) else 1 for n in shape]
@@ -392,21 +392,48 @@ def test_borders(calls, seed):
     calls.compare()
 
 
+def interpolation(mode, n, size, align):
+    """The weights of `n` elements for each of `size` elements, by PyTorch's rules."""
+    weights = np.zeros((size, n))
+    for i in range(size):
+        at = i * (n - 1) / max(size - 1, 1) if align else (i + 0.5) * n / size - 0.5
+        at = max(at, 0.0) if mode == "linear" else at
+        # Rounding must not move a position that is an integer below it.
+        base = int(np.floor(at + 1e-9))
+        for tap in (0, 1) if mode == "linear" else (-1, 0, 1, 2):
+            x = abs(at - base - tap)
+            if mode == "linear":
+                weight = 1 - x
+            elif x <= 1:
+                weight = 1.25 * x**3 - 2.25 * x**2 + 1
+            else:
+                weight = -0.75 * x**3 + 3.75 * x**2 - 6 * x + 3
+            weights[i, min(max(base + tap, 0), n - 1)] += weight
+    return weights
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_resizes(calls, seed):
     rng = np.random.default_rng(seed)
+    names = {"linear": "image.resize_linear", "cubic": "image.resize_cubic"}
     for dims, dtype in itertools.product((1, 2, 3), ("float32", "float64")):
-        image, sizes = extents(rng, dims, low=2, high=6), extents(rng, dims, low=2, high=9)
+        image, sizes = extents(rng, dims, high=6), extents(rng, dims, high=9)
         x = draw(rng, dtype, 2, *image)
-        size = np.array([2, *sizes], "int64")
-        resize = lambda **attributes: onnx_op("Resize", x, None, None, size, **attributes)
-        corners = "align_corners"
-        for align, position in ((False, "half_pixel"), (True, corners)):
-            keys = dict(sizes=sizes, align_corners=align)
-            expected = resize(mode="linear", coordinate_transformation_mode=position)
-            calls.close("image.resize_linear", [x], expected, **keys)
-            expected = resize(mode="cubic", coordinate_transformation_mode=position)
-            calls.close("image.resize_cubic", [x], expected, **keys)
+        for mode, align in itertools.product(names, (False, True)):
+            expected = x.astype("float64")
+            for axis, (n, size) in enumerate(zip(image, sizes), 1):
+                weights = interpolation(mode, n, size, align)
+                expected = np.moveaxis(np.tensordot(weights, expected, (1, axis)), 0, axis)
+            calls.close(names[mode], [x], expected, sizes=sizes, align_corners=align)
+            # The reference evaluator computes with float32.
+            if dtype == "float32" and min(*image, *sizes) > 1:
+                position = "align_corners" if align else "half_pixel"
+                size = np.array([2, *sizes], "int64")
+                again = onnx_op(
+                    "Resize", x, None, None, size, mode=mode,
+                    coordinate_transformation_mode=position,
+                )
+                np.testing.assert_allclose(expected, again, rtol=1e-3, atol=1e-4)
         nearest = lambda half: x[
             (
                 slice(None),
@@ -447,7 +474,9 @@ def test_messages(tmp_path):
         "nn.transpose(X, perm=[0, 0])": "not a permutation",
         "nn.matmul(X, X)": "needs",
         "nn.concat(X, Y, axis=0)": "differ in another dimension",
-        "nn.conv(X, X, padding=[1, 1, 1])": "channels",
+        "nn.conv(X, X, padding=[1, 1, 1])": "expanded together",
+        "nn.softmax(X, axis=2)": "has no element 2",
+        "nn.relu(X, Y)": "takes 1 input",
     }.items():
         file = tmp_path / "k.te"
         file.write_text(

@@ -209,9 +209,7 @@ fn word(rule: Rule) -> Option<&'static str> {
             "a name"
         }
         Rule::param => "a parameter",
-        Rule::axis | Rule::step | Rule::reduce_axis | Rule::member_axis | Rule::place => {
-            "an axis"
-        }
+        Rule::axis | Rule::step | Rule::reduce_axis | Rule::member_axis | Rule::place => "an axis",
         Rule::member => "a `compute` or `output` stage",
         Rule::string => "a string in double quotes",
         Rule::target => "a target",

@@ -235,7 +235,7 @@ impl Builder {
             path.push(self.name(name));
         }
         let (index, args) = (parts.take(Rule::index), parts.take(Rule::args));
-        let index = index.map(|pair| self.index(pair, in_schedule)).transpose()?;
+        let index = index.map(|pair| self.elements(pair, in_schedule)).transpose()?;
         let args = args.map(|pair| self.args(pair, in_schedule)).transpose()?;
         if let ([module, item], Some(_), false) = (&path[..], &args, in_schedule) {
             // An item of a file that was imported with `as`.
@@ -301,8 +301,8 @@ impl Builder {
         Ok(Arg { name, value })
     }
 
-    /// `index = "[" elements? "]"`
-    fn index(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Expr>> {
+    /// `"[" elements? "]"` without tuples
+    pub(super) fn elements(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Expr>> {
         let elements = Parts::of(pair).all(Rule::element);
         elements.map(|pair| Ok(self.element(pair, in_schedule)?.scalar()?.expr)).collect()
     }

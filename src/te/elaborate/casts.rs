@@ -318,6 +318,10 @@ impl<'a> Elaborator<'a> {
                 }
                 Some(typed.expr.clone())
             }
+            Value::Pack(_) => {
+                self.number(value.clone(), expr);
+                None
+            }
             other => {
                 let found = other.describe();
                 let message =

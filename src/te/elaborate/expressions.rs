@@ -59,9 +59,7 @@ impl<'a> Elaborator<'a> {
                 self.unary(*op, (&x, a), expr.span)
             }
             ExprKind::Cast(a, dtype) => self.cast(a, dtype, env),
-            ExprKind::Index(_, indices) if slice(indices).is_some() => {
-                self.pack_element(expr, env)
-            }
+            ExprKind::Index(_, indices) if slice(indices).is_some() => self.pack_element(expr, env),
             ExprKind::Index(tensor, indices) => self.element(tensor, indices, expr.span, env),
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
@@ -262,6 +260,11 @@ impl<'a> Elaborator<'a> {
             return self.indexed_pack(name, pack, indices, span, env);
         }
         let values = self.expanded(indices, env);
+        // A pack that is not expanded leaves the number of indices open.
+        let has_pack = |values: &[(Value, &ast::Expr)]| {
+            values.iter().any(|(value, _)| matches!(value, Value::Pack(_)))
+        };
+        let is_open = values.as_ref().is_some_and(|values| has_pack(values));
         let values: Option<Vec<(Value, &'a ast::Expr)>> = values.map(|values| {
             values.into_iter().map(|(value, expr)| (self.number(value, expr), expr)).collect()
         });
@@ -281,7 +284,7 @@ impl<'a> Elaborator<'a> {
             self.error(diag.help("only `compute` and `output` read tensors"));
             return Value::Poison;
         }
-        let Some(values) = values else { return Value::Poison };
+        let Some(values) = values.filter(|_| !is_open) else { return Value::Poison };
         if tensor.rank != values.len() {
             let message = format!(
                 "`{}` has {}, but {} given",
@@ -512,7 +515,8 @@ impl<'a> Elaborator<'a> {
             def.params.iter().map(|param| param.text.as_str()).zip(values).collect();
         self.calls.push((name.span, name.text.clone()));
         self.def_depth += 1;
-        let value = self.eval(&def.body, Env { scope: None, locals: &locals, element: false, at: None });
+        let value =
+            self.eval(&def.body, Env { scope: None, locals: &locals, element: false, at: None });
         self.def_depth -= 1;
         self.calls.pop();
         value

@@ -186,9 +186,7 @@ impl<'a> Elaborator<'a> {
             "sum" => (BinaryOp::Add, 0),
             _ => (BinaryOp::Mul, 1),
         };
-        self.fold(&operands, Some(start), expr.span, |this, a, b| {
-            this.binary(op, a, b, expr.span)
-        })
+        self.fold(&operands, Some(start), expr.span, |this, a, b| this.binary(op, a, b, expr.span))
     }
 
     /// Applies a function to its operands.

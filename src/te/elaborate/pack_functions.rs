@@ -196,14 +196,15 @@ impl<'a> Elaborator<'a> {
                 extent = match extent {
                     None => Some(next),
                     Some(one) if one.as_int() == Some(1) => Some(next),
-                    Some(first) => match next.as_int() == Some(1) || self.same_extent(&first, &next)
-                    {
-                        true => Some(first),
-                        false => {
-                            self.refuse_broadcast(name, &packs, from_end, (&first, &next));
-                            return None;
+                    Some(first) => {
+                        match next.as_int() == Some(1) || self.same_extent(&first, &next) {
+                            true => Some(first),
+                            false => {
+                                self.refuse_broadcast(name, &packs, from_end, (&first, &next));
+                                return None;
+                            }
                         }
-                    },
+                    }
                 };
             }
             result.extend(extent.as_ref().map(Value::index));

@@ -10,11 +10,12 @@
 //! slice, so that `[prod(S[d + 1..]...)...]` gives the strides of a row-major tensor if `d` is
 //! `[0..rank(S)]`.
 
-use super::Elaborator;
+use super::arithmetic::too_large;
 use super::casts::Operand;
 use super::expressions::{Env, count};
 use super::items::Function;
 use super::values::{Pack, SourceType, Value};
+use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, Span};
 use crate::lang::ast::{self, ExprKind};
 use num_traits::ToPrimitive;
@@ -69,6 +70,15 @@ impl<'a> Elaborator<'a> {
         env: Env<'_, 'a>,
     ) -> Option<Vec<[Value; N]>> {
         let length = self.common_length(&patterns, env)?;
+        // Nested expansions multiply.
+        let before = self.expanded_values;
+        self.expanded_values += length as u64;
+        if self.expanded_values > MAX_NODES {
+            if before <= MAX_NODES {
+                self.error(too_large(patterns[0].span));
+            }
+            return None;
+        }
         let mut values = Vec::with_capacity(length);
         for index in 0..length {
             let at = At { index, outer: env.at };
@@ -78,11 +88,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Returns the number of elements of all packs in patterns that are expanded together.
-    fn common_length(
-        &mut self,
-        patterns: &[&'a ast::Expr],
-        env: Env<'_, 'a>,
-    ) -> Option<usize> {
+    fn common_length(&mut self, patterns: &[&'a ast::Expr], env: Env<'_, 'a>) -> Option<usize> {
         let mut sources = Vec::new();
         for pattern in patterns {
             self.sources(pattern, env, 0, &mut sources)?;
@@ -150,9 +156,8 @@ impl<'a> Elaborator<'a> {
                 },
                 Some(Function::Pack(_)) => {
                     let mut args = args.iter();
-                    args.next().map_or(Some(()), |arg| {
-                        self.bounds(&arg.value, env, level, found)
-                    })?;
+                    args.next()
+                        .map_or(Some(()), |arg| self.bounds(&arg.value, env, level, found))?;
                     for arg in args {
                         self.sources(&arg.value, env, level, found)?;
                     }
@@ -250,14 +255,12 @@ impl<'a> Elaborator<'a> {
                 self.slice(name, indices, env)
             }
             ExprKind::List(elements) => self.list(elements, env),
-            ExprKind::Call(name, args) => {
-                match self.items.function(name.span.file, &name.text) {
-                    Some(Function::Pack(function)) if function.gives_pack() => {
-                        self.call_pack_function(function, name, args, env)
-                    }
-                    _ => self.eval(expr, Env { at: None, ..env }),
+            ExprKind::Call(name, args) => match self.items.function(name.span.file, &name.text) {
+                Some(Function::Pack(function)) if function.gives_pack() => {
+                    self.call_pack_function(function, name, args, env)
                 }
-            }
+                _ => self.eval(expr, Env { at: None, ..env }),
+            },
             _ => self.eval(expr, Env { at: None, ..env }),
         }
     }
@@ -409,12 +412,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Evaluates `S[a..b]`. The bounds belong to `env`.
-    fn slice(
-        &mut self,
-        name: &'a ast::Name,
-        indices: &'a [ast::Expr],
-        env: Env<'_, 'a>,
-    ) -> Value {
+    fn slice(&mut self, name: &'a ast::Name, indices: &'a [ast::Expr], env: Env<'_, 'a>) -> Value {
         let base = self.name(name, env);
         let (from, to) = slice(indices).expect("checked by the caller");
         let from = from.map_or(Some(0), |from| self.place(from, env));
@@ -434,8 +432,7 @@ impl<'a> Elaborator<'a> {
         let (Some(from), Some(to)) = (from, to) else { return Value::Poison };
         if from < 0 || to < from || to > length as i64 {
             let text = &name.text;
-            let message =
-                format!("`{text}` has no slice {from}..{to}: it is {}", pack.describe());
+            let message = format!("`{text}` has no slice {from}..{to}: it is {}", pack.describe());
             let diag = Diag::new("E0245", indices[0].span, message);
             let help = format!("a slice `a..b` has 0 <= a, a <= b and b <= {length}");
             self.error(diag.help(help));

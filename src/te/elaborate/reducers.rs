@@ -187,7 +187,8 @@ impl<'a> Elaborator<'a> {
         let mut exprs = Vec::new();
         for (part, dtype) in parts.iter().zip(dtypes) {
             let locals = names(*dtype);
-            let value = self.eval_whole(part, Env { scope: None, locals: &locals, element: false, at: None });
+            let value = self
+                .eval_whole(part, Env { scope: None, locals: &locals, element: false, at: None });
             let value = self.number(value, part);
             let typed = self.adapt((&value, part), SourceType::Data(*dtype));
             exprs.push(typed.map(|typed| typed.expr));

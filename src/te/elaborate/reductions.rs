@@ -65,7 +65,8 @@ impl<'a> Elaborator<'a> {
         for (name, axes) in &found {
             locals.entry(name).or_insert(axes.value());
         }
-        let axes: Option<Vec<Vec<Axis>>> = found.into_iter().map(|(_, axes)| axes.known()).collect();
+        let axes: Option<Vec<Vec<Axis>>> =
+            found.into_iter().map(|(_, axes)| axes.known()).collect();
         let axes: Option<Vec<Axis>> = axes.map(|axes| axes.concat());
         let axes = axes.filter(|axes| self.check_axis_names(arguments.axis, data_axes, axes));
         let inner = Env { locals: &locals, ..env };
@@ -450,9 +451,8 @@ impl NamedAxes {
 
     /// Returns the value of the name in the terms.
     pub fn value(&self) -> Value {
-        let typed = |axis: &Axis| {
-            Value::Scalar(Typed::new(SourceType::Index, Expr::var(&axis.var), 0))
-        };
+        let typed =
+            |axis: &Axis| Value::Scalar(Typed::new(SourceType::Index, Expr::var(&axis.var), 0));
         match self {
             NamedAxes::Wrong => Value::Poison,
             NamedAxes::Single(axis) => typed(axis),

@@ -84,11 +84,7 @@ impl<'a> Elaborator<'a> {
     }
 
     /// Evaluates the data axes.
-    pub fn axes(
-        &mut self,
-        frame: &mut Frame<'a>,
-        stage: &'a ast::Stage,
-    ) -> Option<DataAxes<'a>> {
+    pub fn axes(&mut self, frame: &mut Frame<'a>, stage: &'a ast::Stage) -> Option<DataAxes<'a>> {
         let mut locals = Locals::default();
         let (mut axes, mut spans) = (Vec::new(), Vec::new());
         let mut known = Some(());
@@ -103,7 +99,8 @@ impl<'a> Elaborator<'a> {
             };
             let mut values = Vec::new();
             for (place, (value, extent)) in extents.iter().enumerate() {
-                let text = if is_pack { format!("{}{place}", name.text) } else { name.text.clone() };
+                let text =
+                    if is_pack { format!("{}{place}", name.text) } else { name.text.clone() };
                 self.check_expanded_axis(frame, name, &text, &axes);
                 let var = Var::index(&text);
                 values.push(Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0)));

@@ -85,7 +85,10 @@ impl<'a> Elaborator<'a> {
     /// Evaluates an expression of constants, run-time integers and scalar inputs.
     pub fn eval_constant(&mut self, frame: &Frame<'a>, expr: &'a ast::Expr) -> Value {
         let locals = Locals::default();
-        self.eval_whole(expr, Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None })
+        self.eval_whole(
+            expr,
+            Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None },
+        )
     }
 
     /// Refuses a `param` outside of a network, and one without a shape (E0237).
@@ -104,7 +107,10 @@ impl<'a> Elaborator<'a> {
 
     fn input_type(&mut self, frame: &Frame<'a>, dtype: &'a ast::Name) -> Option<DType> {
         let locals = Locals::default();
-        self.dtype(dtype, Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None })
+        self.dtype(
+            dtype,
+            Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None },
+        )
     }
 
     fn input_tensor(
