@@ -190,7 +190,16 @@ def test_gradients_of_norms(tmp_path, seed):
             ("train.sum_to", lambda y, dy: [dy], {"to": list(gamma.shape)}),
         )
         all.check(("nn.rms_norm", [x, gamma], {}, 0), ("train.rms_norm_grad_data", own, {}))
-        shapes += [x.shape] * 4
+        axis = int(rng.integers(0, rank))
+        gamma, beta = f64(rng, x.shape[axis]), f64(rng, x.shape[axis])
+        own = lambda y, dy, x=x, gamma=gamma: [x, gamma, dy]
+        keys, name = {"axis": axis}, "train.batch_norm_train"
+        all.check((name, [x, gamma, beta], keys, 0), ("train.batch_norm_grad_data", own, keys))
+        own = lambda y, dy, x=x: [x, dy]
+        all.check((name, [x, gamma, beta], keys, 1), ("train.batch_norm_grad_gamma", own, keys))
+        own = lambda y, dy: [dy]
+        all.check((name, [x, gamma, beta], keys, 2), ("train.channel_grad", own, keys))
+        shapes += [x.shape] * 7
     all.compare(shapes)
 
 
@@ -248,6 +257,9 @@ def test_losses_and_steps(tmp_path):
         image = draw(rng, dtype, 2, 3, *x.shape)
         bias = image.sum((0, *range(2, image.ndim)))
         calls.close("train.channel_grad", [image], bias)
+        own = (0, *range(2, image.ndim))
+        calls.close("train.channel_mean", [image], image.mean(own))
+        calls.close("train.channel_var", [image, image.mean(own)], image.var(own))
     calls.compare()
 
 
