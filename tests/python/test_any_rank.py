@@ -11,7 +11,8 @@ def test_any_rank_relu(build, rng, shape):
     for dtype in ("float32", "int8"):
         x = np.asarray(rng.standard_normal(shape) * 50).astype(dtype)
         y = empty(*shape, dtype=x.dtype)
-        module = build("samples/any_rank.te", **{"any_rank_relu.S": str(shape), "any_rank_relu.T": dtype})
+        options = {"any_rank_relu.S": str(shape), "any_rank_relu.T": dtype}
+        module = build("samples/any_rank.te", **options)
         module.any_rank_relu(x, y)
         np.testing.assert_array_equal(y, np.maximum(x, 0))
 
@@ -26,7 +27,8 @@ def test_any_rank_with_run_time_extents(build, rng):
 
 @pytest.mark.parametrize("left,right", [([6, 1, 5], [4, 5]), ([], [3]), ([2, 3], [2, 3])])
 def test_any_rank_add(build, rng, left, right):
-    module = build("samples/any_rank.te", **{"any_rank_add.A": str(left), "any_rank_add.B": str(right)})
+    options = {"any_rank_add.A": str(left), "any_rank_add.B": str(right)}
+    module = build("samples/any_rank.te", **options)
     x, y = np.asarray(normal(rng, *left)), normal(rng, *right)
     z = empty(*np.broadcast_shapes(x.shape, y.shape))
     module.any_rank_add(x, y, z)

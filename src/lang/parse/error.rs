@@ -131,6 +131,9 @@ impl<'a> Place<'a> {
             let is_operand = self.expects_operator();
             let rules = self.rules.iter();
             let rules = rules.filter(|rule| !is_operand || !continues_operand(**rule));
+            // Few indices are slices.
+            let is_index = is_operand && self.expects(Rule::rbracket);
+            let rules = rules.filter(|rule| !is_index || **rule != Rule::dots);
             rules.filter_map(|rule| word(*rule)).collect()
         };
         words.sort_by_key(|word| (!word.starts_with('`'), *word));

@@ -91,6 +91,7 @@ impl<'a> Elaborator<'a> {
         for (name, extent) in &stage.axes {
             let is_pack = is_expand(extent);
             let extents = self.expanded_constants(frame, [extent]);
+            let is_twice = locals.contains_key(name.text.as_str());
             self.check_axis_name(frame, stage, name, &locals);
             let Some(extents) = extents else {
                 locals.insert(&name.text, Value::Poison);
@@ -101,7 +102,9 @@ impl<'a> Elaborator<'a> {
             for (place, (value, extent)) in extents.iter().enumerate() {
                 let text =
                     if is_pack { format!("{}{place}", name.text) } else { name.text.clone() };
-                self.check_expanded_axis(frame, name, &text, &axes);
+                if !is_twice {
+                    self.check_expanded_axis(frame, name, &text, &axes);
+                }
                 let var = Var::index(&text);
                 values.push(Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0)));
                 spans.push(extent.span);
