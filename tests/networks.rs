@@ -19,7 +19,7 @@ network layer(n = 16, m = 8) {
     param b: float32[m]
     compute S[i: m, j: n] = W[i, j] * g[i]
     let D = nn.dense(X, S, b)
-    let R = nn.relu2(D)
+    let R = nn.relu(D)
     output P = nn.softmax(R)
 }
 ";

@@ -39,8 +39,8 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
     ),
     (
         "te::elaborate",
-        &["expressions", "functions", "items"],
-        "an expression calls functions, whose bodies are expressions",
+        &["expressions", "functions", "items", "pack_functions", "packs"],
+        "an expression calls functions, whose bodies are expressions, and expands packs of them",
     ),
     (
         "tune::model",

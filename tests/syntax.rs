@@ -168,10 +168,10 @@ kernel k(n = 16, m: var, T: dtype = float32, eps: real = 1e-5, relu: bool = fals
 ];
 
 /// Pieces of text that are inserted to damage a program.
-const PIECES: [&str; 36] = [
-    "(", ")", "[", "]", "{", "}", ",", ":", "=", "==", "..", ".", "+", "-", "*", "//", "<", "<<",
-    "if ", " then ", " else ", "not ", " and ", " as ", "let ", "input", "\"", "#", "\n", "0x",
-    "1.", "1e", "é", "\u{0}", ";", "&&",
+const PIECES: [&str; 37] = [
+    "(", ")", "[", "]", "{", "}", ",", ":", "=", "==", "...", "..", ".", "+", "-", "*", "//", "<",
+    "<<", "if ", " then ", " else ", "not ", " and ", " as ", "let ", "input", "\"", "#", "\n",
+    "0x", "1.", "1e", "é", "\u{0}", ";", "&&",
 ];
 
 fn mutate(text: &str, rng: &mut ChaCha8Rng) -> String {

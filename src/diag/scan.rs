@@ -35,9 +35,9 @@ impl Token<'_> {
 }
 
 /// Signs of more than one character, including those of other languages.
-const SIGNS: [&str; 20] = [
-    "==", "!=", "<=", ">=", "<<", ">>", "//", "/*", "..", "&&", "||", "->", "=>", "**", "+=", "-=",
-    "*=", "/=", ":=", "::",
+const SIGNS: [&str; 21] = [
+    "==", "!=", "<=", ">=", "<<", ">>", "//", "/*", "...", "..", "&&", "||", "->", "=>", "**",
+    "+=", "-=", "*=", "/=", ":=", "::",
 ];
 
 /// The reserved words of the language.

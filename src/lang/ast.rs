@@ -115,6 +115,10 @@ pub enum ParamKind {
     Real,
     /// `relu: bool = false`.
     Bool,
+    /// `S: shape = [3, 4]`: a pack of extents.
+    Shape,
+    /// `padding: list = 0`: a pack of compile-time integers, or one that stands for each element.
+    List,
 }
 
 /// A statement of a kernel.
@@ -137,7 +141,8 @@ pub enum StmtKind {
         name: Name,
         /// Element type: a type's name or a `dtype` parameter.
         dtype: Name,
-        /// Extents; `None` for a scalar passed by value, empty for `float32[]`.
+        /// Extents, some of them [`ExprKind::Expand`]; `None` for a scalar passed by value, empty
+        /// for `float32[]`.
         shape: Option<Vec<Expr>>,
         /// Its strides, if it need not be contiguous.
         strides: Option<Strides>,
@@ -211,11 +216,13 @@ pub enum InputKind {
     Inout,
 }
 
-/// `k: 0..l`.
+/// `k: 0..l`, `k...: 0..K...`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReduceAxis {
     /// Name.
     pub name: Name,
+    /// Whether it is a pack of axes, `k...`.
+    pub is_pack: bool,
     /// First value.
     pub min: Expr,
     /// One past the last.
@@ -229,7 +236,7 @@ pub struct Stage {
     pub output: bool,
     /// One name, or several for a tuple reduction, each with an optional type (`(I: int32, V)`).
     pub names: Vec<(Name, Option<Name>)>,
-    /// Axes and extents.
+    /// Axes and extents. The extents of a pack of axes, `i...: S...`, are an [`ExprKind::Expand`].
     pub axes: Vec<(Name, Expr)>,
     /// Explicit element type after the axes.
     pub dtype: Option<Name>,
@@ -267,7 +274,7 @@ pub enum ExprKind {
     Binary(BinaryOp, Expr, Expr, Span),
     /// `x as float32`.
     Cast(Expr, Name),
-    /// `A[i, j]`.
+    /// `A[i, j]`, `S[0]`, `S[1..]`.
     Index(Name, Vec<Expr>),
     /// `f(x, axis=k)`; the name of an item imported under a name has a dot: `nn.f`.
     Call(Name, Vec<Arg>),
@@ -277,8 +284,12 @@ pub enum ExprKind {
     If(Expr, Expr, Expr),
     /// `(a, b)`: only where a tuple is reduced.
     Tuple(Vec<Expr>),
-    /// `[a, b]`: only as an argument.
+    /// `[a, b]`.
     List(Vec<Expr>),
+    /// `x...`: the elements of a pack, only as an element of a list or an argument.
+    Expand(Expr),
+    /// `a..b`, `a..`, `..b`: only in brackets.
+    Range(Option<Expr>, Option<Expr>),
     /// `*`: only as an argument of a directive.
     Star,
 }

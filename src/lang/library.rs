@@ -2,13 +2,16 @@
 
 /// The name of each file, as in `import`, and its text.
 pub(super) const LIB: &[(&str, &str)] = &[
+    ("image.te", include_str!("../../lib/image.te")),
     ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
     ("nn.te", include_str!("../../lib/nn.te")),
     ("onnx.te", include_str!("../../lib/onnx.te")),
+    ("train.te", include_str!("../../lib/train.te")),
 ];
 
 /// The paths of the files in messages.
-pub const LIBRARY: [&str; 3] = ["lib/intrinsics.te", "lib/nn.te", "lib/onnx.te"];
+pub const LIBRARY: [&str; 5] =
+    ["lib/image.te", "lib/intrinsics.te", "lib/nn.te", "lib/onnx.te", "lib/train.te"];
 
 #[cfg(test)]
 mod tests {

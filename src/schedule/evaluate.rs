@@ -288,7 +288,7 @@ impl<'a> Evaluator<'a> {
                 let fits = matches!(&value, Value::Word(word) if DType::from_name(word).is_some());
                 (fits, "a data type")
             }
-            ParamKind::Real | ParamKind::Var => {
+            ParamKind::Real | ParamKind::Var | ParamKind::Shape | ParamKind::List => {
                 let text = "a schedule's parameters are integers, `bool` or `dtype`";
                 return refuse("E0313", param.name.span, text);
             }

@@ -405,7 +405,7 @@ impl Inference {
             (0..dims.len()).filter(keeps).min_by_key(|at| dims[*at].as_ref().map(&place));
         let ring = outermost.filter(|dim| *dim != last).and_then(|dim| {
             let extent = u64::try_from(dims[dim].as_ref()?.extent).ok()?;
-            let extent = i64::try_from(extent.checked_next_power_of_two()?).ok()? / 2;
+            let extent = i64::try_from(extent.checked_next_power_of_two()?).ok()?;
             Some(Ring { dim, extent })
         });
         for (dim, sliding) in dims.iter().enumerate() {

@@ -6,6 +6,7 @@
 //! Schedules that a legality check refuses run without the check and must give wrong results
 //! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
+//! Programs with packs give the loops of the same programs without (`packs`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
 //! (`damage`).
@@ -22,6 +23,7 @@ mod damage;
 mod express;
 mod faults;
 mod generate;
+mod packs;
 mod pipeline;
 mod recurrence;
 mod run;
@@ -91,6 +93,11 @@ fn candidates_agree() {
 fn candidates_for_gpus_agree() {
     let n = setting("TEC_FUZZ_N", 100);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::SpaceThreads);
+}
+
+#[test]
+fn programs_with_packs_agree() {
+    packs::agree(setting("TEC_FUZZ_N", 400), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

@@ -191,7 +191,9 @@ class Generator:
         rng = self.rng
         rank = rng.choice((1, 1, 2, 2, 2, 3))
         extents = rng.sample(self.dims, min(rank, len(self.dims)))
-        axes = tuple(zip(("i", "j", "h"), extents))
+        # The source text of a stage with the second names has a pack (`Stage.__str__`).
+        names = ("i", "j", "h") if rng.random() < 0.6 else ("i0", "i1", "i2")
+        axes = tuple(zip(names, extents))
         t = rng.choice(self.types)
         if rng.random() < 0.4:
             return self._reduction(name, t, output, scope, axes, reduces, own)

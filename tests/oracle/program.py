@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Iterator
 
@@ -131,10 +132,28 @@ class Stage:
             return f"update {self.name}[{axes}] = {self.body}"
         kind = "output" if self.output else "compute"
         axes = ", ".join(f"{a}: {extent}" for a, extent in self.axes)
+        body = str(self.body)
+        if self.axes and all(a == f"i{at}" for at, (a, _) in enumerate(self.axes)):
+            axes, body = self._packed(body)
         if len(self.names) > 1:
             named = ", ".join(f"{n}: {t}" for n, t in zip(self.names, self.types))
-            return f"{kind} ({named})[{axes}] = {self.body}"
-        return f"{kind} {self.name}[{axes}]: {self.types[0]} = {self.body}"
+            return f"{kind} ({named})[{axes}] = {body}"
+        return f"{kind} {self.name}[{axes}]: {self.types[0]} = {body}"
+
+    def _packed(self, body: str) -> tuple[str, str]:
+        """The axes and the body with a pack `i...` in place of the axes `i0`, `i1`, …"""
+        rank = len(self.axes)
+        axes = f"i...: [{', '.join(str(extent) for _, extent in self.axes)}]..."
+        body = re.sub(r"\bi([0-2])\b", r"i[\1]", body)
+        whole = ", ".join(f"i[{at}]" for at in range(rank))
+        if rank > 1:
+            # Every second index with all axes in order is the pack, or two slices of it.
+            parts = body.split(f"[{whole}]")
+            forms = ("[i...]", f"[{whole}]", "[i[..1]..., i[1..]...]")
+            body = parts[0]
+            for at, part in enumerate(parts[1:]):
+                body += forms[at % len(forms)] + part
+        return axes, body
 
     def expressions(self) -> tuple[E, ...]:
         """The expressions of the body."""
@@ -164,7 +183,10 @@ class Input:
         if self.shape is None:
             return f"input {self.name}: {self.type}"
         free = " layout_free" if self.layout_free else ""
-        return f"input {self.name}: {self.type}[{', '.join(map(str, self.shape))}]{free}"
+        extents = ", ".join(map(str, self.shape))
+        # Some shapes of two extents are a pack.
+        extents = f"[{extents}]..." if len(self.shape) == 2 and self.name < "b" else extents
+        return f"input {self.name}: {self.type}[{extents}]{free}"
 
 
 @dataclass(frozen=True)

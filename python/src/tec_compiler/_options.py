@@ -13,7 +13,7 @@ class Options(TypedDict, total=False):
     """How a program is compiled. docs/CLI.md explains each option of `tec build`."""
 
     #: Parameters, `{"n": 512, "matmul.tile": 8}`; a run-time integer becomes a constant.
-    define: Mapping[str, int | float | bool | str]
+    define: Mapping[str, int | float | bool | str | Sequence[int | str]]
     #: Approximate instructions on GPUs.
     fast_math: bool
     #: Fuse products and sums, or round each operation.
@@ -58,6 +58,8 @@ def _texts(value: str | Iterable[str]) -> list[str]:
 
 
 def _number(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_number, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -47,7 +47,8 @@ fn usage(option: &str, text: &str, why: &str) -> Error {
 /// Returns the values of a list, if it is one: `32,64`, `64..512+64` and `64..512*2`, separated by
 /// commas.
 fn values(text: &str) -> Result<Option<Vec<String>>, String> {
-    if !text.contains(',') && !text.contains("..") {
+    // A list in brackets is one value, the extents of a pack.
+    if text.starts_with('[') || !text.contains(',') && !text.contains("..") {
         return Ok(None);
     }
     let mut values: Vec<String> = Vec::new();

@@ -88,7 +88,8 @@ impl<'a> Place<'a> {
     }
 
     fn expects_expression(&self) -> bool {
-        self.expects(Rule::expr) || self.expects(Rule::arg) || self.expects(Rule::number)
+        let rules = [Rule::expr, Rule::spread, Rule::element, Rule::arg, Rule::number];
+        rules.into_iter().any(|rule| self.expects(rule))
     }
 
     fn expects_operator(&self) -> bool {
@@ -130,6 +131,9 @@ impl<'a> Place<'a> {
             let is_operand = self.expects_operator();
             let rules = self.rules.iter();
             let rules = rules.filter(|rule| !is_operand || !continues_operand(**rule));
+            // Few indices are slices.
+            let is_index = is_operand && self.expects(Rule::rbracket);
+            let rules = rules.filter(|rule| !is_index || **rule != Rule::dots);
             rules.filter_map(|rule| word(*rule)).collect()
         };
         words.sort_by_key(|word| (!word.starts_with('`'), *word));
@@ -208,11 +212,11 @@ fn word(rule: Rule) -> Option<&'static str> {
             "a name"
         }
         Rule::param => "a parameter",
-        Rule::axis | Rule::reduce_axis | Rule::member_axis | Rule::place => "an axis",
+        Rule::axis | Rule::step | Rule::reduce_axis | Rule::member_axis | Rule::place => "an axis",
         Rule::member => "a `compute` or `output` stage",
         Rule::string => "a string in double quotes",
         Rule::target => "a target",
-        Rule::expr => "an expression",
+        Rule::expr | Rule::spread | Rule::element => "an expression",
         Rule::block | Rule::schedule_block | Rule::lbrace => "`{`",
         Rule::params | Rule::args | Rule::lparen => "`(`",
         Rule::shape
@@ -316,6 +320,7 @@ fn reserved_name(place: &Place) -> Option<Diag> {
     let is_name = place.expects(Rule::name)
         || place.expects(Rule::param)
         || place.expects(Rule::axis)
+        || place.expects(Rule::step)
         || place.expects(Rule::reduce_axis)
         || place.expects(Rule::result)
         || place.expects(Rule::results)

@@ -77,9 +77,55 @@ impl Builder {
         Err(Box::new(Diag::new("E0111", operand.outer, message)))
     }
 
-    /// `exprs` in brackets.
+    /// `exprs` in parentheses.
     pub(super) fn exprs(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Expr>> {
         Parts::of(pair).all(Rule::expr).map(|expr| self.expr(expr, in_schedule)).collect()
+    }
+
+    /// `shape = "[" (spread ("," spread)* ","?)? "]"`
+    pub(super) fn spreads(&self, pair: Pair) -> Result<Vec<Expr>> {
+        Parts::of(pair).all(Rule::spread).map(|pair| self.spread(pair, false)).collect()
+    }
+
+    /// `spread = expr "..."?` that is not a tuple
+    pub(super) fn spread(&self, pair: Pair, in_schedule: bool) -> Result<Expr> {
+        Ok(self.spread_operand(pair, in_schedule)?.scalar()?.expr)
+    }
+
+    fn spread_operand(&self, pair: Pair, in_schedule: bool) -> Result<Operand> {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let operand = self.operand(parts.next(), in_schedule)?;
+        match parts.take(Rule::ellipsis) {
+            None => Ok(operand),
+            Some(_) => self.expand(operand, span, in_schedule),
+        }
+    }
+
+    /// `expr "..."`
+    fn expand(&self, operand: Operand, span: Span, in_schedule: bool) -> Result<Operand> {
+        refuse_in_schedule(in_schedule, span, "`...`")?;
+        Ok(Operand::new(ExprKind::Expand(operand.scalar()?.expr), span))
+    }
+
+    /// `element = ".." expr? | expr ("..." | ".." expr?)?`
+    fn element(&self, pair: Pair, in_schedule: bool) -> Result<Operand> {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let start = match parts.take(Rule::expr) {
+            None => None,
+            Some(start) => Some(self.operand(start, in_schedule)?),
+        };
+        match (start, parts.take(Rule::ellipsis), parts.take(Rule::dots)) {
+            (Some(operand), None, None) => Ok(operand),
+            (Some(operand), Some(_), _) => self.expand(operand, span, in_schedule),
+            (start, ..) => {
+                refuse_in_schedule(in_schedule, span, "`..`")?;
+                let start = start.map(Operand::scalar).transpose()?.map(|start| start.expr);
+                let end = parts.take(Rule::expr).map(|end| self.expr(end, in_schedule));
+                Ok(Operand::new(ExprKind::Range(start, end.transpose()?), span))
+            }
+        }
     }
 
     /// `expr = if_expr | or_expr`
@@ -118,12 +164,13 @@ impl Builder {
         Ok(Operand::new(kind, span))
     }
 
-    /// `primary = number | boolean | paren | reference`
+    /// `primary = number | boolean | paren | list | reference`
     fn primary(&self, pair: Pair, in_schedule: bool) -> Result<Operand> {
         let span = self.span(&pair);
         let kind = match pair.as_rule() {
             Rule::if_expr => self.if_expr(pair, in_schedule)?,
             Rule::paren => return self.paren(pair, in_schedule),
+            Rule::list => ExprKind::List(self.list(pair, in_schedule)?),
             Rule::reference => self.reference(pair, in_schedule)?,
             Rule::boolean => ExprKind::Bool(pair.as_str() == "true"),
             Rule::number => {
@@ -188,7 +235,7 @@ impl Builder {
             path.push(self.name(name));
         }
         let (index, args) = (parts.take(Rule::index), parts.take(Rule::args));
-        let index = index.map(|pair| self.exprs(pair, in_schedule)).transpose()?;
+        let index = index.map(|pair| self.elements(pair, in_schedule)).transpose()?;
         let args = args.map(|pair| self.args(pair, in_schedule)).transpose()?;
         if let ([module, item], Some(_), false) = (&path[..], &args, in_schedule) {
             // An item of a file that was imported with `as`.
@@ -237,7 +284,7 @@ impl Builder {
         Ok(args)
     }
 
-    /// `arg = (name "=")? ("*" | list | expr)`
+    /// `arg = (name "=")? ("*" | spread)`
     fn arg(&self, pair: Pair, in_schedule: bool) -> Result<Arg> {
         let mut parts = Parts::of(pair);
         let name = parts.take(Rule::arg_name).map(|pair| self.name(Parts::of(pair).next()));
@@ -249,20 +296,32 @@ impl Builder {
                 let message = "`*` is an argument of schedule directives only";
                 return Err(Box::new(Diag::new("E0109", span, message)));
             }
-            Rule::list => {
-                let items = self.list(value, in_schedule)?;
-                Expr { kind: Box::new(ExprKind::List(items)), span }
-            }
-            _ => self.operand(value, in_schedule)?.expr,
+            _ => self.spread_operand(value, in_schedule)?.expr,
         };
         Ok(Arg { name, value })
     }
 
-    /// `list = "[" exprs? "]"`; its elements may be tuples
-    pub(super) fn list(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Expr>> {
-        let items = Parts::of(pair).all(Rule::expr);
-        items.map(|item| Ok(self.operand(item, in_schedule)?.expr)).collect()
+    /// `"[" elements? "]"` without tuples
+    pub(super) fn elements(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Expr>> {
+        let elements = Parts::of(pair).all(Rule::element);
+        elements.map(|pair| Ok(self.element(pair, in_schedule)?.scalar()?.expr)).collect()
     }
+
+    /// `list = "[" elements? "]"`; its elements may be tuples
+    pub(super) fn list(&self, pair: Pair, in_schedule: bool) -> Result<Vec<Expr>> {
+        let elements = Parts::of(pair).all(Rule::element);
+        elements.map(|pair| Ok(self.element(pair, in_schedule)?.expr)).collect()
+    }
+}
+
+/// Refuses a sign of packs in a schedule.
+fn refuse_in_schedule(in_schedule: bool, span: Span, sign: &str) -> Result<()> {
+    if !in_schedule {
+        return Ok(());
+    }
+    let message = format!("{sign} is not part of a schedule");
+    let help = "a schedule names the axes of a pack one by one: `i0`, `i1`";
+    Err(Box::new(Diag::new("E0109", span, message).help(help)))
 }
 
 /// Whether an argument is `reassociate`, which may follow named arguments of a reduction.

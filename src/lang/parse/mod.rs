@@ -91,7 +91,6 @@ fn is_sign(rule: Rule) -> bool {
             | comma
             | colon
             | assign
-            | dots
             | dot
             | import_kw
             | def_kw
@@ -236,12 +235,15 @@ impl Builder {
             "dtype" => ParamKind::DType,
             "real" => ParamKind::Real,
             "bool" => ParamKind::Bool,
+            "shape" => ParamKind::Shape,
+            "list" => ParamKind::List,
             other => {
                 let param = &param.text;
                 let message = format!("unknown parameter kind `{other}`");
                 return Err(Box::new(Diag::new("E0108", self.span(&pair), message).help(format!(
                     "write `{param} = 1` for a compile-time integer, `{param}: var` for a \
-                     run-time integer, or `dtype`, `real` or `bool` in place of `{other}`"
+                     run-time integer, or `dtype`, `real`, `bool`, `shape` or `list` in place of \
+                     `{other}`"
                 ))));
             }
         })
@@ -293,7 +295,7 @@ impl Builder {
         let dtype = self.name(parts.next());
         let shape = match parts.take(Rule::shape) {
             None => None,
-            Some(shape) => Some(self.exprs(shape, false)?),
+            Some(shape) => Some(self.spreads(shape)?),
         };
         let strides = self.strides(&mut parts)?;
         let layout_free = parts.take(Rule::layout_free).is_some();
@@ -306,18 +308,23 @@ impl Builder {
         let span = self.span(&pair);
         let given = match Parts::of(pair).take(Rule::shape) {
             None => None,
-            Some(list) => Some(self.exprs(list, false)?),
+            Some(list) => Some(self.spreads(list)?),
         };
         Ok(Some(Strides { given, span }))
     }
 
-    /// `reduce = "reduce" reduce_axis ("," reduce_axis)*`
+    /// `reduce = "reduce" reduce_axis ("," reduce_axis)*`,
+    /// `reduce_axis = name "..."? ":" expr ".." expr "..."?`
     fn reduce(&self, pair: Pair) -> Result<StmtKind> {
         let axes = Parts::of(pair).all(Rule::reduce_axis).map(|axis| {
             let mut parts = Parts::of(axis);
             let name = self.name(parts.next());
+            let is_pack = parts.take(Rule::ellipsis).is_some();
             let min = self.expr(parts.next(), false)?;
-            Ok(ReduceAxis { name, min, end: self.expr(parts.next(), false)? })
+            parts.take(Rule::dots);
+            let end = self.expr(parts.next(), false)?;
+            check_both(&name, is_pack, parts.take(Rule::ellipsis).is_some())?;
+            Ok(ReduceAxis { name, is_pack, min, end })
         });
         Ok(StmtKind::Reduce(axes.collect::<Result<_>>()?))
     }
@@ -334,22 +341,37 @@ impl Builder {
         Ok(Stage { output, names, axes, dtype, strides, body: self.expr(parts.next(), false)? })
     }
 
-    /// `axis = name ":" expr`
+    /// `axis = name "..."? ":" spread`
     fn axis(&self, pair: Pair) -> Result<(Name, super::ast::Expr)> {
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let is_pack = parts.take(Rule::ellipsis).is_some();
+        let extent = self.spread(parts.next(), false)?;
+        check_both(&name, is_pack, is_expand(&extent))?;
+        Ok((name, extent))
+    }
+
+    /// `step = name ":" expr`
+    fn step(&self, pair: Pair) -> Result<(Name, super::ast::Expr)> {
         let mut parts = Parts::of(pair);
         Ok((self.name(parts.next()), self.expr(parts.next(), false)?))
     }
 
-    /// `update = "update" result_name places "=" expr`, `place = expr ":" expr`
+    /// `update = "update" result_name places "=" expr`, `place = spread ":" spread`
     fn update(&self, pair: Pair) -> Result<StmtKind> {
         let mut parts = Parts::of(pair);
         let name = self.name(parts.next());
         let (mut axes, mut offsets) = (Vec::new(), Vec::new());
         for place in Parts::of(parts.next()).all(Rule::place) {
             let mut parts = Parts::of(place);
-            let (index, extent) =
-                (self.expr(parts.next(), false)?, self.expr(parts.next(), false)?);
+            let index = self.spread(parts.next(), false)?;
+            let extent = self.spread(parts.next(), false)?;
+            let (is_pack, index) = match *index.kind {
+                ExprKind::Expand(pattern) => (true, pattern),
+                _ => (false, index),
+            };
             let (axis, offset) = split_place(index)?;
+            check_both(&axis, is_pack, is_expand(&extent))?;
             axes.push((axis, extent));
             offsets.push(offset);
         }
@@ -358,12 +380,12 @@ impl Builder {
         Ok(StmtKind::Update { stage, offsets })
     }
 
-    /// `recurrence = "scan" axis ("," axis)* "{" member* "}"`
+    /// `recurrence = "scan" step ("," step)* "{" member* "}"`
     fn recurrence(&self, pair: Pair) -> Result<StmtKind> {
         let mut parts = Parts::of(pair);
         let mut axes = Vec::new();
-        while let Some(axis) = parts.take(Rule::axis) {
-            axes.push(self.axis(axis)?);
+        while let Some(step) = parts.take(Rule::step) {
+            axes.push(self.step(step)?);
         }
         let stages = parts.all(Rule::member).map(|member| self.member(member, &axes));
         let stages = stages.collect::<Result<_>>()?;
@@ -371,7 +393,7 @@ impl Builder {
     }
 
     /// `member = ("compute" | "output") results member_axes (":" name)? "=" expr`,
-    /// `member_axis = name (":" expr)?`
+    /// `member_axis = name "..."? (":" spread)?`
     fn member(&self, pair: Pair, steps: &[(Name, super::ast::Expr)]) -> Result<Stage> {
         let mut parts = Parts::of(pair);
         let output = parts.take(Rule::output_kw).is_some();
@@ -380,12 +402,14 @@ impl Builder {
         for axis in Parts::of(parts.next()).all(Rule::member_axis) {
             let mut parts = Parts::of(axis);
             let name = self.name(parts.next());
+            let is_pack = parts.take(Rule::ellipsis).is_some();
             let step = steps.iter().find(|(step, _)| step.text == name.text);
-            let extent = match (parts.take(Rule::expr), step) {
-                (Some(extent), _) => self.expr(extent, false)?,
+            let extent = match (parts.take(Rule::spread), step) {
+                (Some(extent), _) => self.spread(extent, false)?,
                 (None, Some((_, extent))) => extent.clone(),
                 (None, None) => return Err(no_extent(&name, steps)),
             };
+            check_both(&name, is_pack, is_expand(&extent))?;
             axes.push((name, extent));
         }
         let dtype = parts.take(Rule::name).map(|name| self.name(name));
@@ -466,6 +490,26 @@ impl Builder {
     fn name(&self, pair: Pair) -> Name {
         Name { span: self.span(&pair), text: pair.as_str().to_string() }
     }
+}
+
+/// Whether an expression is `x...`.
+fn is_expand(expr: &super::ast::Expr) -> bool {
+    matches!(*expr.kind, ExprKind::Expand(_))
+}
+
+/// Checks that `...` follows both the name and the extents of a pack of axes, or neither.
+fn check_both(name: &Name, after_name: bool, after_extents: bool) -> Result<()> {
+    if after_name == after_extents {
+        return Ok(());
+    }
+    let text = &name.text;
+    let (has, lacks) = match after_name {
+        true => ("name", "extents"),
+        false => ("extents", "name"),
+    };
+    let message = format!("`...` follows the {has} of the axis `{text}`, but not its {lacks}");
+    let help = format!("write `{text}...: S...` for a pack of axes, `{text}: n` for one axis");
+    Err(Box::new(Diag::new("E0101", name.span, message).help(help)))
 }
 
 /// Returns the error for an axis of a stage in a `scan` that has no extent and is no axis of it.

@@ -101,7 +101,7 @@ impl Builder {
         let mut parts = Parts::of(pair);
         let name = self.name(parts.next());
         let default = self.expr(parts.next(), true)?;
-        Ok(ScheduleStmtKind::Knob { name, default, choices: self.exprs(parts.next(), true)? })
+        Ok(ScheduleStmtKind::Knob { name, default, choices: self.elements(parts.next(), true)? })
     }
 
     /// `directive = name ("." name)+ args`

@@ -75,6 +75,11 @@ fn show(expr: &Expr) -> String {
         ExprKind::If(c, a, b) => format!("(if {} {} {})", show(c), show(a), show(b)),
         ExprKind::Tuple(parts) => format!("(tuple {})", show_all(parts)),
         ExprKind::List(items) => format!("[{}]", show_all(items)),
+        ExprKind::Expand(pattern) => format!("{}...", show(pattern)),
+        ExprKind::Range(from, to) => {
+            let [from, to] = [from, to].map(|end| end.as_ref().map_or(String::new(), show));
+            format!("{from}..{to}")
+        }
         ExprKind::Star => "*".to_string(),
     }
 }
@@ -195,6 +200,40 @@ fn statements_are_parsed() {
     assert_eq!((names.len(), names[1].is_none(), show(value)), (2, true, "(g A)".into()));
     assert!(matches!(&body[8].kind, StmtKind::Assume(_)));
     assert!(matches!(&body[9].kind, StmtKind::Assert(_, text) if text == "text, # and all"));
+}
+
+#[test]
+fn packs_are_parsed() {
+    let body = "input X: float32[B..., n, 2*m...] reduce k...: 0..K..., r: 1..n \
+        output Y[i...: S..., j: n] = X[i..., (j + r)..., S[1..], p[..2]...]";
+    let stmts = stmts(body);
+    let StmtKind::Input { shape: Some(shape), .. } = &stmts[0].kind else { panic!("{stmts:?}") };
+    assert_eq!(show_all(shape), "B... n (* 2 m)...");
+    let StmtKind::Reduce(axes) = &stmts[1].kind else { panic!("{stmts:?}") };
+    assert_eq!((axes[0].is_pack, axes[1].is_pack), (true, false));
+    assert_eq!(show(&axes[0].end), "K");
+    let StmtKind::Stage(stage) = &stmts[2].kind else { panic!("{stmts:?}") };
+    let axes: Vec<String> =
+        stage.axes.iter().map(|(name, extent)| format!("{} {}", name.text, show(extent))).collect();
+    assert_eq!(axes, ["i S...", "j n"]);
+    assert_eq!(show(&stage.body), "X[i... (+ j r)... S[1..] p[..2]...]");
+    assert_eq!(tree("[n, S..., 0..4, a..]"), "[n S... 0..4 a..]");
+    assert_eq!(tree("max(S..., 1)"), "(max S... 1)");
+}
+
+#[test]
+fn mistakes_in_packs() {
+    for (body, message) in [
+        ("output Y[i...: n] = 1", "`...` follows the name of the axis `i`, but not its extents"),
+        ("output Y[i: S...] = 1", "`...` follows the extents of the axis `i`, but not its name"),
+        ("reduce k...: 0..n", "`...` follows the name of the axis `k`, but not its extents"),
+        ("update A[i: S...] = 1", "`...` follows the extents of the axis `i`, but not its name"),
+        ("let a = S...", "expected `}` or a statement, found `...`"),
+    ] {
+        assert_eq!(error(&format!("kernel k() {{ {body} }}")).message, message, "{body}");
+    }
+    let diag = error("schedule k { C.reorder(i...) }");
+    assert_eq!(diag.to_string(), "E0109: `...` is not part of a schedule");
 }
 
 #[test]

@@ -154,7 +154,10 @@ impl<'a> Elaborator<'a> {
         let mut diag = Diag::new("E0207", expr.span, message);
         if let SourceType::Data(dtype) = ty
             && dtype != DType::Bool
-            && !matches!(value, Value::Tensor(_) | Value::DType(_) | Value::ReduceAxis(_))
+            && !matches!(
+                value,
+                Value::Tensor(_) | Value::DType(_) | Value::ReduceAxis(_) | Value::Pack(_)
+            )
         {
             diag = diag.help(format!("write `{}`", self.with_cast(expr, dtype)));
         }
@@ -273,7 +276,7 @@ impl<'a> Elaborator<'a> {
                 }
             },
             Value::Poison => return Value::Poison,
-            Value::DType(_) | Value::Tensor(_) | Value::ReduceAxis(_) => {
+            Value::DType(_) | Value::Tensor(_) | Value::ReduceAxis(_) | Value::Pack(_) => {
                 crate::bug!("cast of {}", value.describe())
             }
         };
@@ -314,6 +317,10 @@ impl<'a> Elaborator<'a> {
                     return None;
                 }
                 Some(typed.expr.clone())
+            }
+            Value::Pack(_) => {
+                self.number(value.clone(), expr);
+                None
             }
             other => {
                 let found = other.describe();

@@ -3,6 +3,7 @@
 use super::arithmetic::too_large;
 use super::constants::{self, NumberError};
 use super::items::Function;
+use super::packs::{At, element_at, slice};
 use super::reals::Real;
 use super::values::{Choice, Entry, SourceType, Typed, Value};
 use super::{Elaborator, MAX_NODES};
@@ -27,6 +28,8 @@ pub struct Env<'e, 'a> {
     pub locals: &'e Locals<'a>,
     /// Whether it computes an element of a stage, so that it may read tensors.
     pub element: bool,
+    /// The element of the packs that the innermost `...` around it expands.
+    pub at: Option<&'e At<'e>>,
 }
 
 impl<'a> Elaborator<'a> {
@@ -45,7 +48,7 @@ impl<'a> Elaborator<'a> {
             ExprKind::Int(text) => self.integer(text, expr.span),
             ExprKind::Real(text) => self.real(text, expr.span),
             ExprKind::Bool(value) => Value::Bool(*value),
-            ExprKind::Name(name) => self.name(name, env),
+            ExprKind::Name(name) => element_at(self.name(name, env), env.at),
             ExprKind::Binary(op, a, b, span) => {
                 let x = self.eval_operand(a, env);
                 let y = self.eval_operand(b, env);
@@ -56,6 +59,7 @@ impl<'a> Elaborator<'a> {
                 self.unary(*op, (&x, a), expr.span)
             }
             ExprKind::Cast(a, dtype) => self.cast(a, dtype, env),
+            ExprKind::Index(_, indices) if slice(indices).is_some() => self.pack_element(expr, env),
             ExprKind::Index(tensor, indices) => self.element(tensor, indices, expr.span, env),
             ExprKind::Call(name, args) => self.call(name, args, expr, env),
             ExprKind::If(c, t, f) => self.choice(c, t, f, expr.span, env),
@@ -65,9 +69,19 @@ impl<'a> Elaborator<'a> {
                 self.error(Diag::new("E0227", expr.span, message));
                 Value::Poison
             }
-            ExprKind::List(_) => {
-                let message = "a list is allowed only as an argument, as in `axis=[k, l]`";
-                self.error(Diag::new("E0214", expr.span, message));
+            ExprKind::List(_) => self.pack_element(expr, env),
+            ExprKind::Expand(pattern) => {
+                let text = self.excerpt(pattern);
+                let message = format!("`{text}...` stands for several values, but one is needed");
+                let help = "`...` follows an element of a list, an index, an extent or an argument \
+                            of a function";
+                self.error(Diag::new("E0243", expr.span, message).help(help));
+                Value::Poison
+            }
+            ExprKind::Range(..) => {
+                let message = "a range stands for several values, but one is needed";
+                let help = "`a..b` is a slice of a pack, `S[a..b]`, or a part of a list, `[a..b]`";
+                self.error(Diag::new("E0243", expr.span, message).help(help));
                 Value::Poison
             }
             ExprKind::Dotted(_) | ExprKind::DottedCall(..) | ExprKind::Star => {
@@ -84,7 +98,11 @@ impl<'a> Elaborator<'a> {
 
     /// Refuses a tensor, a type or a reduction axis where a number is needed.
     pub fn number(&mut self, value: Value, expr: &'a ast::Expr) -> Value {
-        if !matches!(value, Value::Tensor(_) | Value::DType(_) | Value::ReduceAxis(_)) {
+        let is_number = !matches!(
+            value,
+            Value::Tensor(_) | Value::DType(_) | Value::ReduceAxis(_) | Value::Pack(_)
+        );
+        if is_number {
             return value;
         }
         let text = self.excerpt(expr);
@@ -102,6 +120,17 @@ impl<'a> Elaborator<'a> {
                     format!("the reduction axis `{text}` is used outside of its reduction");
                 Diag::new("E0224", expr.span, message)
                     .help(format!("use it only inside a reduction over it: `axis={text}`"))
+            }
+            Value::Pack(pack) => {
+                let message = format!("`{text}` is {}, not a number", pack.describe());
+                let is_name = matches!(*expr.kind, ExprKind::Name(_));
+                let diag = Diag::new("E0243", expr.span, message);
+                match is_name {
+                    true => diag.help(format!(
+                        "write `{text}...` for all elements, `{text}[0]` for the first one"
+                    )),
+                    false => diag,
+                }
             }
             _ => crate::bug!("{} is a number", value.describe()),
         };
@@ -132,12 +161,18 @@ impl<'a> Elaborator<'a> {
         Value::Poison
     }
 
-    fn name(&mut self, name: &'a ast::Name, env: Env<'_, 'a>) -> Value {
+    /// Returns the value of a name, if it is known.
+    pub fn lookup(&self, name: &ast::Name, env: Env<'_, 'a>) -> Option<Value> {
         if let Some(value) = env.locals.get(name.text.as_str()) {
-            return value.clone();
+            return Some(value.clone());
         }
-        if let Some(entry) = env.scope.and_then(|scope| scope.get(name.text.as_str())) {
-            return entry.value.clone();
+        env.scope.and_then(|scope| scope.get(name.text.as_str())).map(|entry| entry.value.clone())
+    }
+
+    /// Evaluates a name; a pack is meant as a whole.
+    pub fn name(&mut self, name: &'a ast::Name, env: Env<'_, 'a>) -> Value {
+        if let Some(value) = self.lookup(name, env) {
+            return value;
         }
         if let Some(dtype) = DType::from_name(&name.text) {
             return Value::DType(dtype);
@@ -221,7 +256,18 @@ impl<'a> Elaborator<'a> {
         env: Env<'_, 'a>,
     ) -> Value {
         let tensor = self.name(name, env);
-        let values: Vec<Value> = indices.iter().map(|i| self.eval_operand(i, env)).collect();
+        if let Value::Pack(pack) = &tensor {
+            return self.indexed_pack(name, pack, indices, span, env);
+        }
+        let values = self.expanded(indices, env);
+        // A pack that is not expanded leaves the number of indices open.
+        let has_pack = |values: &[(Value, &ast::Expr)]| {
+            values.iter().any(|(value, _)| matches!(value, Value::Pack(_)))
+        };
+        let is_open = values.as_ref().is_some_and(|values| has_pack(values));
+        let values: Option<Vec<(Value, &'a ast::Expr)>> = values.map(|values| {
+            values.into_iter().map(|(value, expr)| (self.number(value, expr), expr)).collect()
+        });
         let tensor = match tensor {
             Value::Tensor(tensor) => tensor,
             Value::Poison => return Value::Poison,
@@ -238,12 +284,13 @@ impl<'a> Elaborator<'a> {
             self.error(diag.help("only `compute` and `output` read tensors"));
             return Value::Poison;
         }
-        if tensor.rank != indices.len() {
+        let Some(values) = values.filter(|_| !is_open) else { return Value::Poison };
+        if tensor.rank != values.len() {
             let message = format!(
                 "`{}` has {}, but {} given",
                 name.text,
                 count(tensor.rank, "dimension"),
-                match indices.len() {
+                match values.len() {
                     1 => "1 index is".to_string(),
                     n => format!("{n} indices are"),
                 },
@@ -251,9 +298,9 @@ impl<'a> Elaborator<'a> {
             self.error(Diag::new("E0205", span, message));
             return Value::Poison;
         }
-        let mut exprs = Vec::with_capacity(indices.len());
+        let mut exprs = Vec::with_capacity(values.len());
         let mut size = 1u64;
-        for (value, expr) in values.iter().zip(indices) {
+        for (value, expr) in &values {
             let Some(index) = self.tensor_index((value, expr)) else { continue };
             size = size.saturating_add(index.size);
             exprs.push(index.expr);
@@ -261,7 +308,7 @@ impl<'a> Elaborator<'a> {
         if tensor.member.as_ref().is_some_and(|member| member.is_untyped) {
             self.refuse_untyped_member(name, span);
         }
-        let Some(buffer) = tensor.buffer.as_ref().filter(|_| exprs.len() == indices.len()) else {
+        let Some(buffer) = tensor.buffer.as_ref().filter(|_| exprs.len() == values.len()) else {
             return Value::Poison;
         };
         let source = self.member.as_ref().and_then(|member| member.source(&tensor, &exprs));
@@ -284,10 +331,18 @@ impl<'a> Elaborator<'a> {
         env: Env<'_, 'a>,
     ) -> Value {
         let cond = self.eval_operand(c, env);
+        if let (Value::Bool(chosen), Some(_)) = (&cond, env.at) {
+            // The other branch may select an element that the pack lacks.
+            return self.eval(if *chosen { t } else { f }, env);
+        }
         let then = self.eval(t, env);
         let otherwise = self.eval(f, env);
         let condition = self.condition((&cond, c));
-        if let (Value::DType(_), Value::DType(_), Value::Bool(chosen)) = (&then, &otherwise, &cond)
+        if let (
+            Value::DType(_) | Value::Pack(_),
+            Value::DType(_) | Value::Pack(_),
+            Value::Bool(chosen),
+        ) = (&then, &otherwise, &cond)
         {
             return if *chosen { then } else { otherwise };
         }
@@ -345,6 +400,9 @@ impl<'a> Elaborator<'a> {
     ) -> Value {
         match self.items.function(name.span.file, &name.text) {
             Some(Function::Def(def)) => self.call_def(def, name, args, env),
+            Some(Function::Pack(function)) if function.gives_pack() => self.pack_element(expr, env),
+            Some(Function::Pack(function)) => self.call_pack_function(function, name, args, env),
+            Some(Function::Reduction) if folds(name, args) => self.fold_pack(name, args, expr, env),
             Some(Function::Reducer(_) | Function::Reduction) => {
                 self.error(misplaced_reduction(name));
                 Value::Poison
@@ -422,15 +480,13 @@ impl<'a> Elaborator<'a> {
         args: &'a [ast::Arg],
         env: Env<'_, 'a>,
     ) -> Value {
-        let values: Vec<Value> = args
-            .iter()
-            .map(|arg| {
-                let value = self.eval(&arg.value, env);
-                if matches!(value, Value::DType(_)) {
-                    value
-                } else {
-                    self.number(value, &arg.value)
-                }
+        let values = self.expanded(args.iter().map(|arg| &arg.value), env);
+        let Some(values) = values else { return Value::Poison };
+        let values: Vec<Value> = values
+            .into_iter()
+            .map(|(value, expr)| match value {
+                Value::DType(_) => value,
+                _ => self.number(value, expr),
             })
             .collect();
         if let Some(keyword) = args.iter().find_map(|arg| arg.name.as_ref()) {
@@ -438,9 +494,9 @@ impl<'a> Elaborator<'a> {
             self.error(Diag::new("E0216", keyword.span, message));
             return Value::Poison;
         }
-        if args.len() != def.params.len() {
+        if values.len() != def.params.len() {
             let takes = count(def.params.len(), "argument");
-            let message = format!("`{}` takes {takes}, not {}", name.text, args.len());
+            let message = format!("`{}` takes {takes}, not {}", name.text, values.len());
             self.error(Diag::new("E0216", name.span, message));
             return Value::Poison;
         }
@@ -459,7 +515,8 @@ impl<'a> Elaborator<'a> {
             def.params.iter().map(|param| param.text.as_str()).zip(values).collect();
         self.calls.push((name.span, name.text.clone()));
         self.def_depth += 1;
-        let value = self.eval(&def.body, Env { scope: None, locals: &locals, element: false });
+        let value =
+            self.eval(&def.body, Env { scope: None, locals: &locals, element: false, at: None });
         self.def_depth -= 1;
         self.calls.pop();
         value
@@ -475,6 +532,12 @@ pub fn misplaced_reduction(name: &ast::Name) -> Diag {
     let message = format!("the reduction `{}` is not the outermost operation", name.text);
     let help = "give it a stage of its own, `compute S[…] = …`, and read that";
     Diag::new("E0223", name.span, message).help(help)
+}
+
+/// Whether a call combines the elements of packs, as `prod(S...)` does.
+pub fn folds(name: &ast::Name, args: &[ast::Arg]) -> bool {
+    let expands = args.iter().any(|arg| matches!(*arg.value.kind, ExprKind::Expand(_)));
+    matches!(&name.text[..], "sum" | "prod") && expands && !args.iter().any(is_axis)
 }
 
 /// Whether an argument makes a call a reduction.

@@ -6,8 +6,8 @@ use super::expressions::{Env, count};
 use super::reals::Real;
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, Span};
-use crate::ir::{BinOp, DType, Expr, Intrinsic, UnOp};
-use crate::lang::ast;
+use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp};
+use crate::lang::ast::{self, BinaryOp};
 use num_traits::ToPrimitive;
 
 /// A built-in function.
@@ -119,16 +119,32 @@ impl<'a> Elaborator<'a> {
         expr: &'a ast::Expr,
         env: Env<'_, 'a>,
     ) -> Value {
-        if !self.check_arguments(builtin, name, args) {
+        if let Some(keyword) = args.iter().find_map(|arg| arg.name.as_ref()) {
+            let message = format!("`{}` has no argument `{}`", name.text, keyword.text);
+            self.error(Diag::new("E0216", keyword.span, message));
+            return Value::Poison;
+        }
+        let values = match builtin {
+            Builtin::MinValue | Builtin::MaxValue | Builtin::Inf => Some(Vec::new()),
+            _ => self.arguments(args, env),
+        };
+        let Some(values) = values else { return Value::Poison };
+        let expands = args.iter().any(|arg| matches!(*arg.value.kind, ast::ExprKind::Expand(_)));
+        let folds = expands && matches!(builtin, Builtin::Min | Builtin::Max);
+        let given = if values.is_empty() && !expands { args.len() } else { values.len() };
+        if !folds && !self.check_arguments(builtin, name, given, expands) {
             return Value::Poison;
         }
         if let Builtin::MinValue | Builtin::MaxValue | Builtin::Inf = builtin {
             return self.limit(builtin, name, &args[0].value, env);
         }
-        let values: Vec<Value> =
-            args.iter().map(|arg| self.eval_operand(&arg.value, env)).collect();
         let operands: Vec<Operand<'_, 'a>> =
-            values.iter().zip(args.iter().map(|arg| &arg.value)).collect();
+            values.iter().map(|(value, expr)| (value, *expr)).collect();
+        if folds {
+            return self.fold(&operands, None, expr.span, |this, a, b| {
+                this.apply(builtin, name, &[a, b], expr.span)
+            });
+        }
         if let Builtin::Select = builtin {
             let Some(condition) = self.condition(operands[0]) else { return Value::Poison };
             let (then, otherwise) = (operands[1], operands[2]);
@@ -137,14 +153,59 @@ impl<'a> Elaborator<'a> {
         if let Builtin::Any | Builtin::All = builtin {
             return self.conditions(builtin, &operands, expr.span);
         }
+        self.apply(builtin, name, &operands, expr.span)
+    }
+
+    /// Evaluates the arguments of a function, some of them packs that are expanded.
+    fn arguments(
+        &mut self,
+        args: &'a [ast::Arg],
+        env: Env<'_, 'a>,
+    ) -> Option<Vec<(Value, &'a ast::Expr)>> {
+        let values = self.expanded(args.iter().map(|arg| &arg.value), env)?;
+        Some(values.into_iter().map(|(value, expr)| (self.number(value, expr), expr)).collect())
+    }
+
+    /// Evaluates `sum(S...)` and `prod(S...)`.
+    pub fn fold_pack(
+        &mut self,
+        name: &'a ast::Name,
+        args: &'a [ast::Arg],
+        expr: &'a ast::Expr,
+        env: Env<'_, 'a>,
+    ) -> Value {
+        if let Some(keyword) = args.iter().find_map(|arg| arg.name.as_ref()) {
+            let message = format!("`{}` of a pack has no argument `{}`", name.text, keyword.text);
+            self.error(Diag::new("E0216", keyword.span, message));
+            return Value::Poison;
+        }
+        let Some(values) = self.arguments(args, env) else { return Value::Poison };
+        let operands: Vec<Operand<'_, 'a>> =
+            values.iter().map(|(value, expr)| (value, *expr)).collect();
+        let (op, start) = match &name.text[..] {
+            "sum" => (BinaryOp::Add, 0),
+            _ => (BinaryOp::Mul, 1),
+        };
+        self.fold(&operands, Some(start), expr.span, |this, a, b| this.binary(op, a, b, expr.span))
+    }
+
+    /// Applies a function to its operands.
+    fn apply(
+        &mut self,
+        builtin: Builtin,
+        name: &'a ast::Name,
+        operands: &[Operand<'_, 'a>],
+        span: Span,
+    ) -> Value {
+        let values: Vec<Value> = operands.iter().map(|(value, _)| (*value).clone()).collect();
         if let Some(folded) = fold(builtin, &values) {
             return folded;
         }
         let what = format!("`{}`", name.text);
-        let Some((ty, exprs, size)) = self.unify(&operands, &what, expr.span) else {
+        let Some((ty, exprs, size)) = self.unify(operands, &what, span) else {
             return Value::Poison;
         };
-        if !self.check_type(builtin, name, ty, &operands) {
+        if !self.check_type(builtin, name, ty, operands) {
             return Value::Poison;
         }
         let mut exprs = exprs.into_iter();
@@ -164,26 +225,22 @@ impl<'a> Elaborator<'a> {
             Builtin::Unary(UnOp::IsNan, _) => SourceType::Data(DType::Bool),
             _ => ty,
         };
-        self.limit_size(Typed::new(ty, result, size.saturating_add(1)), expr.span)
+        self.limit_size(Typed::new(ty, result, size.saturating_add(1)), span)
     }
 
     fn check_arguments(
         &mut self,
         builtin: Builtin,
         name: &ast::Name,
-        args: &'a [ast::Arg],
+        given: usize,
+        expands: bool,
     ) -> bool {
-        if let Some(keyword) = args.iter().find_map(|arg| arg.name.as_ref()) {
-            let message = format!("`{}` has no argument `{}`", name.text, keyword.text);
-            self.error(Diag::new("E0216", keyword.span, message));
-            return false;
-        }
         let wanted = builtin.arity();
-        if wanted == Some(args.len()) || (wanted.is_none() && !args.is_empty()) {
+        if wanted == Some(given) || (wanted.is_none() && (given > 0 || expands)) {
             return true;
         }
         let takes = wanted.map_or("at least 1 argument".to_string(), |n| count(n, "argument"));
-        let message = format!("`{}` takes {takes}, not {}", name.text, args.len());
+        let message = format!("`{}` takes {takes}, not {given}", name.text);
         self.error(Diag::new("E0216", name.span, message));
         false
     }
@@ -243,8 +300,7 @@ impl<'a> Elaborator<'a> {
                         None => condition,
                         Some(left) => {
                             let size = left.size.saturating_add(condition.size);
-                            let expr = Expr::binary(op, left.expr, condition.expr);
-                            Typed::new(left.ty, expr, size)
+                            Typed::new(left.ty, join(op, left.expr, condition.expr), size)
                         }
                     });
                 }
@@ -283,6 +339,17 @@ impl<'a> Elaborator<'a> {
                 Value::Poison
             }
         }
+    }
+}
+
+/// Returns `a op b` with the conditions of `b` in one row with those of `a`: `any(a, b or c)` is
+/// `(a or b) or c`.
+fn join(op: BinOp, a: Expr, b: Expr) -> Expr {
+    match &b.kind {
+        ExprKind::Binary(inner, first, second) if *inner == op => {
+            join(op, join(op, a, first.clone()), second.clone())
+        }
+        _ => Expr::binary(op, a, b),
     }
 }
 

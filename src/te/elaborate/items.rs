@@ -6,6 +6,7 @@
 
 use super::expressions::{is_axis, misplaced_reduction};
 use super::functions::Builtin;
+use super::pack_functions::PackFunction;
 use super::reserved::reserved_name;
 use super::{Elaborator, own_kernels};
 use crate::diag::{Diag, Span, closest};
@@ -23,6 +24,8 @@ pub enum Function<'a> {
     Reducer(&'a ast::Reducer),
     /// `sum`, `argmax`: a reduction only.
     Reduction,
+    /// A function of packs.
+    Pack(PackFunction),
     /// A built-in function.
     Builtin(Builtin),
 }
@@ -111,7 +114,10 @@ impl<'a> Items<'a> {
             Some(Item::Def(def)) => Some(Function::Def(def)),
             Some(Item::Reducer(reducer)) => Some(Function::Reducer(reducer)),
             _ if REDUCTIONS.contains(&name) => Some(Function::Reduction),
-            _ => Builtin::from_name(name).map(Function::Builtin),
+            _ => match PackFunction::from_name(name) {
+                Some(function) => Some(Function::Pack(function)),
+                None => Builtin::from_name(name).map(Function::Builtin),
+            },
         }
     }
 
@@ -127,7 +133,8 @@ impl<'a> Items<'a> {
     pub fn function_names(&self, file: u32) -> Vec<&str> {
         let visible = self.visible.get(file as usize);
         let mut names: Vec<&str> = visible.iter().flat_map(|v| v.keys().map(|n| &**n)).collect();
-        for name in REDUCTIONS.into_iter().chain(Builtin::names()) {
+        let built_in = REDUCTIONS.into_iter().chain(Builtin::names()).chain(PackFunction::names());
+        for name in built_in {
             names.push(name);
         }
         names.sort_unstable();
@@ -263,7 +270,11 @@ impl<'a> Elaborator<'a> {
         if matches!(item, Item::Kernel(_)) {
             return;
         }
-        if REDUCTIONS.contains(&name.text.as_str()) || Builtin::from_name(&name.text).is_some() {
+        let text = name.text.as_str();
+        if REDUCTIONS.contains(&text)
+            || Builtin::from_name(text).is_some()
+            || PackFunction::from_name(text).is_some()
+        {
             let message = format!("`{}` is a function of the language", name.text);
             self.error(Diag::new("E0203", name.span, message).help("choose another name"));
         }
@@ -516,7 +527,7 @@ pub fn walk<'a>(expr: &'a ast::Expr, f: &mut dyn FnMut(&'a ast::Expr)) {
     f(expr);
     match &*expr.kind {
         Int(_) | Real(_) | Bool(_) | Name(_) | Dotted(_) | Star => {}
-        Unary(_, a) | Cast(a, _) => walk(a, f),
+        Unary(_, a) | Cast(a, _) | Expand(a) => walk(a, f),
         Binary(_, a, b, _) => {
             walk(a, f);
             walk(b, f);
@@ -527,6 +538,7 @@ pub fn walk<'a>(expr: &'a ast::Expr, f: &mut dyn FnMut(&'a ast::Expr)) {
             walk(c, f);
         }
         Index(_, exprs) | Tuple(exprs) | List(exprs) => exprs.iter().for_each(|e| walk(e, f)),
+        Range(a, b) => a.iter().chain(b).for_each(|e| walk(e, f)),
         Call(_, args) | DottedCall(_, args) => args.iter().for_each(|arg| walk(&arg.value, f)),
     }
 }

@@ -5,6 +5,7 @@ use super::Elaborator;
 use super::frame::Frame;
 use super::parameters::show;
 use super::stages::for_each_load;
+use super::values::Value;
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;
@@ -21,6 +22,7 @@ impl<'a> Elaborator<'a> {
         self.stopped = false;
         self.operator_statements = 0;
         self.operator_nodes = 0;
+        self.expanded_values = 0;
         self.operator_calls.clear();
         let mut frame = Frame::new(kernel);
         let (vars, params) = self.bind_parameters(&mut frame);
@@ -71,7 +73,10 @@ impl<'a> Elaborator<'a> {
 
 /// Returns the compile-time constants (`let`) of a kernel.
 fn constants(frame: &Frame) -> Vec<(String, String)> {
-    let known = frame.scope.iter().filter(|(_, entry)| entry.what == "constant");
+    let known = frame
+        .scope
+        .iter()
+        .filter(|(_, entry)| entry.what == "constant" && !matches!(entry.value, Value::Pack(_)));
     let shown = known.filter_map(|(name, entry)| Some((name.to_string(), show(&entry.value)?)));
     let mut constants: Vec<(String, String)> = shown.collect();
     constants.sort();

@@ -16,6 +16,10 @@ mod functions;
 mod items;
 mod kernels;
 mod operators;
+mod pack_functions;
+#[cfg(test)]
+mod pack_tests;
+mod packs;
 mod parameters;
 mod reals;
 mod recurrences;
@@ -125,6 +129,8 @@ struct Elaborator<'a> {
     operator_statements: u64,
     /// The nodes visited in the bodies of operators for the current kernel.
     operator_nodes: u64,
+    /// The number of values that the packs of the current kernel were expanded to.
+    expanded_values: u64,
     /// The operators that the current kernel uses: declaration, call and name.
     operator_calls: Vec<(Span, Span, String)>,
     /// The reducers, with the types that they were checked for.
@@ -157,6 +163,7 @@ impl<'a> Elaborator<'a> {
             def_depth: 0,
             operator_statements: 0,
             operator_nodes: 0,
+            expanded_values: 0,
             operator_calls: Vec::new(),
             checked_reducers: reducers::CheckedReducers::default(),
             wrong_reducers: FxHashSet::default(),

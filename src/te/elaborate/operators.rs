@@ -7,6 +7,7 @@
 
 use super::expressions::count;
 use super::frame::{Argument, Frame, Operator};
+use super::stages::is_expand;
 use super::values::{SourceType, Value};
 use super::{Elaborator, MAX_NODES};
 use crate::diag::{Diag, closest};
@@ -43,7 +44,7 @@ impl<'a> Elaborator<'a> {
         let mut frame = Frame::new(kernel);
         frame.prefix = format!("{result}.");
         let nested = caller.operator.as_ref().is_some_and(|operator| operator.reassociate);
-        let inferred = self.infer(kernel, &positional, &mut fits);
+        let inferred = self.infer(kernel, &positional, &keywords, &mut fits);
         frame.operator = Some(Operator {
             result,
             given: positional.len(),
@@ -123,16 +124,18 @@ impl<'a> Elaborator<'a> {
         true
     }
 
-    /// Infers the parameters that are an extent or the element type of an input. Inputs inside a
+    /// Infers the parameters that are extents or the element type of an input. Inputs inside a
     /// compile-time `if` are ignored, because they depend on parameters. Clears `fits` if an
     /// argument has the wrong kind, which is reported when its input is declared.
     fn infer(
         &mut self,
         kernel: &'a ast::Kernel,
         args: &[Argument<'a>],
+        keywords: &FxHashMap<&'a str, Argument<'a>>,
         fits: &mut bool,
     ) -> FxHashMap<&'a str, Value> {
-        let mut inferred = FxHashMap::default();
+        let mut inferred: FxHashMap<&'a str, Value> = FxHashMap::default();
+        let mut inputs = Vec::new();
         let mut args = args.iter();
         for stmt in &kernel.body {
             let (dtype, shape) = match &stmt.kind {
@@ -150,34 +153,51 @@ impl<'a> Elaborator<'a> {
                 *fits = false;
                 break;
             };
-            let param = |name: &str, kinds: &[ParamKind]| {
-                let fits = |p: &&ast::Param| p.name.text == name && kinds.contains(&p.kind);
-                kernel.params.iter().find(fits).map(|p| p.name.text.as_str())
-            };
             let Some(shape) = shape else { continue };
-            let tensor = match arg {
-                Value::Tensor(tensor) if tensor.rank == shape.len() => tensor,
-                _ => {
-                    *fits = false;
-                    continue;
+            match arg {
+                Value::Tensor(tensor) if tensor.buffer.is_some() => {
+                    inputs.extend(tensor.buffer.as_ref().map(|buffer| (dtype, shape, buffer)));
                 }
-            };
-            let Some(buffer) = &tensor.buffer else {
-                *fits = false;
-                continue;
-            };
-            if let Some(name) = param(&dtype.text, &[ParamKind::DType]) {
-                inferred.entry(name).or_insert(Value::DType(buffer.dtype));
-            }
-            for (extent, actual) in shape.iter().zip(&buffer.shape) {
-                if let ast::ExprKind::Name(name) = &*extent.kind
-                    && let Some(name) = param(&name.text, &[ParamKind::Index, ParamKind::Var])
-                {
-                    inferred.entry(name).or_insert_with(|| Value::index(actual));
-                }
+                _ => *fits = false,
             }
         }
-        inferred
+        // A pack that one input determines can tell the lengths of packs in an earlier one.
+        loop {
+            let before = inferred.len();
+            for (dtype, shape, buffer) in &inputs {
+                let known = |name: &str| match keywords.get(name).map(|(value, _)| value) {
+                    None => inferred.get(name),
+                    given => given,
+                };
+                let Some(parts) = match_shape(shape, &buffer.shape, known) else {
+                    *fits = false;
+                    continue;
+                };
+                let kind_of = |name: &str| {
+                    let param = kernel.params.iter().find(|param| param.name.text == name);
+                    param.map(|param| param.kind)
+                };
+                let dtype = dtype.text.as_str();
+                if kind_of(dtype) == Some(ParamKind::DType) {
+                    inferred.entry(dtype).or_insert(Value::DType(buffer.dtype));
+                }
+                for (name, part) in parts {
+                    let value = match (part, kind_of(name)) {
+                        (ShapePart::Extent(extent), Some(ParamKind::Index | ParamKind::Var)) => {
+                            Value::index(extent)
+                        }
+                        (ShapePart::Pack(extents), Some(ParamKind::Shape)) => {
+                            Value::pack(extents.iter().map(Value::index).collect())
+                        }
+                        _ => continue,
+                    };
+                    inferred.entry(name).or_insert(value);
+                }
+            }
+            if inferred.len() == before {
+                return inferred;
+            }
+        }
     }
 
     /// Binds every parameter to the argument of its name, the inferred value or the default.
@@ -218,7 +238,7 @@ impl<'a> Elaborator<'a> {
         frame: &mut Frame<'a>,
         name: &'a ast::Name,
         dtype: Option<DType>,
-        shape: &'a [ast::Expr],
+        (shape, rank): (&'a [ast::Expr], Option<usize>),
         extents: Option<Vec<Expr>>,
     ) -> Value {
         let Some((value, expr)) = self.next_argument(frame, name) else { return Value::Poison };
@@ -232,8 +252,16 @@ impl<'a> Elaborator<'a> {
             }
         };
         let callee = &frame.kernel.name.text;
-        if tensor.rank != shape.len() {
-            let wanted = count(shape.len(), "dimension");
+        let single = shape.iter().filter(|extent| !is_expand(extent)).count();
+        let fits = match rank {
+            Some(rank) => tensor.rank == rank,
+            None => tensor.rank >= single,
+        };
+        if !fits {
+            let wanted = match rank {
+                Some(rank) => count(rank, "dimension"),
+                None => format!("at least {}", count(single, "dimension")),
+            };
             let message = format!(
                 "`{}` has {}, but the input `{}` of `{callee}` has {wanted}",
                 tensor.name,
@@ -321,7 +349,8 @@ impl<'a> Elaborator<'a> {
         self.calls.extend(calls);
     }
 
-    fn same_extent(&self, a: &Expr, b: &Expr) -> bool {
+    /// Whether two extents are known to be equal.
+    pub fn same_extent(&self, a: &Expr, b: &Expr) -> bool {
         if a.same(b) || equal(a, b) {
             return true;
         }
@@ -382,6 +411,67 @@ impl<'a> Elaborator<'a> {
         frame.has_output = true;
         true
     }
+}
+
+/// The extents of an argument that a name in the declared shape stands for.
+enum ShapePart<'e> {
+    /// `n`.
+    Extent(&'e Expr),
+    /// `S...`.
+    Pack(&'e [Expr]),
+}
+
+/// Matches a declared shape, `B..., n, 3`, with the extents of an argument. The number of elements
+/// of at most one pack may be unknown. Returns what each name stands for; `None` if the ranks
+/// differ.
+fn match_shape<'a, 'e, 'k>(
+    shape: &'a [ast::Expr],
+    actual: &'e [Expr],
+    known: impl Fn(&str) -> Option<&'k Value>,
+) -> Option<Vec<(&'a str, ShapePart<'e>)>> {
+    let mut rest = actual.len();
+    let mut unknown = 0;
+    let pack_of = |extent: &'a ast::Expr| match &*extent.kind {
+        ast::ExprKind::Expand(pattern) => Some(match &*pattern.kind {
+            ast::ExprKind::Name(name) => (name.text.as_str(), known(&name.text)),
+            _ => ("", None),
+        }),
+        _ => None,
+    };
+    for extent in shape {
+        let length = match pack_of(extent) {
+            None => 1,
+            Some((_, Some(Value::Pack(pack)))) => pack.elements.len(),
+            Some(_) => {
+                unknown += 1;
+                0
+            }
+        };
+        rest = rest.checked_sub(length)?;
+    }
+    if unknown == 0 && rest > 0 {
+        return None;
+    }
+    let mut parts = Vec::new();
+    let mut at = 0;
+    for extent in shape {
+        let length = match (pack_of(extent), &*extent.kind) {
+            (None, ast::ExprKind::Name(name)) => {
+                parts.push((name.text.as_str(), ShapePart::Extent(&actual[at])));
+                1
+            }
+            (None, _) => 1,
+            (Some((_, Some(Value::Pack(pack)))), _) => pack.elements.len(),
+            // The extents behind several packs of unknown length are unknown.
+            (Some(_), _) if unknown > 1 => break,
+            (Some((name, _)), _) => {
+                parts.push((name, ShapePart::Pack(&actual[at..at + rest])));
+                rest
+            }
+        };
+        at += length;
+    }
+    Some(parts)
 }
 
 fn contains_input(stmt: &ast::Stmt) -> bool {

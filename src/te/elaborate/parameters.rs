@@ -27,10 +27,16 @@ pub fn missing_value(kernel: &ast::Kernel, param: &ast::Param) -> Diag {
         ParamKind::Real => "0.5",
         ParamKind::Bool => "true",
         ParamKind::Index | ParamKind::Var => "64",
+        ParamKind::Shape => "[64, 64]",
+        ParamKind::List => "[1, 1]",
     };
     let message = format!("the parameter `{name}` of the kernel `{kernel}` has no value");
+    let option = match param.kind {
+        ParamKind::Shape | ParamKind::List => format!("-D '{kernel}.{name}={example}'"),
+        _ => format!("-D {kernel}.{name}={example}"),
+    };
     Diag::new("E0219", param.name.span, message)
-        .help(format!("give it one with `-D {kernel}.{name}={example}`, or write a default"))
+        .help(format!("give it one with `{option}`, or write a default"))
 }
 
 /// Returns the value that `-D` gives a parameter. An option with the name of the kernel takes
@@ -53,6 +59,7 @@ impl<'a> Elaborator<'a> {
         let mut texts = Vec::new();
         for param in &frame.kernel.params {
             let value = match (defined(frame.kernel, param, self.defines), param.kind) {
+                (Some(text), ParamKind::Shape) => self.define_shape(frame, param, text, &mut vars),
                 (Some(text), _) => self.define(param, text),
                 (None, ParamKind::Var) => {
                     self.refuse_default(param);
@@ -88,7 +95,7 @@ impl<'a> Elaborator<'a> {
     pub fn default_value(&mut self, frame: &Frame<'a>, param: &'a ast::Param) -> Value {
         let Some(default) = &param.default else { return Value::Poison };
         let locals = Locals::default();
-        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false };
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None };
         let value = self.eval_whole(default, env);
         self.param_value(param, value, default)
     }
@@ -106,6 +113,17 @@ impl<'a> Elaborator<'a> {
             // Parameters of an operator can be run-time integers of the caller.
             (ParamKind::Index | ParamKind::Var, Value::Scalar(typed))
                 if typed.ty == SourceType::Index && !self.operators.is_empty() =>
+            {
+                value
+            }
+            (ParamKind::Shape, Value::Pack(pack)) => {
+                let extents = pack.elements.iter();
+                let fits = extents.map(|extent| self.extent((extent, expr), "an extent").is_some());
+                if fits.fold(true, |all, one| all && one) { value } else { Value::Poison }
+            }
+            (ParamKind::List, Value::Int(_)) => value,
+            (ParamKind::List, Value::Pack(pack))
+                if pack.elements.iter().all(|one| matches!(one, Value::Int(_))) =>
             {
                 value
             }
@@ -133,12 +151,15 @@ impl<'a> Elaborator<'a> {
         let value = match param.kind {
             ParamKind::DType => DType::from_name(text).map(Value::DType),
             ParamKind::Bool => text.parse().ok().map(Value::Bool),
-            ParamKind::Index | ParamKind::Var => {
-                let (negative, digits) = unsigned(text);
-                let value = constants::parse_integer(digits).ok();
-                let value = value.map(|value| if negative { -value } else { value });
-                value.filter(|value| is_exact(value, DType::Int64)).map(Value::Int)
-            }
+            ParamKind::Index | ParamKind::Var => integer(text),
+            ParamKind::Shape => None,
+            ParamKind::List => match list_items(text) {
+                Some(items) => {
+                    let items: Option<Vec<Value>> = items.into_iter().map(integer).collect();
+                    items.map(Value::pack)
+                }
+                None => integer(text),
+            },
             ParamKind::Real => {
                 let (negative, digits) = unsigned(text);
                 // As in the source, `-0` is an integer and `-0.0` the negative zero.
@@ -152,17 +173,53 @@ impl<'a> Elaborator<'a> {
                 real.map(Value::real)
             }
         };
-        value.unwrap_or_else(|| {
-            let (name, wanted) = (&param.name.text, wanted(param.kind));
-            let message = format!("-D {name}={text}: `{text}` is not {wanted}");
-            let mut diag = Diag::global("E0220", message);
-            if param.kind == ParamKind::DType {
-                diag = diag.note(format!("types: {}", DType::ALL.map(DType::name).join(", ")));
+        value.unwrap_or_else(|| self.wrong_define(param, text))
+    }
+
+    fn wrong_define(&mut self, param: &ast::Param, text: &str) -> Value {
+        let (name, wanted) = (&param.name.text, wanted(param.kind));
+        let message = format!("-D {name}={text}: `{text}` is not {wanted}");
+        let mut diag = Diag::global("E0220", message);
+        diag = match param.kind {
+            ParamKind::DType => {
+                diag.note(format!("types: {}", DType::ALL.map(DType::name).join(", ")))
             }
-            let declared = format!("`{name}` is declared here");
-            self.error(diag.related(param.name.span, declared));
-            Value::Poison
-        })
+            ParamKind::Shape => diag.help(format!(
+                "write the extents in brackets, `-D '{name}=[3, 4]'`; `var` is a run-time integer"
+            )),
+            _ => diag,
+        };
+        let declared = format!("`{name}` is declared here");
+        self.error(diag.related(param.name.span, declared));
+        Value::Poison
+    }
+
+    /// Parses the extents that `-D` gives a pack. `var` is a run-time integer with the name of the
+    /// pack and its place.
+    fn define_shape(
+        &mut self,
+        frame: &Frame<'a>,
+        param: &ast::Param,
+        text: &str,
+        vars: &mut Vec<Var>,
+    ) -> Value {
+        let Some(items) = list_items(text) else { return self.wrong_define(param, text) };
+        let mut extents = Vec::new();
+        for (place, item) in items.into_iter().enumerate() {
+            if item != "var" {
+                let Some(value) = integer(item) else { return self.wrong_define(param, text) };
+                extents.push(value);
+                continue;
+            }
+            let mut name = format!("{}{place}", param.name.text);
+            while frame.kernel.params.iter().any(|other| other.name.text == name) {
+                name.push('_');
+            }
+            let var = Var::index(name);
+            extents.push(Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0)));
+            vars.push(var);
+        }
+        Value::pack(extents)
     }
 }
 
@@ -173,7 +230,27 @@ fn wanted(kind: ParamKind) -> &'static str {
         ParamKind::DType => "a data type",
         ParamKind::Real => "a real number",
         ParamKind::Bool => "`true` or `false`",
+        ParamKind::Shape => "a list of extents",
+        ParamKind::List => "an integer or a list of integers",
     }
+}
+
+/// Returns the elements of a list in brackets as text.
+fn list_items(text: &str) -> Option<Vec<&str>> {
+    let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?.trim();
+    let inner = inner.strip_suffix(',').unwrap_or(inner);
+    if inner.is_empty() {
+        return Some(Vec::new());
+    }
+    Some(inner.split(',').map(str::trim).collect())
+}
+
+/// Parses an integer of 64 bits.
+fn integer(text: &str) -> Option<Value> {
+    let (negative, digits) = unsigned(text);
+    let value = constants::parse_integer(digits).ok();
+    let value = value.map(|value| if negative { -value } else { value });
+    value.filter(|value| is_exact(value, DType::Int64)).map(Value::Int)
 }
 
 fn unsigned(text: &str) -> (bool, &str) {
@@ -190,6 +267,14 @@ pub fn show(value: &Value) -> Option<String> {
         Value::Real(value) => Some(value.to_string()),
         Value::Bool(value) => Some(value.to_string()),
         Value::DType(dtype) => Some(dtype.to_string()),
+        Value::Pack(pack) => {
+            let element = |value: &Value| match value {
+                Value::Int(value) => value.to_string(),
+                _ => "var".to_string(),
+            };
+            let elements: Vec<String> = pack.elements.iter().map(element).collect();
+            Some(format!("[{}]", elements.join(", ")))
+        }
         _ => None,
     }
 }

@@ -9,6 +9,7 @@
 use super::Elaborator;
 use super::frame::Frame;
 use super::items::walk;
+use super::stages::is_expand;
 use super::values::{Entry, Member, Tensor, Value};
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, Expr, Scope as MemoryScope, Var};
@@ -135,9 +136,12 @@ impl<'a> Elaborator<'a> {
         (recurrence, place): (usize, usize),
     ) {
         let known = self.quietly(|this| {
-            let (axes, _) = this.axes(frame, stage)?;
+            let axes = this.axes(frame, stage)?.axes;
             Some((axes, this.element_types(frame, stage)?))
         });
+        let rank = known.as_ref().map(|(axes, _)| axes.len());
+        let has_packs = stage.axes.iter().any(|(_, extent)| is_expand(extent));
+        let Some(rank) = rank.or((!has_packs).then_some(stage.axes.len())) else { return };
         for (at, (name, _)) in stage.names.iter().enumerate() {
             let buffers = known.as_ref().and_then(|(axes, types)| {
                 let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
@@ -150,7 +154,7 @@ impl<'a> Elaborator<'a> {
             let (buffer, previous) = buffers.unzip();
             let tensor = Tensor {
                 name: name.text.clone(),
-                rank: stage.axes.len(),
+                rank,
                 buffer,
                 untyped: None,
                 member: Some(Member { recurrence, place, previous, is_untyped }),

@@ -173,7 +173,7 @@ impl<'a> Elaborator<'a> {
 
     /// Evaluates the `where` of a reducer, over the components of the first operand.
     fn reducer_domain(&mut self, domain: &'a ast::Expr, locals: &Locals<'a>) -> Option<Expr> {
-        let value = self.eval_whole(domain, Env { scope: None, locals, element: false });
+        let value = self.eval_whole(domain, Env { scope: None, locals, element: false, at: None });
         let value = self.number(value, domain);
         Some(self.condition((&value, domain))?.expr)
     }
@@ -187,7 +187,8 @@ impl<'a> Elaborator<'a> {
         let mut exprs = Vec::new();
         for (part, dtype) in parts.iter().zip(dtypes) {
             let locals = names(*dtype);
-            let value = self.eval_whole(part, Env { scope: None, locals: &locals, element: false });
+            let value = self
+                .eval_whole(part, Env { scope: None, locals: &locals, element: false, at: None });
             let value = self.number(value, part);
             let typed = self.adapt((&value, part), SourceType::Data(*dtype));
             exprs.push(typed.map(|typed| typed.expr));

@@ -2,12 +2,12 @@
 
 use super::Elaborator;
 use super::casts::{Operand, cast};
-use super::expressions::{Env, count, is_axis};
+use super::expressions::{Env, count, folds, is_axis};
 use super::frame::Frame;
 use super::functions::Builtin;
 use super::items::Function;
 use super::reducers::ReducerKind;
-use super::values::{SourceType, Typed, Value};
+use super::values::{ReduceAxis, SourceType, Typed, Value};
 use crate::diag::{Diag, closest};
 use crate::ir::{DType, Expr, Var};
 use crate::lang::ast::{self, ExprKind};
@@ -36,13 +36,14 @@ impl<'a> Elaborator<'a> {
         let ExprKind::Call(name, args) = &*expr.kind else { return None };
         let kind = match self.items.function(name.span.file, &name.text)? {
             Function::Reducer(reducer) => ReducerKind::Custom(reducer),
+            Function::Reduction if folds(name, args) => return None,
             Function::Reduction => ReducerKind::from_name(&name.text)?,
             Function::Builtin(Builtin::Min | Builtin::Max | Builtin::Any | Builtin::All)
                 if args.iter().any(is_axis) =>
             {
                 ReducerKind::from_name(&name.text)?
             }
-            Function::Builtin(_) | Function::Def(_) => return None,
+            Function::Builtin(_) | Function::Def(_) | Function::Pack(_) => return None,
         };
         Some(ReductionCall { kind, name, args })
     }
@@ -61,13 +62,13 @@ impl<'a> Elaborator<'a> {
         let found = self.reduction_axes(frame, arguments.axis, env);
         // After a wrong axis the rest is still checked, with poison for the axis.
         let mut locals = env.locals.clone();
-        for (name, axis) in &found {
-            let typed = |axis: &Axis| Typed::new(SourceType::Index, Expr::var(&axis.var), 0);
-            let value = axis.as_ref().map_or(Value::Poison, |axis| Value::Scalar(typed(axis)));
-            locals.entry(name).or_insert(value);
+        for (name, axes) in &found {
+            locals.entry(name).or_insert(axes.value());
         }
-        let axes: Option<Vec<Axis>> = found.into_iter().map(|(_, axis)| axis).collect();
-        let axes = axes.filter(|axes| !axes.is_empty());
+        let axes: Option<Vec<Vec<Axis>>> =
+            found.into_iter().map(|(_, axes)| axes.known()).collect();
+        let axes: Option<Vec<Axis>> = axes.map(|axes| axes.concat());
+        let axes = axes.filter(|axes| self.check_axis_names(arguments.axis, data_axes, axes));
         let inner = Env { locals: &locals, ..env };
         let condition = match arguments.condition {
             None => Some(None),
@@ -156,13 +157,33 @@ impl<'a> Elaborator<'a> {
         Some(ReductionArgs { term, axis, condition, init, reassociate })
     }
 
-    /// Returns the axes of `axis=` by name, each with a fresh variable; `None` for a wrong one.
+    /// Checks that no axis of a pack has the name of another axis of the stage (E0202).
+    fn check_axis_names(&mut self, list: &ast::Expr, data_axes: &[Axis], axes: &[Axis]) -> bool {
+        if axes.is_empty() {
+            return false;
+        }
+        let mut seen: Vec<&str> = data_axes.iter().map(|axis| axis.var.name()).collect();
+        for axis in axes {
+            let text = axis.var.name();
+            if seen.contains(&text) {
+                let message = format!("two axes of this stage are named `{text}`");
+                let note = "the axes of a pack `k...` are named `k0`, `k1` and so on";
+                let diag = Diag::new("E0202", list.span, message).note(note);
+                self.error(diag.help("choose another name for the pack"));
+                return false;
+            }
+            seen.push(text);
+        }
+        true
+    }
+
+    /// Returns the axes of `axis=` by name, each with a fresh variable.
     pub fn reduction_axes(
         &mut self,
         frame: &Frame<'a>,
         list: &'a ast::Expr,
         env: Env<'_, 'a>,
-    ) -> Vec<(&'a str, Option<Axis>)> {
+    ) -> Vec<(&'a str, NamedAxes)> {
         let items = match &*list.kind {
             ExprKind::List(items) => items.as_slice(),
             _ => std::slice::from_ref(list),
@@ -172,8 +193,12 @@ impl<'a> Elaborator<'a> {
         }
         let mut axes = Vec::new();
         for item in items {
-            let axis = self.reduction_axis(frame, item, env, &axes);
-            let name = if let ExprKind::Name(name) = &*item.kind { &name.text } else { "" };
+            let (name, is_pack) = match &*item.kind {
+                ExprKind::Expand(pattern) => (pattern, true),
+                _ => (item, false),
+            };
+            let axis = self.reduction_axis(frame, (name, is_pack), env, &axes);
+            let name = if let ExprKind::Name(name) = &*name.kind { &name.text } else { "" };
             axes.push((name, axis));
         }
         axes
@@ -182,42 +207,60 @@ impl<'a> Elaborator<'a> {
     fn reduction_axis(
         &mut self,
         frame: &Frame<'a>,
-        item: &'a ast::Expr,
+        (item, is_pack): (&'a ast::Expr, bool),
         env: Env<'_, 'a>,
-        before: &[(&'a str, Option<Axis>)],
-    ) -> Option<Axis> {
+        before: &[(&'a str, NamedAxes)],
+    ) -> NamedAxes {
+        let wrong = NamedAxes::Wrong;
         let ExprKind::Name(name) = &*item.kind else {
             let message = "`axis=` takes names of reduction axes";
             self.error(Diag::new("E0224", item.span, message));
-            return None;
+            return wrong;
         };
         let text = name.text.as_str();
         if before.iter().any(|(other, _)| *other == text) {
             self.error(Diag::new("E0224", item.span, format!("`axis=` names `{text}` twice")));
-            return None;
+            return wrong;
         }
         if env.locals.contains_key(text) {
             let message = format!("`{text}` is a data axis of this stage, not a reduction axis");
             let diag = Diag::new("E0224", item.span, message);
             self.error(diag.help("declare another one with `reduce`"));
-            return None;
+            return wrong;
         }
         match frame.scope.get(text).map(|entry| (&entry.value, entry)) {
-            Some((Value::ReduceAxis(axis), _)) => {
-                let (var, min, extent) = (Var::index(text), axis.min.clone(), axis.extent.clone());
-                Some(Axis { var, min, extent })
+            Some((Value::ReduceAxis(_), _)) if is_pack => {
+                let message = format!("`{text}` is one reduction axis, not a pack");
+                let diag = Diag::new("E0243", item.span, message);
+                self.error(diag.help(format!("write `axis={text}`")));
+                wrong
             }
-            Some((Value::Poison, _)) => None,
+            Some((Value::ReduceAxis(axis), _)) => NamedAxes::Single(new_axis(text, axis)),
+            Some((Value::Pack(pack), entry)) if entry.what == "reduction axis" => {
+                if !is_pack {
+                    let found = pack.describe();
+                    let message = format!("`{text}` is {found}, not one reduction axis");
+                    let diag = Diag::new("E0243", item.span, message);
+                    self.error(diag.help(format!("write `axis={text}...`")));
+                    return wrong;
+                }
+                let axes = pack.elements.iter().enumerate().map(|(place, element)| match element {
+                    Value::ReduceAxis(axis) => Some(new_axis(&format!("{text}{place}"), axis)),
+                    _ => None,
+                });
+                axes.collect::<Option<_>>().map_or(wrong, |axes| NamedAxes::pack(text, axes))
+            }
+            Some((Value::Poison, _)) => wrong,
             Some((_, entry)) => {
                 let message = format!("`{text}` is not a reduction axis");
                 let diag = Diag::new("E0224", item.span, message);
                 self.error(diag.related(entry.span, format!("it is this {}", entry.what)));
-                None
+                wrong
             }
             None if !self.can_suggest() => {
                 let message = format!("unknown reduction axis `{text}`");
                 self.error(Diag::new("E0201", item.span, message));
-                None
+                wrong
             }
             None => {
                 let axes = frame.scope.iter().filter(|(_, e)| e.what == "reduction axis");
@@ -229,7 +272,7 @@ impl<'a> Elaborator<'a> {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag.help(format!("declare it: `reduce {text}: 0..n`")),
                 });
-                None
+                wrong
             }
         }
     }
@@ -383,6 +426,54 @@ impl<'a> Elaborator<'a> {
         }
         fits
     }
+}
+
+/// The axes of a name in `axis=`.
+#[derive(Clone)]
+pub enum NamedAxes {
+    /// A wrong name.
+    Wrong,
+    /// `k`.
+    Single(Axis),
+    /// `k...`: the axes that are reduced over, and whether the pack is empty. An empty pack is
+    /// reduced over one axis with one value, which no expression names.
+    Pack(Vec<Axis>, bool),
+}
+
+impl NamedAxes {
+    fn pack(name: &str, axes: Vec<Axis>) -> NamedAxes {
+        if !axes.is_empty() {
+            return NamedAxes::Pack(axes, false);
+        }
+        let (var, min, extent) = (Var::index(name), Expr::index(0), Expr::index(1));
+        NamedAxes::Pack(vec![Axis { var, min, extent }], true)
+    }
+
+    /// Returns the value of the name in the terms.
+    pub fn value(&self) -> Value {
+        let typed =
+            |axis: &Axis| Value::Scalar(Typed::new(SourceType::Index, Expr::var(&axis.var), 0));
+        match self {
+            NamedAxes::Wrong => Value::Poison,
+            NamedAxes::Single(axis) => typed(axis),
+            NamedAxes::Pack(_, true) => Value::pack(Vec::new()),
+            NamedAxes::Pack(axes, false) => Value::pack(axes.iter().map(typed).collect()),
+        }
+    }
+
+    /// Returns the axes, unless they are wrong.
+    pub fn known(self) -> Option<Vec<Axis>> {
+        match self {
+            NamedAxes::Wrong => None,
+            NamedAxes::Single(axis) => Some(vec![axis]),
+            NamedAxes::Pack(axes, _) => Some(axes),
+        }
+    }
+}
+
+/// Returns a reduction axis with a fresh variable.
+fn new_axis(name: &str, axis: &ReduceAxis) -> Axis {
+    Axis { var: Var::index(name), min: axis.min.clone(), extent: axis.extent.clone() }
 }
 
 /// Returns the components of a reduced value or an `init=`.

@@ -7,7 +7,7 @@ use super::Elaborator;
 use super::expressions::Env;
 use super::frame::Frame;
 use super::items::Function;
-use super::reductions::{components, rounded};
+use super::reductions::{NamedAxes, components, rounded};
 use super::values::{SourceType, Typed, Value};
 use crate::diag::{Diag, closest};
 use crate::ir::{DType, Expr};
@@ -65,10 +65,10 @@ impl<'a> Elaborator<'a> {
             None => Some(false),
             Some(expr) => self.sort_direction(frame, expr),
         };
-        let (name, axis) = axis?;
+        let (name, value, axis) = axis?;
         let mut locals = env.locals.clone();
         let position = Typed::new(SourceType::Index, Expr::var(&axis.var), 0);
-        locals.insert(name, Value::Scalar(position.clone()));
+        locals.insert(name, value);
         let inner = Env { locals: &locals, ..env };
         let parts = components(arguments.value);
         let wanted = if call.gives_positions() { 1 } else { parts.len() };
@@ -164,14 +164,15 @@ impl<'a> Elaborator<'a> {
         Some(SortArgs { value, axis, at, descending })
     }
 
-    /// Returns the name of the one axis of `axis=`, with a fresh variable.
+    /// Returns the name of the one axis of `axis=`, its value in the key, and the axis with a fresh
+    /// variable.
     fn sorted_axis(
         &mut self,
         frame: &Frame<'a>,
         call: &SortCall<'a>,
         list: &'a ast::Expr,
         env: Env<'_, 'a>,
-    ) -> Option<(&'a str, Axis)> {
+    ) -> Option<(&'a str, Value, Axis)> {
         let mut axes = self.reduction_axes(frame, list, env);
         if axes.len() > 1 {
             let message = format!("`{}` sorts the values of one axis", call.name.text);
@@ -179,8 +180,17 @@ impl<'a> Elaborator<'a> {
             self.error(Diag::new("E0242", list.span, message).help(help));
             return None;
         }
-        let (name, axis) = axes.pop()?;
-        Some((name, axis?))
+        let (name, found) = axes.pop()?;
+        let (value, is_empty) = (found.value(), matches!(found, NamedAxes::Pack(_, true)));
+        match <[Axis; 1]>::try_from(found.known()?) {
+            Ok([axis]) if !is_empty => Some((name, value, axis)),
+            _ => {
+                let message = format!("`{}` sorts the values of one axis", call.name.text);
+                let help = "a pack of reduction axes has one axis here: `reduce r: 0..n`";
+                self.error(Diag::new("E0242", list.span, message).help(help));
+                None
+            }
+        }
     }
 
     /// Returns the constant of `descending=`.

@@ -12,11 +12,23 @@ use crate::lang::ast;
 use crate::te::{Axis, Body, Stage};
 use std::rc::Rc;
 
+/// The data axes of a stage.
+pub struct DataAxes<'a> {
+    /// The axes, those of packs one by one.
+    pub axes: Vec<Axis>,
+    /// Their names in the source, and those of packs.
+    pub locals: Locals<'a>,
+    /// The place of each extent.
+    pub spans: Vec<Span>,
+}
+
 /// An elaborated stage without its names.
 struct StageParts {
     dtypes: Vec<DType>,
     body: Body,
     axes: Vec<Axis>,
+    /// The place of the extent of each axis.
+    spans: Vec<Span>,
     /// Whether neither the stage nor its value determines the type.
     is_untyped: bool,
 }
@@ -28,31 +40,37 @@ impl<'a> Elaborator<'a> {
         self.untyped_reads.clear();
         frame.has_output |= stage.output;
         let shape = self.axes(frame, stage);
-        if let (Some(member), Some((axes, _))) = (&mut self.member, &shape) {
-            member.vars = axes.iter().take(member.steps).map(|axis| axis.var.clone()).collect();
+        if let (Some(member), Some(shape)) = (&mut self.member, &shape) {
+            let steps = shape.axes.iter().take(member.steps);
+            member.vars = steps.map(|axis| axis.var.clone()).collect();
         }
         let types = match &self.updating {
             Some(update) => Some(vec![Some(update.before.dtype)]),
             None => self.element_types(frame, stage),
         };
-        let made = shape.and_then(|(axes, locals)| self.body(frame, stage, &locals, types?, axes));
-        let made = made.filter(|made| self.check_stage_shapes(stage, &made.dtypes, &made.axes));
-        let tensors = match made {
-            Some(made) => self.push_stage(frame, stage, made),
+        let has_packs = stage.axes.iter().any(|(_, extent)| is_expand(extent));
+        let rank = shape.as_ref().map(|shape| shape.axes.len());
+        let rank = rank.or((!has_packs).then_some(stage.axes.len()));
+        let made = shape.and_then(|shape| self.body(frame, stage, types?, shape));
+        let made = made.filter(|made| self.check_stage_shapes(stage, made));
+        let tensors: Vec<Option<Rc<Tensor>>> = match made {
+            Some(made) => self.push_stage(frame, stage, made).into_iter().map(Some).collect(),
             None => {
-                let wrong = |(name, _): &(ast::Name, _)| Tensor {
-                    name: name.text.clone(),
-                    rank: stage.axes.len(),
-                    buffer: None,
-                    untyped: None,
-                    member: None,
+                let wrong = |(name, _): &(ast::Name, _)| {
+                    Some(Rc::new(Tensor {
+                        name: name.text.clone(),
+                        rank: rank?,
+                        buffer: None,
+                        untyped: None,
+                        member: None,
+                    }))
                 };
-                stage.names.iter().map(|name| Rc::new(wrong(name))).collect()
+                stage.names.iter().map(wrong).collect()
             }
         };
         let what = if stage.output { "output" } else { "stage" };
         for ((name, _), tensor) in stage.names.iter().zip(tensors) {
-            let value = Value::Tensor(tensor.clone());
+            let value = tensor.clone().map_or(Value::Poison, Value::Tensor);
             let is_declared = |entry: &Entry| entry.span == name.span || self.updating.is_some();
             if frame.scope.get(name.text.as_str()).is_some_and(is_declared) {
                 // A stage of a recurrence that is declared already, or a tensor that is updated.
@@ -60,30 +78,71 @@ impl<'a> Elaborator<'a> {
             }
             self.declare(frame, name, Entry { value, what, span: name.span });
             if let Some(operator) = frame.operator.as_mut().filter(|_| stage.output) {
-                operator.outputs.push(tensor);
+                operator.outputs.extend(tensor);
             }
         }
     }
 
-    /// Evaluates the data axes. Returns them and their names.
-    pub fn axes(
-        &mut self,
-        frame: &mut Frame<'a>,
-        stage: &'a ast::Stage,
-    ) -> Option<(Vec<Axis>, Locals<'a>)> {
+    /// Evaluates the data axes.
+    pub fn axes(&mut self, frame: &mut Frame<'a>, stage: &'a ast::Stage) -> Option<DataAxes<'a>> {
         let mut locals = Locals::default();
-        let mut axes = Vec::new();
+        let (mut axes, mut spans) = (Vec::new(), Vec::new());
+        let mut known = Some(());
         for (name, extent) in &stage.axes {
-            let value = self.eval_constant(frame, extent);
-            let extent = self.extent((&value, extent), "an extent");
-            let var = Var::index(&name.text);
-            let value = Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0));
+            let is_pack = is_expand(extent);
+            let extents = self.expanded_constants(frame, [extent]);
+            let is_twice = locals.contains_key(name.text.as_str());
             self.check_axis_name(frame, stage, name, &locals);
+            let Some(extents) = extents else {
+                locals.insert(&name.text, Value::Poison);
+                known = None;
+                continue;
+            };
+            let mut values = Vec::new();
+            for (place, (value, extent)) in extents.iter().enumerate() {
+                let text =
+                    if is_pack { format!("{}{place}", name.text) } else { name.text.clone() };
+                if !is_twice {
+                    self.check_expanded_axis(frame, name, &text, &axes);
+                }
+                let var = Var::index(&text);
+                values.push(Value::Scalar(Typed::new(SourceType::Index, Expr::var(&var), 0)));
+                spans.push(extent.span);
+                match self.extent((value, extent), "an extent") {
+                    Some(extent) => axes.push(Axis { var, min: Expr::index(0), extent }),
+                    None => known = None,
+                }
+            }
+            let value = match is_pack {
+                true => Value::pack(values),
+                false => values.pop().unwrap_or(Value::Poison),
+            };
             locals.insert(&name.text, value);
-            axes.push(extent.map(|extent| Axis { var, min: Expr::index(0), extent }));
         }
-        let axes: Option<Vec<Axis>> = axes.into_iter().collect();
-        Some((axes?, locals))
+        known.map(|()| DataAxes { axes, locals, spans })
+    }
+
+    /// Checks that an axis of a pack has not the name of another axis or of a parameter (E0202).
+    fn check_expanded_axis(
+        &mut self,
+        frame: &Frame<'a>,
+        name: &ast::Name,
+        text: &str,
+        before: &[Axis],
+    ) {
+        let is_pack = name.text != text;
+        let taken = frame.scope.get(text).filter(|entry| entry.what != "reduction axis");
+        if let (Some(entry), true) = (taken, is_pack) {
+            let (pack, what) = (&name.text, entry.what);
+            let message = format!("the axis `{text}` of `{pack}...` has the name of the {what}");
+            let diag = Diag::new("E0202", name.span, message);
+            self.error(diag.related(entry.span, format!("the {what} is here")));
+        } else if before.iter().any(|axis| axis.var.name() == text) {
+            let message = format!("two axes of this stage are named `{text}`");
+            let note = "the axes of a pack `i...` are named `i0`, `i1` and so on";
+            let diag = Diag::new("E0202", name.span, message).note(note);
+            self.error(diag.help("choose another name for the pack"));
+        }
     }
 
     /// Checks that an axis does not hide a name of the kernel (E0202).
@@ -121,7 +180,7 @@ impl<'a> Elaborator<'a> {
         stage: &'a ast::Stage,
     ) -> Option<Vec<Option<DType>>> {
         let locals = Locals::default();
-        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false };
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None };
         if let (Some(dtype), true) = (&stage.dtype, stage.names.len() > 1) {
             let message = "a type after the axes is for a stage of one tensor";
             let help = "give each tensor its own: `(I: int32, V: float32)`";
@@ -142,23 +201,20 @@ impl<'a> Elaborator<'a> {
         &mut self,
         frame: &Frame<'a>,
         stage: &'a ast::Stage,
-        locals: &Locals<'a>,
         types: Vec<Option<DType>>,
-        axes: Vec<Axis>,
+        shape: DataAxes<'a>,
     ) -> Option<StageParts> {
-        let env = Env { scope: Some(&frame.scope), locals, element: true };
+        let DataAxes { axes, locals, spans } = shape;
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: true, at: None };
         if let Some(call) = self.sort_call(&stage.body) {
             let (dtypes, sort) = self.sort(frame, stage, call, env, &types)?;
-            return Some(StageParts { dtypes, body: Body::Sort(sort), axes, is_untyped: false });
+            let body = Body::Sort(sort);
+            return Some(StageParts { dtypes, body, axes, spans, is_untyped: false });
         }
         if let Some(call) = self.reduction_call(&stage.body) {
             let (dtypes, reduction) = self.reduction(frame, stage, call, env, &types, &axes)?;
-            return Some(StageParts {
-                dtypes,
-                body: Body::Reduce(reduction),
-                axes,
-                is_untyped: false,
-            });
+            let body = Body::Reduce(reduction);
+            return Some(StageParts { dtypes, body, axes, spans, is_untyped: false });
         }
         let [explicit] = types[..] else {
             let message = "several results need a tuple reduction, such as `argmax`";
@@ -173,7 +229,8 @@ impl<'a> Elaborator<'a> {
             value => matches!(value, Value::Int(_)),
         };
         let (dtypes, body) = (vec![dtype], Body::Map(vec![typed.expr]));
-        Some(StageParts { dtypes, body, axes, is_untyped: is_index && explicit.is_none() })
+        let is_untyped = is_index && explicit.is_none();
+        Some(StageParts { dtypes, body, axes, spans, is_untyped })
     }
 
     /// Converts a value to its element type. A constant adapts to an explicit type; an `index`
@@ -208,17 +265,11 @@ impl<'a> Elaborator<'a> {
         None
     }
 
-    fn check_stage_shapes(
-        &mut self,
-        stage: &'a ast::Stage,
-        dtypes: &[DType],
-        axes: &[Axis],
-    ) -> bool {
-        let extents: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
-        let spans: Vec<Span> = stage.axes.iter().map(|(_, extent)| extent.span).collect();
+    fn check_stage_shapes(&mut self, stage: &'a ast::Stage, made: &StageParts) -> bool {
+        let extents: Vec<Expr> = made.axes.iter().map(|axis| axis.extent.clone()).collect();
         let mut fits = true;
-        for ((name, _), dtype) in stage.names.iter().zip(dtypes) {
-            fits = fits && self.check_shape(name, *dtype, &extents, &spans);
+        for ((name, _), dtype) in stage.names.iter().zip(&made.dtypes) {
+            fits = fits && self.check_shape(name, *dtype, &extents, &made.spans);
         }
         fits
     }
@@ -229,8 +280,8 @@ impl<'a> Elaborator<'a> {
         stage: &'a ast::Stage,
         made: StageParts,
     ) -> Vec<Rc<Tensor>> {
-        let strides = self.output_strides(frame, stage);
-        let StageParts { dtypes, body, axes, is_untyped } = made;
+        let strides = self.output_strides(frame, stage, made.axes.len());
+        let StageParts { dtypes, body, axes, is_untyped, .. } = made;
         let shape: Vec<Expr> = axes.iter().map(|axis| axis.extent.clone()).collect();
         let (mut buffers, mut previous) = (Vec::new(), Vec::new());
         for (at, ((name, _), dtype)) in stage.names.iter().zip(dtypes).enumerate() {
@@ -296,6 +347,11 @@ impl<'a> Elaborator<'a> {
         });
         spans
     }
+}
+
+/// Whether an expression is `x...`.
+pub fn is_expand(expr: &ast::Expr) -> bool {
+    matches!(*expr.kind, ast::ExprKind::Expand(_))
 }
 
 /// Calls `f` on every load of a body; visits shared nodes once.

@@ -85,7 +85,10 @@ impl<'a> Elaborator<'a> {
     /// Evaluates an expression of constants, run-time integers and scalar inputs.
     pub fn eval_constant(&mut self, frame: &Frame<'a>, expr: &'a ast::Expr) -> Value {
         let locals = Locals::default();
-        self.eval_whole(expr, Env { scope: Some(&frame.scope), locals: &locals, element: false })
+        self.eval_whole(
+            expr,
+            Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None },
+        )
     }
 
     /// Refuses a `param` outside of a network, and one without a shape (E0237).
@@ -104,7 +107,10 @@ impl<'a> Elaborator<'a> {
 
     fn input_type(&mut self, frame: &Frame<'a>, dtype: &'a ast::Name) -> Option<DType> {
         let locals = Locals::default();
-        self.dtype(dtype, Env { scope: Some(&frame.scope), locals: &locals, element: false })
+        self.dtype(
+            dtype,
+            Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None },
+        )
     }
 
     fn input_tensor(
@@ -116,33 +122,42 @@ impl<'a> Elaborator<'a> {
         (param, layout_free): (bool, bool),
     ) {
         let dtype = self.input_type(frame, dtype);
-        let mut extents = self.extents(frame, shape);
+        let found = self.extents(frame, shape);
+        // A wrong extent leaves the rank known, a wrong pack does not.
+        let rank = found.as_ref().map(Vec::len);
+        let mut extents =
+            found.and_then(|found| found.into_iter().collect::<Option<Vec<(Expr, Span)>>>());
         if param && let Some(found) = &extents {
-            let is_variable = |(extent, _): &(&Expr, _)| extent.as_int().is_none();
-            if let Some((_, place)) = found.iter().zip(shape).find(is_variable) {
+            if let Some((_, place)) = found.iter().find(|(extent, _)| extent.as_int().is_none()) {
                 let message =
                     format!("an extent of the param `{}` is a run-time integer", name.text);
                 let help = "the elements of a `param` are known at build time; write `input`";
-                self.error(Diag::new("E0237", place.span, message).help(help));
+                self.error(Diag::new("E0237", *place, message).help(help));
                 extents = None;
             }
         }
         let value = if frame.operator.is_some() {
-            self.argument_tensor(frame, name, dtype, shape, extents)
+            let extents = extents.map(|all| all.into_iter().map(|(extent, _)| extent).collect());
+            self.argument_tensor(frame, name, dtype, (shape, rank), extents)
         } else {
             let buffer = dtype.zip(extents).filter(|(dtype, extents)| {
-                let spans: Vec<Span> = shape.iter().map(|extent| extent.span).collect();
-                self.check_shape(name, *dtype, extents, &spans)
+                let (extents, spans): (Vec<Expr>, Vec<Span>) = extents.iter().cloned().unzip();
+                self.check_shape(name, *dtype, &extents, &spans)
             });
             if let (Some(strides), true) = (strides, layout_free && !param) {
                 let message = format!("`{}` has strides and cannot be `layout_free`", name.text);
                 let diag = Diag::new("E0241", strides.span, message);
                 self.error(diag.help("leave out `layout_free`: the caller chooses the layout"));
             }
-            let strides = strides.map(|strides| self.strides(frame, name, strides, shape.len()));
+            let Some(rank) = rank else {
+                let (value, what) = (Value::Poison, "input");
+                return self.declare(frame, name, Entry { value, what, span: name.span });
+            };
+            let strides = strides.map(|strides| self.strides(frame, name, strides, rank));
             let buffer = match strides {
                 Some(None) => None,
                 strides => buffer.map(|(dtype, extents)| {
+                    let extents = extents.into_iter().map(|(extent, _)| extent).collect();
                     let scope = MemoryScope::Global;
                     let (text, how) = (&name.text, Buffering::Single);
                     Buffer::with_layout(text, dtype, extents, scope, strides.flatten(), how)
@@ -152,7 +167,7 @@ impl<'a> Elaborator<'a> {
                 let span = name.span;
                 self.graph.inputs.push(Input::Tensor { buffer, layout_free, param, span });
             }
-            let (name, rank, untyped) = (name.text.clone(), shape.len(), None);
+            let (name, untyped) = (name.text.clone(), None);
             Value::Tensor(Rc::new(Tensor { name, rank, buffer, untyped, member: None }))
         };
         self.declare(frame, name, Entry { value, what: "input", span: name.span });
@@ -186,14 +201,30 @@ impl<'a> Elaborator<'a> {
         self.declare(frame, name, Entry { value, what: "input", span: name.span });
     }
 
-    /// Evaluates extents to expressions of type `index`; `None` if one is wrong.
-    pub fn extents(&mut self, frame: &Frame<'a>, shape: &'a [ast::Expr]) -> Option<Vec<Expr>> {
-        let mut extents = Vec::with_capacity(shape.len());
-        for extent in shape {
-            let value = self.eval_constant(frame, extent);
-            extents.push(self.extent((&value, extent), "an extent"));
-        }
-        extents.into_iter().collect()
+    /// Evaluates extents to expressions of type `index` with their places, `None` for a wrong one;
+    /// `None` for all if their number is unknown.
+    pub fn extents(
+        &mut self,
+        frame: &Frame<'a>,
+        shape: &'a [ast::Expr],
+    ) -> Option<Vec<Option<(Expr, Span)>>> {
+        let values = self.expanded_constants(frame, shape)?;
+        let extent = |(value, expr): &(Value, &'a ast::Expr)| {
+            Some((self.extent((value, expr), "an extent")?, expr.span))
+        };
+        Some(values.iter().map(extent).collect())
+    }
+
+    /// Evaluates the elements of a list of constants and run-time integers.
+    pub fn expanded_constants(
+        &mut self,
+        frame: &Frame<'a>,
+        elements: impl IntoIterator<Item = &'a ast::Expr>,
+    ) -> Option<Vec<(Value, &'a ast::Expr)>> {
+        self.def_nodes = 0;
+        let locals = Locals::default();
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None };
+        self.expanded(elements, env)
     }
 
     /// Refuses negative constant extents (E0221) and tensors that are too large (E0222).
@@ -230,19 +261,30 @@ impl<'a> Elaborator<'a> {
     }
 
     fn reduce(&mut self, frame: &mut Frame<'a>, axis: &'a ast::ReduceAxis) {
-        let min = self.eval_constant(frame, &axis.min);
-        let end = self.eval_constant(frame, &axis.end);
-        let min = self.extent((&min, &axis.min), "the start of a reduction axis");
-        let end = self.extent((&end, &axis.end), "the end of a reduction axis");
-        let value = match (min, end) {
-            (Some(min), Some(end)) => match self.range(axis, min, end) {
-                Some(axis) => Value::ReduceAxis(Rc::new(axis)),
-                None => Value::Poison,
-            },
-            _ => Value::Poison,
+        let value = if axis.is_pack {
+            self.def_nodes = 0;
+            let locals = Locals::default();
+            let env = Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None };
+            let ranges = self.expand([&axis.min, &axis.end], env);
+            ranges.map_or(Value::Poison, |ranges| {
+                let axes = ranges.iter().map(|[min, end]| self.reduce_axis(axis, min, end));
+                Value::pack(axes.collect())
+            })
+        } else {
+            let min = self.eval_constant(frame, &axis.min);
+            let end = self.eval_constant(frame, &axis.end);
+            self.reduce_axis(axis, &min, &end)
         };
         let what = "reduction axis";
         self.declare(frame, &axis.name, Entry { value, what, span: axis.name.span });
+    }
+
+    /// Returns a reduction axis with these bounds.
+    fn reduce_axis(&mut self, axis: &'a ast::ReduceAxis, min: &Value, end: &Value) -> Value {
+        let min = self.extent((min, &axis.min), "the start of a reduction axis");
+        let end = self.extent((end, &axis.end), "the end of a reduction axis");
+        let range = min.zip(end).and_then(|(min, end)| self.range(axis, min, end));
+        range.map_or(Value::Poison, |range| Value::ReduceAxis(Rc::new(range)))
     }
 
     fn range(&mut self, axis: &ast::ReduceAxis, min: Expr, end: Expr) -> Option<ReduceAxis> {
@@ -394,7 +436,7 @@ impl<'a> Elaborator<'a> {
     fn assert(&mut self, frame: &Frame<'a>, cond: &'a ast::Expr, text: &str) {
         self.load_spans.clear();
         let locals = Locals::default();
-        let env = Env { scope: Some(&frame.scope), locals: &locals, element: true };
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: true, at: None };
         let value = self.eval_whole(cond, env);
         self.untyped_reads.clear();
         match self.requirement(value, cond) {

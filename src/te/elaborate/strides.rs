@@ -40,7 +40,9 @@ impl<'a> Elaborator<'a> {
             self.graph.vars.extend(vars.iter().cloned());
             return Some(vars.iter().map(Expr::var).collect());
         };
-        if given.len() != rank {
+        let values = self.expanded_constants(frame, given)?;
+        if values.len() != rank {
+            let given = &values;
             let (rank, given) = (count(rank, "dimension"), count(given.len(), "stride"));
             let message = format!("`{text}` has {rank}, but {given}");
             let help = "give one stride for each dimension, in elements";
@@ -48,9 +50,8 @@ impl<'a> Elaborator<'a> {
             return None;
         }
         let mut all = Vec::new();
-        for (dim, one) in given.iter().enumerate() {
-            let value = self.eval_constant(frame, one);
-            let stride = self.extent((&value, one), "a stride")?;
+        for (dim, (value, one)) in values.iter().enumerate() {
+            let stride = self.extent((value, one), "a stride")?;
             let is_unit = stride.as_int() == Some(1);
             if stride.as_var().is_none() && !(is_unit && dim + 1 == rank) {
                 let message = "a stride is a run-time integer, the last one may be 1";
@@ -74,6 +75,7 @@ impl<'a> Elaborator<'a> {
         &mut self,
         frame: &Frame<'a>,
         stage: &'a ast::Stage,
+        rank: usize,
     ) -> Option<Vec<Expr>> {
         let strides = stage.strides.as_ref()?;
         let name = &stage.names[0].0;
@@ -85,7 +87,7 @@ impl<'a> Elaborator<'a> {
             // The result of an operator is no argument.
             return None;
         } else {
-            return self.strides(frame, name, strides, stage.axes.len());
+            return self.strides(frame, name, strides, rank);
         };
         self.error(Diag::new("E0241", strides.span, message).help("leave them out"));
         None

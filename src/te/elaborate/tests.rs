@@ -30,16 +30,16 @@ fn deep<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn graphs(text: &str, defines: &Defines) -> Result<Vec<Graph>, Vec<Diag>> {
+pub fn graphs(text: &str, defines: &Defines) -> Result<Vec<Graph>, Vec<Diag>> {
     elaborate(&load(&[("a.te", text)]), None, defines)
 }
 
-fn define(name: &str, value: &str) -> (Option<String>, String, String) {
+pub fn define(name: &str, value: &str) -> (Option<String>, String, String) {
     (None, name.to_string(), value.to_string())
 }
 
 /// Returns the stages of a file of one kernel, as text.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     match graphs(text, &[]) {
         Ok(graphs) => graphs.iter().map(show_graph).collect(),
         Err(diags) => panic!("{diags:#?}"),
@@ -47,11 +47,11 @@ fn shown(text: &str) -> String {
 }
 
 /// Code, line and message of each error.
-fn errors(text: &str) -> Vec<String> {
+pub fn errors(text: &str) -> Vec<String> {
     errors_of(&[("a.te", text)], &[])
 }
 
-fn errors_of(files: &[(&str, &str)], defines: &Defines) -> Vec<String> {
+pub fn errors_of(files: &[(&str, &str)], defines: &Defines) -> Vec<String> {
     let program = load(files);
     match elaborate(&program, None, defines) {
         Ok(_) => Vec::new(),
@@ -66,7 +66,7 @@ fn errors_of(files: &[(&str, &str)], defines: &Defines) -> Vec<String> {
     }
 }
 
-fn show_graph(graph: &Graph) -> String {
+pub fn show_graph(graph: &Graph) -> String {
     let mut text = String::new();
     for input in &graph.inputs {
         if let Input::Scalar { var, dtype, .. } = input {

@@ -5,7 +5,7 @@
 //! Up to the `update`, and in it, `C` means the elements of the call; behind it also the new ones.
 
 use super::Elaborator;
-use super::expressions::count;
+use super::expressions::{Env, Locals, count};
 use super::frame::Frame;
 use super::values::{Entry, Tensor, Value};
 use crate::diag::{Diag, closest};
@@ -55,27 +55,57 @@ impl<'a> Elaborator<'a> {
         frame.has_output = true;
         let name = &stage.names[0].0;
         let Some(tensor) = self.updated_tensor(frame, name) else { return };
-        if stage.axes.len() != tensor.rank {
+        let Some((rank, offsets)) = self.offsets(frame, stage, offsets) else { return };
+        if rank != tensor.rank {
             let text = &name.text;
-            let (rank, given) = (count(tensor.rank, "dimension"), stage.axes.len());
+            let (rank, given) = (count(tensor.rank, "dimension"), rank);
             let given = if given == 1 { "1 index".into() } else { format!("{given} indices") };
             let message = format!("`{text}` has {rank}, but the `update` has {given}");
             self.error(Diag::new("E0205", name.span, message));
             return;
         }
-        let offset = |this: &mut Self, offset: &'a Option<ast::Expr>| match offset {
-            None => Some(Expr::index(0)),
-            Some(expr) => {
-                let value = this.eval_constant(frame, expr);
-                this.extent((&value, expr), "what is added to an axis of `update`")
-            }
-        };
-        let offsets: Option<Vec<Expr>> = offsets.iter().map(|one| offset(self, one)).collect();
         let (Some(before), Some(offsets)) = (tensor.buffer.clone(), offsets) else { return };
         let after = before.duplicate();
         self.updating = Some(Update { before, after, offsets });
         self.stage(frame, stage);
         self.updating = None;
+    }
+
+    /// Returns the number of axes of an `update`, and what is added to each of them; `None` for a
+    /// wrong offset.
+    fn offsets(
+        &mut self,
+        frame: &Frame<'a>,
+        stage: &'a ast::Stage,
+        offsets: &'a [Option<ast::Expr>],
+    ) -> Option<(usize, Option<Vec<Expr>>)> {
+        let locals = Locals::default();
+        let env = Env { scope: Some(&frame.scope), locals: &locals, element: false, at: None };
+        let mut all = Some(Vec::new());
+        let mut rank = 0;
+        for ((_, extent), offset) in stage.axes.iter().zip(offsets) {
+            let axes = self.expanded([extent], env)?.len();
+            rank += axes;
+            let found: Option<Vec<Expr>> = match offset {
+                None => Some(vec![Expr::index(0); axes]),
+                Some(expr) => {
+                    let values = match &*extent.kind {
+                        ast::ExprKind::Expand(pattern) => {
+                            let both = self.expand([expr, pattern], env)?;
+                            both.into_iter().map(|[offset, _]| offset).collect()
+                        }
+                        _ => vec![self.eval_whole(expr, env)],
+                    };
+                    let what = "what is added to an axis of `update`";
+                    values.iter().map(|value| self.extent((value, expr), what)).collect()
+                }
+            };
+            all = all.zip(found).map(|(mut all, found)| {
+                all.extend(found);
+                all
+            });
+        }
+        Some((rank, all))
     }
 
     /// Returns the `inout` tensor that an `update` names (E0240).

@@ -164,6 +164,36 @@ pub enum Value {
     Tensor(Rc<Tensor>),
     /// A reduction axis outside of a reduction.
     ReduceAxis(Rc<ReduceAxis>),
+    /// Extents, axes or constants that are expanded together.
+    Pack(Rc<Pack>),
+}
+
+/// A list of extents, axes or constants.
+#[derive(Debug)]
+pub struct Pack {
+    /// Integer constants, values of type `index`, reduction axes or poison.
+    pub elements: Vec<Value>,
+}
+
+impl Pack {
+    /// Describes it for messages.
+    pub fn describe(&self) -> String {
+        match self.elements.len() {
+            0 => "an empty pack".to_string(),
+            1 => "a pack of 1 element".to_string(),
+            n => format!("a pack of {n} elements"),
+        }
+    }
+
+    /// Returns the elements as a list: `[3, n]`.
+    pub fn text(&self) -> String {
+        let element = |value: &Value| match value {
+            Value::Int(value) => value.to_string(),
+            Value::Scalar(typed) => typed.expr.as_var().map_or("…", |var| var.name()).to_string(),
+            _ => "…".to_string(),
+        };
+        format!("[{}]", self.elements.iter().map(element).collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl Value {
@@ -175,6 +205,11 @@ impl Value {
     /// Returns a real constant.
     pub fn real(value: Real) -> Value {
         Value::Real(Rc::new(value))
+    }
+
+    /// Returns a pack.
+    pub fn pack(elements: Vec<Value>) -> Value {
+        Value::Pack(Rc::new(Pack { elements }))
     }
 
     /// Returns the value of an expression of type `index`.
@@ -205,6 +240,7 @@ impl Value {
             Value::Scalar(typed) => format!("a value of type `{}`", typed.ty),
             Value::Tensor(tensor) => format!("the tensor `{}`", tensor.name),
             Value::ReduceAxis(_) => "a reduction axis".to_string(),
+            Value::Pack(pack) => pack.describe(),
         }
     }
 }

@@ -20,11 +20,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Takes the samples and library files of the repository, and random programs of a seed.
+    /// Takes the samples, the library files and the tests of packs of the repository, and random
+    /// programs of a seed.
     pub fn new(seed: u64) -> Sources {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut samples = Vec::new();
-        for folder in ["samples", "lib"] {
+        for folder in ["samples", "lib", "tests/golden/run/pack", "tests/golden/lower/pack"] {
             let entries = std::fs::read_dir(root.join(folder)).expect("a folder of the repository");
             let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
             paths.sort();
