@@ -115,9 +115,18 @@ impl Promoter {
 
     /// Promotes elements that the loop updates and that no store before it initializes: they are
     /// loaded before the loop.
-    fn promote_loop(&self, mut nest: Stmt) -> Stmt {
+    fn promote_loop(&self, nest: Stmt) -> Stmt {
+        let buffers = self.updated_buffers(&nest);
+        let (mut stmts, nest, promoted) = self.load_first(nest, buffers);
+        stmts.push(self.promote_inside(nest));
+        in_registers(stmts, &promoted)
+    }
+
+    /// Redirects the elements of some buffers that a statement updates to registers. Returns the
+    /// loads that stand before it, the statement, and the elements.
+    fn load_first(&self, mut nest: Stmt, buffers: Vec<Buffer>) -> (Vec<Stmt>, Stmt, Vec<Elements>) {
         let (mut promoted, mut reads) = (Vec::new(), Vec::new());
-        for buffer in self.updated_buffers(&nest) {
+        for buffer in buffers {
             let mut elements = self.elements_of(&buffer);
             certain_stores(&nest, &mut |buffer, index, mask| {
                 let room = elements.list.len() <= MAX_PROMOTED_ELEMENTS;
@@ -134,9 +143,7 @@ impl Promoter {
                 promoted.push(elements);
             }
         }
-        let mut stmts = reads;
-        stmts.push(self.promote_inside(nest));
-        in_registers(stmts, &promoted)
+        (reads, nest, promoted)
     }
 
     /// Returns the buffers from outside a loop that it loads from and stores to, in order of the
@@ -224,16 +231,36 @@ impl Promoter {
                 continue;
             }
             if !updates.is_empty() {
-                let nest = Stmt::Block(std::mem::take(&mut updates));
-                done.push(self.promote_group(std::mem::take(&mut stores), nest, Vec::new()));
+                done.push(self.promote_updates(&mut stores, &mut updates));
             }
             stores.push(stmt);
         }
         match updates.is_empty() {
             true => done.extend(stores),
-            false => done.push(self.promote_group(stores, Stmt::Block(updates), Vec::new())),
+            false => done.push(self.promote_updates(&mut stores, &mut updates)),
         }
         done
+    }
+
+    /// Promotes the elements of `stores` that `updates`, which stand directly after them, store
+    /// again. Where the first stores are updates, too, the elements are loaded before them.
+    fn promote_updates(&self, stores: &mut Vec<Stmt>, updates: &mut Vec<Stmt>) -> Stmt {
+        let (stores, updates) = (std::mem::take(stores), std::mem::take(updates));
+        let mut updated: Vec<Buffer> = Vec::new();
+        for (at, store) in stores.iter().enumerate() {
+            let Stmt::Store { buffer, .. } = store else { continue };
+            let is_new = self.loads && buffer.scope != Scope::Register && !updated.contains(buffer);
+            if is_new && self.initialized(&stores[at..]).is_none() {
+                updated.push(buffer.clone());
+            }
+        }
+        let count = stores.len();
+        let run = Stmt::Block([stores, updates].concat());
+        let (mut stmts, run, promoted) = self.load_first(run, updated);
+        let Stmt::Block(mut stores) = run else { crate::bug!("a block stays one") };
+        let updates = stores.split_off(count);
+        stmts.push(self.promote_group(stores, Stmt::Block(updates), Vec::new()));
+        in_registers(stmts, &promoted)
     }
 
     /// Promotes the elements that `stores`, which stand directly before `nest`, initialize. The

@@ -88,10 +88,19 @@ fn promotes_sums_of_unrolled_loops() {
     let text = run(vec![store(2, one()), add(2), add(2), store(3, one()), add(3), add(3)]);
     assert_eq!(text.matches("C[").count(), 2, "{text}");
     assert!(text.contains("C[2] = C.acc[0]") && text.contains("C[3] = C.acc[0]"), "{text}");
-    // Elements that are stored once gain nothing. Elements that are read first come from
-    // memory.
+    // Elements that are stored once gain nothing.
     assert!(!run(vec![store(2, one()), store(3, one())]).contains("acc"));
-    assert!(!run(vec![add(2), add(2)]).contains("acc"));
+    // Elements that are read first are loaded once and stored once.
+    let text = run(vec![add(2), add(3), add(2), add(3)]);
+    assert_eq!(text.matches("C[").count(), 4, "{text}");
+    assert!(text.contains("C.acc[0] = C[2]") && text.contains("C[2] = C.acc[0]"), "{text}");
+    // A load of another element may be of the same place.
+    let other = store(3, Expr::add(Expr::load(&c, at(4)), one()));
+    assert!(!run(vec![add(2), other, add(2)]).contains("acc"));
+    let text = print_stmt(
+        &Promoter { loads: false, ..promoter() }.promote(Stmt::Block(vec![add(2), add(2)])),
+    );
+    assert!(!text.contains("acc"), "the threads of a GPU may share elements: {text}");
 }
 
 #[test]
