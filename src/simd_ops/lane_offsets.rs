@@ -69,6 +69,14 @@ pub enum OffsetLoad {
         /// The places of doublewords in both vectors, the second behind the first.
         doublewords: Vec<u32>,
     },
+    /// Every second of elements of one or two bytes: those at even places of a vector as long as
+    /// the result, and those at odd places of another one.
+    EverySecond {
+        /// The offset of the first element of the first vector: the least one.
+        first: i64,
+        /// The offset of the first element of the second vector, which ends with the greatest one.
+        second: i64,
+    },
 }
 
 /// Matches an index that is a scalar plus constants. Divisions must have a constant dividend, as
@@ -199,15 +207,21 @@ impl LaneOffsets {
         let lanes = self.offsets.len() as i64;
         let span = i128::from(last) - i128::from(first) + 1;
         let length = self.offsets.len() as u64 * bytes;
+        let second = last - (lanes - 1);
+        if bytes < 4 {
+            let is_every_second = self.offsets.windows(2).all(|pair| pair[1] - pair[0] == 2);
+            let has_form = [16, 32, 64].contains(&length);
+            return (is_every_second && has_form)
+                .then_some(OffsetLoad::EverySecond { first, second });
+        }
         // `vpermd` has no form for 16 bytes.
         let has_form = match isa {
             SimdIsa::Avx512 => length >= 16,
             SimdIsa::Avx2 => length == 32,
         };
-        if !has_form || bytes < 4 || !(i128::from(lanes)..=2 * i128::from(lanes)).contains(&span) {
+        if !has_form || !(i128::from(lanes)..=2 * i128::from(lanes)).contains(&span) {
             return None;
         }
-        let second = last - (lanes - 1);
         let words = bytes as u32 / 4;
         let place = |offset: &i64| match offset - first < lanes {
             true => offset - first,
@@ -329,6 +343,12 @@ mod tests {
         };
         assert_eq!(doublewords, [0, 1, 4, 5, 10, 11, 14, 15]);
         assert_eq!(load(&even[..4], 8, Avx512).map(|_| ()), Some(()));
+        // Bytes and halves have no permutation of two registers.
+        let all: Vec<i64> = (0..32).map(|lane| 2 * lane + 5).collect();
+        let every_second = Some(OffsetLoad::EverySecond { first: 5, second: 36 });
+        assert_eq!(load(&all, 1, Avx2), every_second);
+        assert_eq!(load(&all, 2, Avx512), every_second);
+        assert_eq!(load(&all, 2, Avx2), None);
         // Every third one is further apart.
         let third: Vec<i64> = (0..8).map(|lane| 3 * lane).collect();
         assert_eq!(load(&third, 4, Avx2), None);

@@ -38,16 +38,25 @@ impl Selector<'_> {
                 parts.into_iter().reduce(or).expect("a run")
             }
             Some(OffsetLoad::TwoVectors { first, second, doublewords }) => {
-                let length = u64::from(ty.lanes) * bytes;
-                let mut read = |offset: i64| {
-                    let mem = self.address(buffer, &at(offset));
-                    self.read(buffer, mem, length, false, Width::of(length))
-                };
-                let (low, high) = (read(first), read(second));
+                let low = self.load_vector(buffer, &at(first), ty);
+                let high = self.load_vector(buffer, &at(second), ty);
                 self.of_both(low, high, &doublewords)
+            }
+            Some(OffsetLoad::EverySecond { first, second }) => {
+                let low = self.load_vector(buffer, &at(first), ty);
+                let high = self.load_vector(buffer, &at(second), ty);
+                let key = (low, high, vec![bytes as u32]);
+                self.shuffled(key, |selector| selector.every_second(low, high, ty))
             }
             None => crate::bug!("no load for the offsets of `{}`", buffer.name),
         }
+    }
+
+    /// Consecutive elements, as many as a type has lanes.
+    fn load_vector(&mut self, buffer: &Buffer, first: &Expr, ty: Type) -> VReg {
+        let length = u64::from(ty.lanes) * ty.dtype.bytes();
+        let mem = self.address(buffer, first);
+        self.read(buffer, mem, length, false, Width::of(length))
     }
 
     /// The lanes of a run; the others are 0 and not read. `first` is the index that lane 0 had.
@@ -148,6 +157,33 @@ impl Selector<'_> {
         let of_high = of_high.fold(0, |bits: i64, (lane, _)| bits | 1 << lane);
         let args = [Arg::Use(low), Arg::Use(high), Arg::Imm(of_high)];
         self.b.make(VEX_Vpblendd_ymm_ymm_ymmm256_imm8, &args)
+    }
+
+    /// The elements at even places of `low`, then those at odd places of `high`, in lanes of one or
+    /// two bytes: in each group of 16 bytes by `vpshufb`, then the eights of bytes by `vpermd`.
+    fn every_second(&mut self, low: VReg, high: VReg, ty: Type) -> VReg {
+        let bytes = ty.dtype.bytes() as u8;
+        let groups = ty.lanes as usize * usize::from(bytes) / 16;
+        let width = width_of(ty);
+        let mut take = |from: VReg, first: u8, half: u8| {
+            let source = |to: u8| match to / 8 == half {
+                true => (to % 8 / bytes * 2 + first) * bytes + to % bytes,
+                false => 0x80,
+            };
+            let group: Vec<u8> = (0..16).map(source).collect();
+            let places = self.constant_bytes(group.repeat(groups));
+            self.b.op2(VOp::ShufB, width, from, places)
+        };
+        let (low, high) = (take(low, 0, 0), take(high, 1, 1));
+        let both = self.b.op2(VOp::Or, width, low, high);
+        if groups == 1 {
+            return both;
+        }
+        let eights = (0..groups as u32).map(|group| 2 * group);
+        let eights = eights.clone().chain(eights.map(|eight| eight + 1));
+        let doublewords = eights.flat_map(|eight| [2 * eight, 2 * eight + 1]);
+        let places = self.constant_bytes(doublewords.flat_map(u32::to_le_bytes).collect());
+        self.b.op2(VOp::PermD, width, places, both)
     }
 
     /// A constant vector in the lanes of a register, padded with zeros.

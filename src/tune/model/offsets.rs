@@ -30,6 +30,7 @@ impl Walker<'_> {
             OffsetLoad::Shuffled { .. } => (1.0, 1.0),
             OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
             OffsetLoad::TwoVectors { .. } => (2.0, if isa == SimdIsa::Avx512 { 1.0 } else { 3.0 }),
+            OffsetLoad::EverySecond { .. } => (2.0, 4.0),
         };
         Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
     }
