@@ -137,14 +137,13 @@ fn describe(name: &str, json: bool) -> Result<(), Error> {
 /// A number of a description, and its name.
 type Fact<T> = (&'static str, fn(&T) -> f64);
 
-const RATES: [Fact<VectorRates>; 7] = [
+const RATES: [Fact<VectorRates>; 6] = [
     ("multiply-adds", |rates| rates.multiplies),
     ("sums", |rates| rates.adds),
     ("vector operations", |rates| rates.vectors),
     ("loads", |rates| rates.loads),
     ("stores", |rates| rates.stores),
     ("cycles of a division", |rates| rates.divide),
-    ("cycles of a gathered lane", |rates| rates.gather),
 ];
 
 const CORE: [Fact<Processor>; 10] = [

@@ -64,8 +64,6 @@ pub struct VectorRates {
     pub stores: f64,
     /// Cycles of a `float32` division.
     pub divide: f64,
-    /// Cycles of each lane of a gather or scatter.
-    pub gather: f64,
 }
 
 /// A level of cache.
@@ -106,15 +104,8 @@ impl CacheLevel {
 }
 
 /// What the rates of most cores are.
-const TWO_PORTS: VectorRates = VectorRates {
-    multiplies: 2.0,
-    adds: 2.0,
-    vectors: 4.0,
-    loads: 2.0,
-    stores: 1.0,
-    divide: 2.5,
-    gather: 2.5,
-};
+const TWO_PORTS: VectorRates =
+    VectorRates { multiplies: 2.0, adds: 2.0, vectors: 4.0, loads: 2.0, stores: 1.0, divide: 2.5 };
 
 /// A typical CPU of a server.
 pub const GENERIC: Processor = Processor {
@@ -169,7 +160,7 @@ const ZEN2: Processor = Processor {
     aliases: &["znver2"],
     arch: Some(Arch::X86_64),
     ghz: 3.2,
-    narrow: VectorRates { divide: 3.5, gather: 2.0, ..TWO_PORTS },
+    narrow: VectorRates { divide: 3.5, ..TWO_PORTS },
     wide: None,
     integers: 4.0,
     issue: 6.0,
@@ -181,8 +172,8 @@ const ZEN2: Processor = Processor {
     wide_forward_latency: 10.0,
     mispredict: 16.0,
     caches: &[
-        CacheLevel::own(32, 8, 2.1, 4.5),
-        CacheLevel::own(512, 8, 3.4, 20.0).hashed(),
+        CacheLevel::own(32, 8, 2.1, 2.5),
+        CacheLevel::own(512, 8, 3.4, 10.0).hashed(),
         CacheLevel::own(16_384, 16, 10.0, 24.0).hashed().shared(),
     ],
     pages: [(64, 3.0), (2048, 25.0)],
@@ -196,8 +187,8 @@ const ZEN3: Processor = Processor {
     multiply_latency: 4.0,
     mispredict: 14.0,
     caches: &[
-        CacheLevel::own(32, 8, 2.1, 4.5),
-        CacheLevel::own(512, 8, 3.4, 20.0).hashed(),
+        CacheLevel::own(32, 8, 2.1, 2.5),
+        CacheLevel::own(512, 8, 3.4, 10.0).hashed(),
         CacheLevel::own(32_768, 16, 10.0, 24.0).hashed().shared(),
     ],
     ..ZEN2
@@ -208,7 +199,7 @@ const ZEN4: Processor = Processor {
     name: "zen4",
     aliases: &["znver4"],
     ghz: 3.6,
-    narrow: VectorRates { divide: 3.0, gather: 1.2, ..TWO_PORTS },
+    narrow: VectorRates { divide: 3.0, ..TWO_PORTS },
     wide: Some(VectorRates {
         multiplies: 1.0,
         adds: 1.0,
@@ -216,14 +207,13 @@ const ZEN4: Processor = Processor {
         loads: 1.0,
         stores: 0.5,
         divide: 6.0,
-        gather: 1.3,
     }),
     window: 320.0,
     forward_latency: 10.0,
     wide_forward_latency: 12.0,
     caches: &[
-        CacheLevel::own(32, 8, 2.1, 4.5),
-        CacheLevel::own(1024, 8, 3.4, 20.0).hashed(),
+        CacheLevel::own(32, 8, 2.1, 2.5),
+        CacheLevel::own(1024, 8, 3.4, 10.0).hashed(),
         CacheLevel::own(32_768, 16, 10.0, 24.0).hashed().shared(),
     ],
     pages: [(72, 3.0), (3072, 25.0)],
@@ -246,7 +236,7 @@ const HASWELL: Processor = Processor {
     aliases: &["broadwell", "core-avx2"],
     arch: Some(Arch::X86_64),
     ghz: 3.0,
-    narrow: VectorRates { adds: 1.0, vectors: 3.0, divide: 10.0, gather: 1.5, ..TWO_PORTS },
+    narrow: VectorRates { adds: 1.0, vectors: 3.0, divide: 10.0, ..TWO_PORTS },
     wide: None,
     integers: 4.0,
     issue: 4.0,
@@ -270,7 +260,7 @@ const SKYLAKE: Processor = Processor {
     name: "skylake",
     aliases: &["kabylake", "coffeelake", "cometlake"],
     ghz: 3.6,
-    narrow: VectorRates { vectors: 3.0, divide: 5.0, gather: 1.0, ..TWO_PORTS },
+    narrow: VectorRates { vectors: 3.0, divide: 5.0, ..TWO_PORTS },
     window: 224.0,
     store_buffer: 56.0,
     multiply_latency: 4.0,
@@ -289,7 +279,7 @@ const SKYLAKE_AVX512: Processor = Processor {
     name: "skylake-avx512",
     aliases: &["skx", "cascadelake", "cascade-lake", "cooperlake", "cooper-lake"],
     ghz: 2.8,
-    wide: Some(VectorRates { vectors: 2.0, divide: 10.0, gather: 0.8, ..TWO_PORTS }),
+    wide: Some(VectorRates { vectors: 2.0, divide: 10.0, ..TWO_PORTS }),
     caches: &[
         CacheLevel::own(32, 8, 1.3, 4.0),
         CacheLevel::own(1024, 16, 5.0, 20.0),

@@ -183,7 +183,7 @@ impl Indices {
                 let lane = self.sum(step).as_constant().map_or(Lane::Irregular, Lane::By);
                 self.sum(base).plus(Sum { lane, ..Sum::default() })
             }
-            ExprKind::Binary(op, a, b) => self.binary(*op, self.sum(a), self.sum(b)),
+            ExprKind::Binary(op, a, b) => self.binary(*op, self.sum(a), self.sum(b), expr.ty.lanes),
             ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => {
                 self.moving(self.sum(a), self.sum(b))
             }
@@ -192,40 +192,70 @@ impl Indices {
         }
     }
 
-    fn binary(&self, op: BinOp, a: Sum, b: Sum) -> Sum {
+    fn binary(&self, op: BinOp, a: Sum, b: Sum, lanes: u32) -> Sum {
         match (op, a.as_constant(), b.as_constant()) {
             (BinOp::Add, ..) => a.plus(b),
             (BinOp::Sub, ..) => a.plus(b.scale(-1.0)),
             (BinOp::Mul, _, Some(factor)) => a.scale(factor),
             (BinOp::Mul, Some(factor), None) => b.scale(factor),
-            (BinOp::FloorDiv, _, Some(by)) if by > 0.0 => self.divided(a, by),
-            (BinOp::FloorMod, _, Some(by)) if by > 0.0 => a.parted(by).1,
+            (BinOp::FloorDiv, _, Some(by)) if by > 0.0 => self.divided(a, by, lanes),
+            (BinOp::FloorMod, _, Some(by)) if by > 0.0 => {
+                let rest = a.parted(by).1;
+                let same = self.lanes_share_quotient(&rest, by, lanes);
+                Sum { lane: if same { rest.lane } else { Lane::Irregular }, ..rest }
+            }
             (BinOp::Min | BinOp::Max, ..) => self.moving(a, b),
             (_, Some(_), Some(_)) => Sum::default(),
             _ => a.plus(b).irregular(),
         }
     }
 
-    /// Returns the operand that varies with more dimensions, lanes included.
+    /// Returns the operand that varies with more dimensions. Where the lanes of the operands
+    /// differ, each lane may take another one: simplification has removed the others before.
     fn moving(&self, a: Sum, b: Sum) -> Sum {
-        let count = |sum: &Sum| sum.linear.term_count() + usize::from(sum.lane != Lane::Same);
-        if count(&a) >= count(&b) { a } else { b }
+        let lane = if a.lane == b.lane { a.lane } else { Lane::Irregular };
+        let most = if a.linear.term_count() >= b.linear.term_count() { a } else { b };
+        Sum { lane, ..most }
     }
 
     /// Returns `sum // by`. If the terms that are no multiples of `by` may reach it, they are
     /// divided without rounding.
-    fn divided(&self, sum: Sum, by: f64) -> Sum {
+    fn divided(&self, sum: Sum, by: f64, lanes: u32) -> Sum {
         let (multiples, rest) = sum.parted(by);
         let multiples = multiples.scale(1.0 / by);
-        if self.span(&rest) + rest.linear.constant < by {
-            // All lanes of the rest have the same quotient.
+        let same = self.lanes_share_quotient(&rest, by, lanes);
+        if same && self.span(&rest) + rest.linear.constant < by {
             return multiples;
         }
-        let lane = if rest.lane == Lane::Same { Lane::Same } else { Lane::Irregular };
+        let lane = if same { Lane::Same } else { Lane::Irregular };
         let mut rest = Sum { lane, ..rest.scale(1.0 / by) };
         rest.linear.constant = 0.0;
         multiples.plus(rest)
     }
+
+    /// Whether all lanes of a sum, none of whose terms is a multiple of `by`, have the same
+    /// quotient by it: they lie between two multiples of the greatest common divisor, or of `by`.
+    fn lanes_share_quotient(&self, rest: &Sum, by: f64, lanes: u32) -> bool {
+        let step = match rest.lane {
+            Lane::Same => return true,
+            Lane::By(step) => step * f64::from(lanes - 1),
+            Lane::Irregular => return false,
+        };
+        let factors = rest.linear.terms.iter().map(|term| term.1);
+        let apart = factors.fold(by, gcd);
+        let first = rest.linear.constant.rem_euclid(apart);
+        let holds = |first: f64, last: f64| first.min(last) >= 0.0 && first.max(last) < apart;
+        holds(first, first + step)
+    }
+}
+
+/// Returns the greatest common divisor of two numbers of elements or bytes.
+pub(super) fn gcd(a: f64, b: f64) -> f64 {
+    let (mut a, mut b) = (a.round().abs() as u64, b.round().abs() as u64);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a as f64
 }
 
 fn lane_of(expr: &Expr) -> Lane {

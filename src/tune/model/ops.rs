@@ -40,6 +40,8 @@ const LOAD_LATENCY: f64 = 6.0;
 const STORE_FORWARD_LATENCY: f64 = 6.0;
 /// Cycles of a nontemporal store that writes part of a line. Fitted on Zen 5.
 const PARTIAL_LINE_CYCLES: f64 = 400.0;
+/// Cycles of each lane of one or two bytes that is loaded or stored by itself. Fitted on Zen 4.
+const SHORT_LANE_CYCLES: f64 = 1.0;
 /// Ordinary updates of an element in memory that a masked one counts as: a masked store is not
 /// forwarded to the next load. Fitted on Zen 5.
 const MASKED_UPDATES: f64 = 8.0;
@@ -387,7 +389,8 @@ impl Walker<'_> {
         work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
         let masked = mask.is_some();
         let warp = self.warp_access(buffer, index, mask, (frame, copies / close));
-        self.remember(buffer, sum, index.ty.lanes, AccessTraits { write: false, masked, warp });
+        let traits = AccessTraits { write: false, masked, iterations: cost.iterations, warp };
+        self.remember(buffer, sum, index.ty.lanes, traits);
         let into = self.storing.as_ref().map(|(buffer, _)| buffer.clone());
         if let Some(into) = into.filter(|into| self.in_launch && is_private(into))
             && buffer.scope == Scope::Global
@@ -441,7 +444,8 @@ impl Walker<'_> {
         let beside = |open: &&EnclosingLoop| {
             sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece
         };
-        let count = self.enclosing[inner..].iter().find(beside)?.count;
+        let beside = self.enclosing[inner..].iter().find(beside)?;
+        let count = beside.count;
         let rest = (count % piece) / count;
         let rows = f64::from(lanes);
         let parts = self.parts(rows, bytes);
@@ -452,6 +456,7 @@ impl Walker<'_> {
             moves: (1.0 - rest) * moves,
             shuffles: (1.0 - rest) * shuffles,
             gather: rest * rows * self.machine.gather,
+            iterations: if beside.frame.is_some() { piece } else { 1.0 },
         })
     }
 
@@ -622,7 +627,7 @@ impl Walker<'_> {
             buffer,
             sum,
             index.ty.lanes,
-            AccessTraits { write: true, masked: mask.is_some(), warp },
+            AccessTraits { write: true, masked: mask.is_some(), iterations: 1.0, warp },
         );
         self.nontemporal = nontemporal;
     }
@@ -661,14 +666,16 @@ impl Walker<'_> {
                 AccessCost::moves(parts, parts * turns)
             }
             _ => {
-                AccessCost { gather: count * self.machine.gather, ..AccessCost::moves(parts, 0.0) }
+                // There are no gathers of elements of one or two bytes.
+                let lane = if bytes < 4.0 { SHORT_LANE_CYCLES } else { self.machine.gather };
+                AccessCost { gather: count * lane, ..AccessCost::moves(parts, 0.0) }
             }
         }
     }
 
     /// Records an access for the traffic.
     fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, how: AccessTraits) {
-        let AccessTraits { write, masked, warp } = how;
+        let AccessTraits { write, masked, iterations, warp } = how;
         let bytes = buffer.dtype.bytes() as f64;
         let count = f64::from(lanes);
         let (width, apart) = match sum.lane {
@@ -689,6 +696,7 @@ impl Walker<'_> {
             nontemporal: write && self.nontemporal,
             weight: self.weight,
             irregular: sum.irregular,
+            iterations,
             warp,
         };
         self.plan.accesses.push(access);
@@ -699,6 +707,7 @@ impl Walker<'_> {
 struct AccessTraits {
     write: bool,
     masked: bool,
+    iterations: f64,
     warp: Option<WarpAccess>,
 }
 
@@ -712,11 +721,13 @@ pub(super) struct AccessCost {
     pub(super) shuffles: f64,
     /// Cycles of a gather or scatter.
     pub(super) gather: f64,
+    /// The iterations of the frame whose elements are loaded together.
+    pub(super) iterations: f64,
 }
 
 impl AccessCost {
     pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
-        AccessCost { parts, moves, shuffles: 0.0, gather: 0.0 }
+        AccessCost { parts, moves, shuffles: 0.0, gather: 0.0, iterations: 1.0 }
     }
 }
 

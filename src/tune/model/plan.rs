@@ -144,6 +144,8 @@ pub(super) struct Access {
     pub(super) weight: f64,
     /// The address depends on data, or is not affine.
     pub(super) irregular: bool,
+    /// The iterations of the frame whose elements are loaded together.
+    pub(super) iterations: f64,
     /// In a launch: the access of a warp.
     pub(super) warp: Option<WarpAccess>,
 }

@@ -4,6 +4,7 @@
 //! fit into a cache together, shared lines are fetched once; if not, every iteration fetches its
 //! own. In between, the fraction of lines that survives falls steadily.
 
+use super::index::gcd;
 use super::machine::{Cache, MachineModel};
 use super::plan::{Access, CostPlan};
 use std::ops::Range;
@@ -111,7 +112,14 @@ impl Tracker<'_> {
         let once = self.footprints(frame.accesses.clone(), frame.own.end);
         let kept = kept(room(&once), self.level);
         let whole = self.footprints(frame.accesses.clone(), frame.own.start);
-        self.misses[frame.accesses.clone()].iter_mut().for_each(|missed| *missed *= frame.trips);
+        for access in frame.accesses.clone() {
+            // Iterations whose elements are loaded together miss their lines once.
+            let together = match &self.plan.accesses[access] {
+                own if own.frame == at => own.iterations.min(frame.trips).max(1.0),
+                _ => 1.0,
+            };
+            self.misses[access] *= frame.trips / together;
+        }
         // Lines that fit are fetched once, whatever the parts of an iteration miss by themselves.
         for (buffer, whole) in &whole {
             let missed = self.missed(frame.accesses.clone(), *buffer);
@@ -388,12 +396,4 @@ fn joined(mut spans: Vec<(f64, f64)>, line: f64) -> Vec<(f64, f64)> {
         }
     }
     all
-}
-
-fn gcd(a: f64, b: f64) -> f64 {
-    let (mut a, mut b) = (a.round().abs() as u64, b.round().abs() as u64);
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a as f64
 }

@@ -89,6 +89,7 @@ impl Walker<'_> {
             nontemporal: false,
             weight: self.weight,
             irregular: sum.irregular,
+            iterations: 1.0,
             warp: Some(WarpAccess {
                 placement: (frame, copies),
                 cost: Some(cost),
