@@ -25,9 +25,9 @@ const CPU_CANDIDATES: usize = 128;
 const GPU_CANDIDATES: usize = 384;
 /// A small kernel gets one candidate for each this many of its operations, or of the bytes that it
 /// moves, so that the search takes no longer than the kernel deserves.
-const WORK_PER_CANDIDATE: f64 = 1e4;
+const WORK_PER_CANDIDATE: f64 = 4e3;
 /// The number of candidates that the smallest kernel gets.
-const MIN_CANDIDATES: usize = 16;
+const MIN_CANDIDATES: usize = 40;
 
 /// Returns the largest number of candidates that are estimated by default.
 pub(super) fn default_candidates(target: &Target) -> usize {

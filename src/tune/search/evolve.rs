@@ -6,7 +6,7 @@
 
 use super::learned::Learned;
 use super::{CostModel, CostPrediction, Proposal, answers_of};
-use crate::tune::{Candidate, Choice, Space};
+use crate::tune::{Candidate, Choice, Decision, Space};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -79,28 +79,36 @@ impl<'a> Population<'a> {
         self.seen.len()
     }
 
-    /// Adds the default, the simple one, candidates that differ from the default in one decision,
+    /// Adds the default, the simple one, candidates that differ from one of both in one decision,
     /// and random candidates with mutation rates from 0 to 1.
     pub(super) fn begin(&mut self, count: usize, rng: &mut ChaCha8Rng) {
         let default = draw(self.space, 0.0, rng);
-        let mut first: Vec<Candidate> = self.neighbours(&default).take(count / 2).collect();
+        let plain = self.space.plain();
+        let mut first: Vec<Candidate> = self.neighbours(&default).take(count / 3).collect();
+        if let Some(plain) = &plain {
+            first.extend(self.neighbours(plain).take(count / 4));
+        }
         let drawn = count - first.len();
         first.extend((1..drawn).map(|at| draw(self.space, at as f64 / drawn as f64, rng)));
-        first.extend(self.space.plain());
+        first.extend(plain);
         first.push(default);
         self.add(first);
     }
 
-    /// Returns the candidates that differ from the default in one decision: the next option of each
-    /// choice, then the one after it, and so on.
-    fn neighbours<'b>(&'b self, default: &'b Candidate) -> impl Iterator<Item = Candidate> + 'b {
-        let choices = || default.decisions.iter().map(|decision| &decision.choice);
-        let most = choices().map(|choice| choice.options.len()).max().unwrap_or(0);
-        let steps = (1..most).flat_map(move |step| choices().map(move |choice| (choice, step)));
-        steps.filter(|(choice, step)| *step < choice.options.len()).map(|(changed, step)| {
-            self.space.replay(&mut |choice| match choice.name == changed.name {
-                true => (choice.default + step) % choice.options.len(),
-                false => choice.default,
+    /// Returns the candidates that differ from one in one decision: the next option of each choice,
+    /// then the one after it, and so on.
+    fn neighbours<'b>(&'b self, one: &'b Candidate) -> impl Iterator<Item = Candidate> + 'b {
+        let options = |decision: &Decision| decision.choice.options.len();
+        let most = one.decisions.iter().map(options).max().unwrap_or(0);
+        let steps = (1..most).flat_map(move |step| one.decisions.iter().map(move |of| (of, step)));
+        steps.filter(move |(of, step)| *step < options(of)).map(|(changed, step)| {
+            self.space.replay(&mut |choice| {
+                let known = one.decisions.iter().find(|known| known.choice.name == choice.name);
+                // What was chosen before may have left fewer options.
+                let chosen = known.and_then(|known| position(choice, known.answer()));
+                let chosen = chosen.unwrap_or(choice.default);
+                let step = if choice.name == changed.choice.name { step } else { 0 };
+                (chosen + step) % choice.options.len()
             })
         })
     }

@@ -26,20 +26,15 @@ pub(super) fn lanes_fits(planner: &Planner, _: usize) -> Fit {
 pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
-    let stage = planner.plans[at].name.clone();
     let lanes = i64::from(planner.target.lanes(view.dtype));
     let axes = if lanes > 1 { lane_axes(planner, at) } else { Vec::new() };
     let data = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();
-    let usual =
-        axes.iter().rposition(|(_, score)| *score == axes.iter().map(|a| a.1).max().unwrap_or(0));
-    let Some(usual) = usual.filter(|usual| axes[*usual].1 > 0) else {
+    let Some(axis) = choose_axis(planner, at, &axes) else {
         chunks(planner, at);
         planner.parallelize(at, data);
         planner.plans[at].open = planner.plans[at].outer();
         return;
     };
-    let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone()).collect();
-    let axis = axes[planner.chooser.index(&stage, "lanes", names, usual)].0;
     let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
     let name = planner.plans[at].leaves[leaf].name.clone();
     let near = |load: &Access| {
@@ -81,6 +76,21 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     let more = planner.plans[at].leaves.len() - before;
     planner.parallelize(at, data + more - usize::from(whole));
     planner.plans[at].open = planner.plans[at].outer();
+}
+
+/// Chooses the axis to vectorize, of axes with scores. If no score is positive, lanes may cost more
+/// than they save; then the default is none.
+fn choose_axis(planner: &mut Planner, at: usize, axes: &[(usize, i64)]) -> Option<usize> {
+    let best = axes.iter().map(|(_, score)| *score).max()?;
+    let usual = axes.iter().rposition(|(_, score)| *score == best)?;
+    let none = usize::from(best <= 0);
+    let view = &planner.facts.views[at];
+    let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone());
+    let names = std::iter::repeat_n("none".to_string(), none).chain(names).collect();
+    let stage = planner.plans[at].name.clone();
+    let usual = if none > 0 { 0 } else { usual };
+    let chosen = planner.chooser.index(&stage, "lanes", names, usual);
+    chosen.checked_sub(none).map(|chosen| axes[chosen].0)
 }
 
 /// Chooses nontemporal stores for a large output, which is not read soon.
@@ -240,7 +250,16 @@ fn lane_axes(planner: &Planner, at: usize) -> Vec<(usize, i64)> {
             continue;
         }
         let store = if stores_along(view, axis) { 3 } else { -3 };
-        let score = view.loads.iter().map(|load| match load.stride_inside(&view.data[axis].var) {
+        let first = |at: usize| {
+            let (load, before) = (&view.loads[at], &view.loads[..at]);
+            let same = |other: &Access| {
+                let indices = other.indices.iter().zip(&load.indices);
+                other.buffer == load.buffer && indices.map(|(a, b)| a.same(b)).all(|same| same)
+            };
+            !before.iter().any(same)
+        };
+        let score = (0..view.loads.len()).filter(|load| first(*load));
+        let score = score.map(|load| match view.loads[load].stride_inside(&view.data[axis].var) {
             Stride::Zero => 1,
             Stride::By(1) => 2,
             Stride::By(step) if step.abs() <= 4 => 0,
