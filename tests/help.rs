@@ -60,7 +60,8 @@ fn targets_marks_the_native_one() {
     let marked: Vec<&str> = text.lines().filter(|line| line.starts_with('*')).collect();
     assert_eq!(marked.len(), 2, "{text}");
     assert_eq!(marked[0].split(' ').nth(1), Some(native.name));
-    assert_eq!(marked[1], format!("* native: {native}"));
+    let processor = native.named_processor().map_or_else(String::new, |name| format!(", {name}"));
+    assert_eq!(marked[1], format!("* native: {native}{processor}"));
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&["targets", "--json"])).expect("JSON");
     assert_eq!(json.as_array().unwrap().len(), 16);

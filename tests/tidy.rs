@@ -47,7 +47,8 @@ fn files_under(folder: &str) -> Vec<File> {
         for entry in std::fs::read_dir(folder).expect("a folder of the tree") {
             let path = entry.expect("a readable entry").path();
             if path.is_dir() {
-                if path.file_name().is_some_and(|name| name != "__pycache__" && name != "target") {
+                let is_built = path.ends_with("__pycache__") || path.join("CACHEDIR.TAG").exists();
+                if !is_built {
                     collect(&path, found);
                 }
             } else {

@@ -171,8 +171,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the bytes of a data cache of the target's processor; 0 for a level that it lacks, and
-    /// for GPUs.
+    /// Returns the bytes of a data cache of the target's processor; 0 for a level that it lacks,
+    /// and for GPUs.
     fn cache_bytes(&self, arg: &Arg) -> Result<Value> {
         match self.eval(&arg.value)? {
             Value::Int(level @ 1..=3) => {

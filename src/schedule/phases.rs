@@ -191,8 +191,8 @@ fn assign_pipelines(inference: &mut Inference) -> Result<()> {
 /// Before: `S.compute_at(C, xo)`, `C` reads `S[x]` and `S[x + 1]`, `x = xo*8 + xi`.
 /// After: the region of `S` is `xo*8 .. xo*8 + 9`, its loop has the extent 9, and a guard stands
 /// where the region may leave the domain. With `S.store_at(C, p)`, the region has only the elements
-/// that earlier iterations have not computed (E0364). On a GPU, all stages of a launch give an index
-/// the same extent (E0381).
+/// that earlier iterations have not computed (E0364). On a GPU, all stages of a launch give an
+/// index the same extent (E0381).
 fn bound_stages(inference: &mut Inference) -> Result<()> {
     let mut extents = Vec::new();
     for id in inference.bounded.schedule.order.clone().into_iter().rev() {

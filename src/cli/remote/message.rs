@@ -420,7 +420,7 @@ mod tests {
     fn hello() -> serde_json::Value {
         serde_json::json!({
             "tec": env!("CARGO_PKG_VERSION"), "protocol": PROTOCOL, "target": "x86-avx2",
-            "features": ["avx", "avx2", "f16c", "fma", "sse4.1"],
+            "features": ["avx", "avx2", "f16c", "fma", "sse4.1"], "processor": "haswell",
             "machine": {"cpu": "a CPU", "cores": 4}, "threads": 4, "memory": null, "gpu": null
         })
     }

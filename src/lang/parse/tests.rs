@@ -347,7 +347,7 @@ const MISTAKES: [(&str, &str, &str, &str); 52] = [
     ),
     ("let a = b = c", "=", "E0101: expected `}` or a statement, found `=`", "equality is `==`"),
     ("let x = A[i][j]", "[", "E0101: expected `}` or a statement, found `[`", "`A[i, j]`"),
-    ("let x = [1, 2]", "[", "E0101: expected an expression, found `[`", ""),
+    ("let x = ]", "]", "E0101: expected an expression, found `]`", ""),
     ("inptu A: float32", "inptu", "E0101: expected `}` or a statement, found `inptu`", "`input`"),
     (
         "if a { } elif b { }",
@@ -433,7 +433,7 @@ fn mistakes_outside_kernels() {
         ("schedule f { t = 4 }", "E0101: expected `.`, found `=`".into()),
         ("schedule f { knob t = 3 }", "E0101: expected `in`, found `}`".into()),
         ("schedule f { output C }", "E0101: expected `}` or a statement, found `output`".into()),
-        ("schedule f { let x = [1] }", "E0101: expected an expression, found `[`".into()),
+        ("schedule f { let x = ] }", "E0101: expected an expression, found `]`".into()),
     ] {
         assert_eq!(error(text).to_string(), message, "{text}");
     }
