@@ -8,7 +8,8 @@
 //! A padding that is computed where it is read then does not slow the interior. Loops are cut in
 //! the same way around the vectors in which an index `a // c` or `a % c` begins a new period:
 //! `A[(x + 1) % 64]` is `A[x + 1]` in all vectors but the last. The same holds for clamped indices:
-//! `A[max(x - 1, 0)]` is `A[x - 1]` in all vectors but the first.
+//! `A[max(x - 1, 0)]` is `A[x - 1]` in all vectors but the first. A parallel loop is not cut, but
+//! gets a branch: `parallel (o, 0, 64) { if o < 1 { … } else if o < 63 { … } else { … } }`.
 //! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
 //! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the loops that it has cut.
@@ -106,6 +107,9 @@ impl Cutter {
         let parts = [(head.min, first), (first, end), (end, head.end)];
         let parts: Vec<(i128, i128)> = parts.into_iter().filter(|(from, to)| from < to).collect();
         let room = room / parts.len() as i128;
+        if head.kind == ForKind::Parallel {
+            return self.branches(head, body, &parts, room);
+        }
         let parts = parts.into_iter().map(|(from, to)| {
             if to - from == 1 {
                 let value = FxHashMap::from_iter([(head.var.clone(), bound(from))]);
@@ -125,6 +129,30 @@ impl Cutter {
         Stmt::Block(parts.collect())
     }
 
+    /// Returns a parallel loop that starts once and branches to its parts.
+    fn branches(&mut self, head: Head, body: &Stmt, parts: &[(i128, i128)], room: i128) -> Stmt {
+        let mut rest: Option<Stmt> = None;
+        for (from, to) in parts.iter().rev() {
+            self.facts.push();
+            self.facts.bind(&head.var, &bound(*from), &bound(to - from));
+            let only = (to - from == 1).then(|| (head.var.clone(), bound(*from)));
+            let part = self.simplified(fresh_copy(body, &only.into_iter().collect()));
+            let then = self.stmt(part, room);
+            self.facts.pop();
+            rest = Some(match rest {
+                None => then,
+                Some(otherwise) => {
+                    let cond = Expr::lt(Expr::var(&head.var), bound(*to));
+                    let (then, otherwise) = (Box::new(then), Some(Box::new(otherwise)));
+                    Stmt::If { cond, then, otherwise }
+                }
+            });
+        }
+        let body = Box::new(rest.expect("a part"));
+        let (min, extent) = (bound(head.min), bound(head.end - head.min));
+        Stmt::For { var: head.var, min, extent, kind: head.kind, body }
+    }
+
     /// Simplifies under the facts, which removes the choices that are decided in this part of a
     /// loop.
     fn simplified(&self, part: Stmt) -> Stmt {
@@ -135,7 +163,7 @@ impl Cutter {
     /// the loop is not cut.
     fn interior(&mut self, head: &Head, body: &Stmt, room: i128) -> Option<(i128, i128)> {
         let lanes = match head.kind {
-            ForKind::Serial => false,
+            ForKind::Serial | ForKind::Parallel => false,
             ForKind::Vectorized => {
                 let copies = matches!(body, Stmt::Store { mask: None, .. });
                 if !copies || head.end - head.min < MIN_VECTOR_ITERATIONS {
