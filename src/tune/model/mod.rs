@@ -9,6 +9,7 @@
 //!
 //! An estimate ranks schedules of one kernel; it is a rough prediction of seconds.
 
+mod access;
 mod cycles;
 mod features;
 mod gpu;
@@ -398,15 +399,16 @@ fn unprefetched_fraction(access: &Access, extents: &[f64]) -> f64 {
         return 1.0;
     }
     let mut span = access.width;
-    if let Some((count, apart)) = access.lanes {
-        if apart > 128.0 {
-            return 1.0;
-        }
-        span += count * apart;
-    }
     // Innermost first. The prefetcher follows a few streams side by side; streams become one where
     // an outer loop reads what lies between them.
     let mut apart: Vec<(f64, f64)> = Vec::new();
+    match access.lanes {
+        // Rows that are loaded in pieces are streams.
+        Some((count, far)) if access.iterations > 1.0 => apart.push((far, count)),
+        Some((_, far)) if far > 128.0 => return 1.0,
+        Some((count, far)) => span += count * far,
+        None => {}
+    }
     let short = |span: f64| {
         ((PREFETCHED_RUN_BYTES - span) / (PREFETCHED_RUN_BYTES - LINE_BYTES)).clamp(0.0, 1.0)
     };

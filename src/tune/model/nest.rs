@@ -199,12 +199,19 @@ pub(super) fn is_constant_only(
     fine
 }
 
-/// Whether a store to a buffer is conditional.
-pub(super) fn chooses(stmt: &Stmt, buffer: &Buffer) -> bool {
+/// Whether a store to a buffer is conditional, or scatters the lanes of a vector.
+pub(super) fn chooses_elements(stmt: &Stmt, buffer: &Buffer) -> bool {
     let mut found = false;
     match stmt {
+        Stmt::Store { buffer: stored, indices, .. } if stored == buffer => {
+            if let ExprKind::Ramp(_, stride) = &indices[0].kind {
+                found = stride.as_int() != Some(1);
+            }
+        }
         Stmt::If { .. } => each_store(stmt, &mut |stored| found |= stored == buffer),
-        other => for_each_stmt(other, &mut |inner| found = found || chooses(inner, buffer)),
+        other => {
+            for_each_stmt(other, &mut |inner| found = found || chooses_elements(inner, buffer))
+        }
     }
     found
 }

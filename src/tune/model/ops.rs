@@ -7,8 +7,7 @@ use super::gpu::WarpAccess;
 use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
 use super::plan::{Access, Event, Step};
-use super::walk::{EnclosingLoop, Walker};
-use crate::ir::limits::ROW_CHUNK_BYTES;
+use super::walk::Walker;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
 use crate::simd_ops::{constant_divisor, constant_lanes};
@@ -40,8 +39,6 @@ const LOAD_LATENCY: f64 = 6.0;
 const STORE_FORWARD_LATENCY: f64 = 6.0;
 /// Cycles of a nontemporal store that writes part of a line. Fitted on Zen 5.
 const PARTIAL_LINE_CYCLES: f64 = 400.0;
-/// Cycles of each lane of one or two bytes that is loaded or stored by itself. Fitted on Zen 4.
-const SHORT_LANE_CYCLES: f64 = 1.0;
 /// Ordinary updates of an element in memory that a masked one counts as: a masked store is not
 /// forwarded to the next load. Fitted on Zen 5.
 const MASKED_UPDATES: f64 = 8.0;
@@ -379,10 +376,11 @@ impl Walker<'_> {
         let cost = cost.unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes));
         let close = if updated { self.close_updates(index_deps) } else { 1.0 };
         let times = copies / close * self.weight;
+        let waits = self.reload_cycles(buffer, index.ty.lanes, &cost);
         let work = &mut self.plan.frames[frame].work;
         work.loads += times * cost.moves;
         work.adds += times * cost.shuffles;
-        work.gather += times * cost.gather;
+        work.gather += times * (cost.gather + waits);
         let (live, changes) = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
         let work = self.work();
         work.registers += live;
@@ -429,35 +427,6 @@ impl Walker<'_> {
             }
         }
         (count, held)
-    }
-
-    /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in
-    /// pieces, and columns are shuffled from registers.
-    fn tile(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> Option<AccessCost> {
-        let bytes = buffer.dtype.bytes() as f64;
-        let piece = ROW_CHUNK_BYTES as f64 / bytes;
-        let apart = matches!(sum.lane, Lane::By(step) if step.abs() > 1.0);
-        if !self.in_simd_kernel || !apart || sum.irregular || self.weight < 1.0 || piece < 2.0 {
-            return None;
-        }
-        let inner = self.enclosing.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
-        let beside = |open: &&EnclosingLoop| {
-            sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece
-        };
-        let beside = self.enclosing[inner..].iter().find(beside)?;
-        let count = beside.count;
-        let rest = (count % piece) / count;
-        let rows = f64::from(lanes);
-        let parts = self.parts(rows, bytes);
-        let moves = rows / piece;
-        let shuffles = (moves - parts).max(0.0) + 2.0 * parts;
-        Some(AccessCost {
-            parts,
-            moves: (1.0 - rest) * moves,
-            shuffles: (1.0 - rest) * shuffles,
-            gather: rest * rows * self.machine.gather,
-            iterations: if beside.frame.is_some() { piece } else { 1.0 },
-        })
     }
 
     /// Returns the access of a warp, in a launch.
@@ -600,6 +569,7 @@ impl Walker<'_> {
     pub(super) fn put(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>, close: f64) {
         let sum = self.indices.sum(index);
         let cost = self.access_cost(buffer, &sum, index.ty.lanes);
+        self.note_scatter(buffer, &cost);
         let copies = self.copies_here();
         let masked = if mask.is_some() { 1.5 } else { 1.0 };
         if let Some(mask) = mask {
@@ -645,32 +615,6 @@ impl Walker<'_> {
         let work = &mut self.plan.frames[frame].work;
         work.integers += 2.0 * copies * self.weight;
         work.branches += copies * self.weight * holds.min(1.0 - holds);
-    }
-
-    fn access_cost(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> AccessCost {
-        let (count, bytes) = (f64::from(lanes), buffer.dtype.bytes() as f64);
-        let parts = self.parts(count, bytes);
-        match sum.lane {
-            _ if lanes == 1 => AccessCost::moves(parts, 1.0),
-            Lane::Same => AccessCost::moves(1.0, 1.0),
-            Lane::By(1.0) if self.in_launch => {
-                AccessCost::moves(parts, (count * bytes / 16.0).ceil())
-            }
-            Lane::By(1.0) => {
-                // A vector that crosses a line takes two accesses.
-                let width = (count * bytes / parts).min(64.0);
-                let whole = |elements: f64| (elements * bytes) % width == 0.0;
-                let aligned =
-                    whole(sum.linear.constant) && sum.linear.terms.iter().all(|term| whole(term.1));
-                let turns = if aligned { 1.0 } else { 1.0 + (width - bytes) / 64.0 };
-                AccessCost::moves(parts, parts * turns)
-            }
-            _ => {
-                // There are no gathers of elements of one or two bytes.
-                let lane = if bytes < 4.0 { SHORT_LANE_CYCLES } else { self.machine.gather };
-                AccessCost { gather: count * lane, ..AccessCost::moves(parts, 0.0) }
-            }
-        }
     }
 
     /// Records an access for the traffic.

@@ -5,7 +5,7 @@ use super::gpu::launch::ProgramPoint;
 use super::index::{ASSUMED_VALUE, Dim, Indices, Sum};
 use super::machine::{CLIF_VECTOR_BYTES, MachineModel};
 use super::nest::{
-    DotProduct, chooses, copies_of, dot_of, flatten, has_fixed_indices, has_loops,
+    DotProduct, chooses_elements, copies_of, dot_of, flatten, has_fixed_indices, has_loops,
     is_constant_only, is_stores, mentioned, serial_vars,
 };
 use super::ops::ValueCost;
@@ -56,6 +56,8 @@ pub(super) struct Walker<'a> {
     pub(super) memo: FxHashMap<usize, ValueCost>,
     /// Loads of the current frame so far, by buffer and index.
     pub(super) loaded: FxHashSet<(usize, u64)>,
+    /// Local buffers whose vectors were scattered.
+    pub(super) scattered: FxHashSet<Buffer>,
     pub(super) stage: String,
     in_task: bool,
     /// Whether the walk is inside a launch, the last one of the plan.
@@ -130,6 +132,7 @@ pub(super) fn plan(
         in_simd_kernel: false,
         memo: FxHashMap::default(),
         loaded: FxHashSet::default(),
+        scattered: FxHashSet::default(),
         stage: String::new(),
         in_task: false,
         in_launch: false,
@@ -420,7 +423,7 @@ impl Walker<'_> {
             && (self.in_simd_kernel || self.in_launch || buffer.scope == Scope::Register)
             && bytes <= most
             && has_fixed_indices(body, buffer, &serial_vars(body))
-            && (self.in_launch || !chooses(body, buffer))
+            && (self.in_launch || !chooses_elements(body, buffer))
             && is_constant_only(body, buffer, &self.places);
         if register {
             let parts = (bytes / each).ceil();
@@ -576,10 +579,11 @@ impl Walker<'_> {
             self.leave(frame);
             return;
         }
-        let outer = self.weight;
+        // What a branch loads is not loaded in the other one.
+        let (outer, loaded) = (self.weight, self.loaded.clone());
         self.weight *= holds;
         self.stmt(body);
-        self.weight = outer;
+        (self.weight, self.loaded) = (outer, loaded);
     }
 
     /// Returns the iterations of a loop at the midpoint of its enclosing loops; their mean if there

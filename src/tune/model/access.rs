@@ -1,0 +1,87 @@
+//! The cost of loads and stores in the core: moves, gathers, and columns of rows.
+
+use super::index::{Lane, Sum};
+use super::ops::AccessCost;
+use super::walk::{EnclosingLoop, Walker};
+use crate::ir::limits::ROW_CHUNK_BYTES;
+use crate::ir::{Buffer, Scope};
+
+/// Cycles of each lane of one or two bytes that is loaded or stored by itself. Fitted on Zen 4.
+const SHORT_LANE_CYCLES: f64 = 1.0;
+/// Cycles of the load of a vector whose elements were just scattered: each waits until the stores
+/// are in the cache. Fitted on Zen 4.
+const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
+
+impl Walker<'_> {
+    /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in
+    /// pieces, and columns are shuffled from registers.
+    pub(super) fn tile(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> Option<AccessCost> {
+        let bytes = buffer.dtype.bytes() as f64;
+        let piece = ROW_CHUNK_BYTES as f64 / bytes;
+        let apart = matches!(sum.lane, Lane::By(step) if step.abs() > 1.0);
+        if !self.in_simd_kernel || !apart || sum.irregular || self.weight < 1.0 || piece < 2.0 {
+            return None;
+        }
+        let inner = self.enclosing.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
+        let beside = |open: &&EnclosingLoop| {
+            sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece
+        };
+        let beside = self.enclosing[inner..].iter().find(beside)?;
+        let count = beside.count;
+        let rest = (count % piece) / count;
+        let rows = f64::from(lanes);
+        let parts = self.parts(rows, bytes);
+        let moves = rows / piece;
+        let shuffles = (moves - parts).max(0.0) + 2.0 * parts;
+        Some(AccessCost {
+            parts,
+            moves: (1.0 - rest) * moves,
+            shuffles: (1.0 - rest) * shuffles,
+            gather: rest * rows * self.machine.gather,
+            iterations: if beside.frame.is_some() { piece } else { 1.0 },
+        })
+    }
+
+    /// Returns the cost of a load or store, with the elements of a scalar or of `lanes` lanes.
+    pub(super) fn access_cost(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> AccessCost {
+        let (count, bytes) = (f64::from(lanes), buffer.dtype.bytes() as f64);
+        let parts = self.parts(count, bytes);
+        match sum.lane {
+            _ if lanes == 1 => AccessCost::moves(parts, 1.0),
+            Lane::Same => AccessCost::moves(1.0, 1.0),
+            Lane::By(1.0) if self.in_launch => {
+                AccessCost::moves(parts, (count * bytes / 16.0).ceil())
+            }
+            Lane::By(1.0) => {
+                // A vector that crosses a line takes two accesses.
+                let width = (count * bytes / parts).min(64.0);
+                let whole = |elements: f64| (elements * bytes) % width == 0.0;
+                let aligned =
+                    whole(sum.linear.constant) && sum.linear.terms.iter().all(|term| whole(term.1));
+                let turns = if aligned { 1.0 } else { 1.0 + (width - bytes) / 64.0 };
+                AccessCost::moves(parts, parts * turns)
+            }
+            _ => {
+                // There are no gathers of elements of one or two bytes.
+                let lane = if bytes < 4.0 { SHORT_LANE_CYCLES } else { self.machine.gather };
+                AccessCost { gather: count * lane, ..AccessCost::moves(parts, 0.0) }
+            }
+        }
+    }
+
+    /// Returns the cycles that a load waits because a tile is transposed through memory: its stage
+    /// scatters vectors, and the load reads others.
+    pub(super) fn reload_cycles(&self, buffer: &Buffer, lanes: u32, cost: &AccessCost) -> f64 {
+        match lanes > 1 && self.scattered.contains(buffer) {
+            true => SCATTERED_RELOAD_CYCLES * cost.moves,
+            false => 0.0,
+        }
+    }
+
+    /// Notes a store to a buffer that is read soon.
+    pub(super) fn note_scatter(&mut self, buffer: &Buffer, cost: &AccessCost) {
+        if cost.gather > 0.0 && buffer.scope == Scope::Local && !self.in_launch {
+            self.scattered.insert(buffer.clone());
+        }
+    }
+}
