@@ -72,11 +72,11 @@ pub fn estimate_text(
     threads: usize,
 ) -> Result<Estimate, Failure> {
     let (parsed, values) = (ParsedLines::default(), [RunTimeValues::default()]);
-    let at = (machine, threads, &values[..]);
+    let at = (machine, &[threads][..], &values[..]);
     estimate_lines(graph, text, options, at, &parsed, &mut Trace::default()).map(only)
 }
 
-/// Returns the estimate for one set of run-time integers.
+/// Returns the estimate for one number of threads and one set of run-time integers.
 fn only(estimates: Vec<Estimate>) -> Estimate {
     estimates.into_iter().next().expect("an estimate for each set of values")
 }
@@ -86,7 +86,7 @@ fn estimate_lines(
     graph: &Graph,
     text: &str,
     options: &Options,
-    (machine, threads, values): (&MachineModel, usize, &[RunTimeValues]),
+    (machine, threads, values): (&MachineModel, &[usize], &[RunTimeValues]),
     parsed: &ParsedLines,
     trace: &mut Trace,
 ) -> Result<Vec<Estimate>, Failure> {
@@ -103,8 +103,9 @@ fn estimate_lines(
     let bounded = prepacked_kernel(&bounded, &options.prepacked, trace)?.unwrap_or(bounded);
     let kernel = lower_to_estimate(&bounded, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
-    let at = |values| model::estimate_at(&kernel, machine, threads, values);
-    trace.phase("estimate", &print, || values.iter().map(at).collect())
+    let at = |(values, threads)| model::estimate_at(&kernel, machine, threads, values);
+    let calls = values.iter().flat_map(|values| threads.iter().map(move |one| (values, *one)));
+    trace.phase("estimate", &print, || calls.map(at).collect())
 }
 
 /// Estimates a kernel under several schedules, on all cores of this machine. `parsed` keeps the
@@ -118,17 +119,18 @@ pub fn estimate_texts(
     threads: usize,
     parsed: &ParsedLines,
 ) -> Vec<Result<Estimate, Failure>> {
-    let at = (machine, threads, &[RunTimeValues::default()][..]);
+    let at = (machine, &[threads][..], &[RunTimeValues::default()][..]);
     let estimates = estimate_texts_at(graph, texts, options, at, parsed);
     estimates.into_iter().map(|estimate| estimate.map(only)).collect()
 }
 
-/// Like [`estimate_texts`], with an estimate for each of several sets of run-time integers.
+/// Like [`estimate_texts`], with estimates for several sets of run-time integers, each for several
+/// numbers of threads.
 pub(super) fn estimate_texts_at(
     graph: &Graph,
     texts: &[&str],
     options: &Options,
-    at: (&MachineModel, usize, &[RunTimeValues]),
+    at: (&MachineModel, &[usize], &[RunTimeValues]),
     parsed: &ParsedLines,
 ) -> Vec<Result<Vec<Estimate>, Failure>> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());

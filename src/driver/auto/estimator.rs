@@ -9,8 +9,9 @@ use crate::tune::model::{Estimate, MachineModel, RunTimeValues};
 use crate::tune::search::CostPrediction;
 use std::cell::RefCell;
 
-/// Threads that the schedule is made for. The module does not depend on this machine's number.
-pub(super) const THREADS: usize = 4;
+/// The numbers of threads that a schedule is made for; the mean of the times counts. The module
+/// does not depend on this machine's number.
+pub(super) const THREADS: [usize; 2] = [1, 4];
 
 /// Estimates schedules of a kernel on the target's processor.
 pub(super) struct Estimator<'a> {
@@ -21,20 +22,25 @@ pub(super) struct Estimator<'a> {
 }
 
 impl Estimator<'_> {
-    /// Returns the estimates of schedules for each set of run-time integers; `None` for one that is
-    /// refused.
-    fn estimates(
+    /// Returns the seconds of calls under schedules: for each set of run-time integers the
+    /// geometric mean over numbers of threads. `None` for a schedule that is refused.
+    fn means(
         &self,
         texts: &[&str],
         values: &[RunTimeValues],
-        threads: usize,
-    ) -> Vec<Option<Vec<Estimate>>> {
+        threads: &[usize],
+    ) -> Vec<Option<Vec<f64>>> {
         let Estimator { graph, options, parsed, bugs } = self;
         let machine = MachineModel::typical(&options.target);
+        // A launch does not depend on the threads of the host.
+        let threads = if options.target.is_gpu() { &threads[..1] } else { threads };
         let at = (&machine, threads, values);
         let all = estimate_texts_at(graph, texts, options, at, parsed).into_iter();
+        let mean = |calls: &[Estimate]| {
+            geometric_mean(&calls.iter().map(|call| call.seconds).collect::<Vec<_>>())
+        };
         all.map(|estimates| match estimates {
-            Ok(estimates) => Some(estimates),
+            Ok(estimates) => Some(estimates.chunks(threads.len()).map(mean).collect()),
             Err(Failure::User(_)) => None,
             Err(Failure::Bug { pass, message, .. }) => {
                 bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
@@ -49,10 +55,9 @@ impl Estimator<'_> {
         &self,
         text: &str,
         values: &[RunTimeValues],
-        threads: usize,
+        threads: &[usize],
     ) -> Option<Vec<f64>> {
-        let estimates = self.estimates(&[text], values, threads).pop()??;
-        Some(estimates.into_iter().map(|estimate| estimate.seconds).collect())
+        self.means(&[text], values, threads).pop()?
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
@@ -65,17 +70,20 @@ impl Estimator<'_> {
     ) -> Option<String> {
         let all = RefCell::new(seen);
         let model = |texts: &[&str]| -> Vec<Option<CostPrediction>> {
-            let prediction = |(text, estimates): (&&str, Option<Vec<Estimate>>)| {
-                let seconds: Vec<f64> =
-                    estimates?.into_iter().map(|estimate| estimate.seconds).collect();
-                let logs: f64 = seconds.iter().map(|seconds| seconds.ln()).sum();
-                let mean = (logs / seconds.len() as f64).exp();
+            let prediction = |(text, seconds): (&&str, Option<Vec<f64>>)| {
+                let seconds = seconds?;
+                let mean = geometric_mean(&seconds);
                 all.borrow_mut().push((text.to_string(), seconds));
                 Some(CostPrediction { seconds: mean, features: Vec::new() })
             };
-            texts.iter().zip(self.estimates(texts, values, THREADS)).map(prediction).collect()
+            texts.iter().zip(self.means(texts, values, &THREADS)).map(prediction).collect()
         };
         let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
         tune::search::choose_by_model(&space, &model, count, 0).map(|one| one.text)
     }
+}
+
+fn geometric_mean(seconds: &[f64]) -> f64 {
+    let logs: f64 = seconds.iter().map(|seconds| seconds.ln()).sum();
+    (logs / seconds.len() as f64).exp()
 }

@@ -100,7 +100,7 @@ fn cache_key(graph: &Graph, options: &Options) -> String {
     } = options;
     let (version, build) = (env!("CARGO_PKG_VERSION"), env!("TEC_BUILD"));
     let text = format!(
-        "tec {version} {build}\n{target:?}\ncandidates {candidates} threads {THREADS}\n\
+        "tec {version} {build}\n{target:?}\ncandidates {candidates} threads {THREADS:?}\n\
          prepacked {:?}\nfp-contract {} opt {opt}\n{}",
         prepacked.selected(graph),
         fp_contract.name(),

@@ -46,7 +46,7 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
     estimator.choose(&small, count / FEW_INTERVAL, &mut seen);
-    let Some(of_usual) = estimator.seconds(&usual, &small, THREADS) else { return Some(usual) };
+    let Some(of_usual) = estimator.seconds(&usual, &small, &THREADS) else { return Some(usual) };
     // The best schedule for each small integer, with the conditions under which it is used.
     let mut versions: Vec<(&str, Vec<String>)> = Vec::new();
     for (at, var) in vars.iter().enumerate() {
@@ -72,7 +72,7 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     }
     // What is known in a version may make a directive illegal that was legal without it.
     let is_legal =
-        |text: &String| estimator.seconds(text, &[RunTimeValues::default()], THREADS).is_some();
+        |text: &String| estimator.seconds(text, &[RunTimeValues::default()], &THREADS).is_some();
     join(&versions, &usual).filter(is_legal).or(Some(usual))
 }
 
@@ -85,9 +85,9 @@ fn limit(estimator: &Estimator, var: &Var, text: &str, usual: &str) -> Option<i6
         .flat_map(|limit| OTHERS.map(|other| small(vars, var, *limit, other)))
         .collect();
     let mut faster = vec![true; LIMITS.len()];
-    for threads in [1, THREADS] {
-        let of_text = estimator.seconds(text, &values, threads)?;
-        let of_usual = estimator.seconds(usual, &values, threads)?;
+    for threads in THREADS {
+        let of_text = estimator.seconds(text, &values, &[threads])?;
+        let of_usual = estimator.seconds(usual, &values, &[threads])?;
         for (at, (text, usual)) in of_text.iter().zip(&of_usual).enumerate() {
             faster[at / OTHERS.len()] &= text < usual;
         }

@@ -6,6 +6,7 @@ use super::place::step;
 use super::plan::{Annotation, Planner};
 use super::rows::chunks;
 use super::view::{Access, Stride};
+use crate::ir::limits::max_promoted_lanes;
 
 /// Vectors per iteration of a vectorized loop, to overlap their latencies.
 const USUAL_VECTORS: i64 = 4;
@@ -129,23 +130,35 @@ fn choose_vectors(
 ) -> i64 {
     // A run-time extent may be short, and most lanes of its last step masked.
     let most = extent.unwrap_or(UNKNOWN_VECTORS * lanes);
+    // Longer sums are updated in memory.
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let in_registers = match view.reduce.is_empty() {
+        true => i64::MAX,
+        false => i64::from(max_promoted_lanes(true, view.dtype.bytes())).max(lanes),
+    };
+    let most = most.min(in_registers);
     let fits = |count: &i64| count * lanes <= most;
     let mut sizes: Vec<i64> =
         [1, 2, 4, 8].into_iter().filter(fits).map(|count| count * lanes).collect();
     let usual = match extent {
-        Some(extent) if extent < lanes * USUAL_VECTORS => extent,
-        Some(_) => lanes * USUAL_VECTORS,
+        Some(extent) if extent < lanes * USUAL_VECTORS => extent.min(most),
+        Some(_) => most.min(lanes * USUAL_VECTORS),
         None => most,
     };
     // A whole row has no tail, and `cut_borders` cuts a copy with a border at its rows.
-    let row = extent.filter(|extent| *extent <= lanes * ROW_VECTORS);
+    let row = extent.filter(|extent| *extent <= most.min(lanes * ROW_VECTORS));
     sizes.extend(row.into_iter().chain([usual]));
     sizes.sort_unstable();
     sizes.dedup();
     let two =
         |size: i64| borders && extent.is_some_and(|extent| size < extent && extent <= 2 * size);
     sizes.retain(|size| !two(*size));
-    let usual = if two(usual) { sizes.last().copied().unwrap_or(usual) } else { usual };
+    // All sizes that registers hold leave two iterations with borders.
+    if sizes.is_empty() {
+        sizes.extend(extent.or(Some(usual)));
+    }
+    let usual = if sizes.contains(&usual) { usual } else { *sizes.last().expect("one size") };
     let stage = planner.plans[at].name.clone();
     planner.chooser.pick(&stage, "width", &sizes, &usual)
 }
