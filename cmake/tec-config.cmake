@@ -84,7 +84,7 @@ TARGETS or TEC_TARGETS (`tec targets` lists them).")
 endfunction()
 
 # add_tec_library(NAME FROM FILE [MODULE NAME] [SHARED]
-#                 [KERNELS NAME...] [TARGETS NAME...] [SCHEDULE [KERNEL.]NAME]
+#                 [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
 #                 [DEFINES NAME=VALUE...] [PREPACK [KERNEL.]INPUT...]
 #                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=FILE...]
 #                 [FP_CONTRACT fast|off] [FAST_MATH] [OPT 0...3])
@@ -93,7 +93,7 @@ endfunction()
 # `MODULE.h`; MODULE is NAME if it is not given.
 function(add_tec_library name)
     set(flags SHARED FAST_MATH)
-    set(single FROM MODULE SCHEDULE RECORDS PARAMS FP_CONTRACT OPT)
+    set(single FROM MODULE CPU SCHEDULE RECORDS PARAMS FP_CONTRACT OPT)
     set(several KERNELS TARGETS DEFINES PREPACK FREEZE)
     cmake_parse_arguments(PARSE_ARGV 1 arg "${flags}" "${single}" "${several}")
     set(where "add_tec_library(${name})")
@@ -175,6 +175,9 @@ another one (CMAKE_CROSSCOMPILING).")
             list(APPEND inputs "${file}")
         endif()
     endforeach()
+    if(DEFINED arg_CPU)
+        list(APPEND options --cpu "${arg_CPU}")
+    endif()
     if(DEFINED arg_SCHEDULE)
         list(APPEND options --schedule "${arg_SCHEDULE}")
     endif()

@@ -35,6 +35,7 @@ pub struct Config {
     records: Option<PathBuf>,
     schedule: Option<String>,
     targets: Vec<String>,
+    cpu: Option<String>,
 }
 
 impl Config {
@@ -108,6 +109,13 @@ impl Config {
         self
     }
 
+    /// Makes automatic schedules for this processor, as `--cpu` does, instead of a typical one. The
+    /// kernels run on others, too.
+    pub fn cpu(&mut self, name: &str) -> &mut Config {
+        self.cpu = Some(name.to_string());
+        self
+    }
+
     /// Compiles a file for the package whose build script calls this.
     ///
     /// Writes a static library and bindings to `OUT_DIR`, and tells Cargo to link the library and
@@ -162,7 +170,13 @@ impl Config {
             let help = "  = help: enable the feature `networks` of tec-build\n";
             return Err(Error::new(text + help));
         }
-        let targets = surroundings.targets(&self.targets)?;
+        let mut targets = surroundings.targets(&self.targets)?;
+        for target in &mut targets {
+            if let Some(cpu) = &self.cpu {
+                *target =
+                    target.clone().with_processor(cpu).map_err(|diag| Error::of(&diag.into()))?;
+            }
+        }
         let name = match &self.module {
             Some(name) => name.clone(),
             None => module_name(path),

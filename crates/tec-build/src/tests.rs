@@ -58,6 +58,11 @@ fn several_targets_are_one_module() {
     assert!(twice.starts_with("error[E0406]: `x86-avx2` is given twice"), "{twice}");
     let foreign = error(Config::new().targets(["aarch64"]));
     assert!(foreign.contains("target `aarch64` is not for x86_64"), "{foreign}");
+    let unknown = error(Config::new().target("x86-avx2").cpu("zen99"));
+    assert!(unknown.starts_with("error[E0407]: unknown processor `zen99`"), "{unknown}");
+    let scheduled = build(&text, Config::new().targets(targets).kernel("add").cpu("zen4"));
+    let manifest = scheduled.unwrap().module.manifest.replace(' ', "");
+    assert!(manifest.contains("\"processor\":\"zen4\""), "{manifest}");
     // The type of a packed operand has one layout.
     let packed = error(Config::new().targets(targets).kernel("product").prepack("B"));
     assert!(packed.starts_with("error[E0406]: `product_pack_B`: the layout of"), "{packed}");

@@ -12,6 +12,8 @@ Path = Union[str, "os.PathLike[str]"]
 class Options(TypedDict, total=False):
     """How a program is compiled. docs/CLI.md explains each option of `tec build`."""
 
+    #: The processor that automatic schedules are made for.
+    cpu: str
     #: Parameters, `{"n": 512, "matmul.tile": 8}`; a run-time integer becomes a constant.
     define: Mapping[str, int | float | bool | str | Sequence[int | str]]
     #: Approximate instructions on GPUs.
