@@ -93,13 +93,13 @@ impl Storage {
             Some(ring) if ring.dim == dim => {
                 Expr::binary(BinOp::FloorMod, index, Expr::index(ring.extent))
             }
-            _ => self.from_first(dim, index),
+            _ => self.relative(dim, index),
         };
         indices.into_iter().enumerate().map(place).collect()
     }
 
     /// Returns an index relative to the first one that is stored.
-    fn from_first(&self, dim: usize, index: Expr) -> Expr {
+    fn relative(&self, dim: usize, index: Expr) -> Expr {
         let first = &self.mins[dim];
         match first.as_int() {
             Some(0) => index,

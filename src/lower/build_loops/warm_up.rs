@@ -83,7 +83,7 @@ impl WarmUp {
     pub(super) fn guard_own(&self, bounds: &StageBounds, end: usize, body: Stmt) -> Stmt {
         let outside = |guard: &&Guard| guard.depth < Some(end) && self.moves(guard);
         let guards = bounds.guards.iter().filter(outside).map(|guard| guard.cond.clone());
-        let first = self.from_first(end, |_| 0);
+        let first = self.has_begun(end, |_| 0);
         first.into_iter().chain(guards).fold(body, |body, cond| under(cond, body))
     }
 
@@ -99,13 +99,13 @@ impl WarmUp {
         if self.loops.iter().all(|(var, ..)| iterations_of(bounds, var) == 0) {
             return self.guard_own(of, end, body);
         }
-        let first = self.from_first(end, |var| iterations_of(bounds, var));
+        let first = self.has_begun(end, |var| iterations_of(bounds, var));
         first.into_iter().fold(body, |body, cond| under(cond, body))
     }
 
     /// Returns the conditions that the loops outside of the place `end` have reached the first
     /// iteration of a stage that begins `earlier`.
-    fn from_first(&self, end: usize, earlier: impl Fn(&Var) -> i64) -> Vec<Expr> {
+    fn has_begun(&self, end: usize, earlier: impl Fn(&Var) -> i64) -> Vec<Expr> {
         let mut conditions = Vec::new();
         for (var, min, most) in &self.loops[..end] {
             let earlier = earlier(var);

@@ -118,8 +118,9 @@ impl<'a> Elaborator<'a> {
             }
             (ParamKind::Shape, Value::Pack(pack)) => {
                 let extents = pack.elements.iter();
-                let fits = extents.map(|extent| self.extent((extent, expr), "an extent").is_some());
-                if fits.fold(true, |all, one| all && one) { value } else { Value::Poison }
+                // Each wrong extent has its own error.
+                let wrong = extents.filter(|one| self.extent((one, expr), "an extent").is_none());
+                if wrong.count() == 0 { value } else { Value::Poison }
             }
             (ParamKind::List, Value::Int(_)) => value,
             (ParamKind::List, Value::Pack(pack))

@@ -127,14 +127,14 @@ impl<'a> Elaborator<'a> {
         let rank = found.as_ref().map(Vec::len);
         let mut extents =
             found.and_then(|found| found.into_iter().collect::<Option<Vec<(Expr, Span)>>>());
-        if param && let Some(found) = &extents {
-            if let Some((_, place)) = found.iter().find(|(extent, _)| extent.as_int().is_none()) {
-                let message =
-                    format!("an extent of the param `{}` is a run-time integer", name.text);
-                let help = "the elements of a `param` are known at build time; write `input`";
-                self.error(Diag::new("E0237", *place, message).help(help));
-                extents = None;
-            }
+        let at_run_time = |found: &Vec<(Expr, Span)>| {
+            found.iter().find(|(extent, _)| extent.as_int().is_none()).map(|(_, place)| *place)
+        };
+        if let Some(place) = extents.as_ref().filter(|_| param).and_then(at_run_time) {
+            let message = format!("an extent of the param `{}` is a run-time integer", name.text);
+            let help = "the elements of a `param` are known at build time; write `input`";
+            self.error(Diag::new("E0237", place, message).help(help));
+            extents = None;
         }
         let value = if frame.operator.is_some() {
             let extents = extents.map(|all| all.into_iter().map(|(extent, _)| extent).collect());

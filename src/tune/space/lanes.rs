@@ -266,8 +266,8 @@ fn lane_axes(planner: &Planner, at: usize) -> Vec<(usize, i64)> {
         let first = |at: usize| {
             let (load, before) = (&view.loads[at], &view.loads[..at]);
             let same = |other: &Access| {
-                let indices = other.indices.iter().zip(&load.indices);
-                other.buffer == load.buffer && indices.map(|(a, b)| a.same(b)).all(|same| same)
+                let mut indices = other.indices.iter().zip(&load.indices);
+                other.buffer == load.buffer && indices.all(|(a, b)| a.same(b))
             };
             !before.iter().any(same)
         };
