@@ -186,7 +186,8 @@ def test_a_hello_that_cannot_be_true_is_refused(place, change, said):
 
 
 def test_a_machine_that_is_not_what_it_says(place):
-    lie = far("hello", "-", json.dumps({"target": "aarch64", "features": ["neon"]}))
+    arm = {"target": "aarch64", "features": ["neon"], "processor": "generic"}
+    lie = far("hello", "-", json.dumps(arm))
     if "E0522" not in place.tec("build", "p.te", "--target", "aarch64", "-o", "other.so")[2]:
         errors = place.fails("E0525", "run", "p.te", "--on", lie)
         assert "cannot load module" in errors

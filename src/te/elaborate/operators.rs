@@ -431,6 +431,8 @@ fn match_shape<'a, 'e, 'k>(
 ) -> Option<Vec<(&'a str, ShapePart<'e>)>> {
     let mut rest = actual.len();
     let mut unknown = 0;
+    let mut flat = Vec::new();
+    flatten_lists(shape, &mut flat);
     let pack_of = |extent: &'a ast::Expr| match &*extent.kind {
         ast::ExprKind::Expand(pattern) => Some(match &*pattern.kind {
             ast::ExprKind::Name(name) => (name.text.as_str(), known(&name.text)),
@@ -438,7 +440,7 @@ fn match_shape<'a, 'e, 'k>(
         }),
         _ => None,
     };
-    for extent in shape {
+    for extent in flat.iter().copied() {
         let length = match pack_of(extent) {
             None => 1,
             Some((_, Some(Value::Pack(pack)))) => pack.elements.len(),
@@ -454,7 +456,7 @@ fn match_shape<'a, 'e, 'k>(
     }
     let mut parts = Vec::new();
     let mut at = 0;
-    for extent in shape {
+    for extent in flat {
         let length = match (pack_of(extent), &*extent.kind) {
             (None, ast::ExprKind::Name(name)) => {
                 parts.push((name.text.as_str(), ShapePart::Extent(&actual[at])));
@@ -472,6 +474,21 @@ fn match_shape<'a, 'e, 'k>(
         at += length;
     }
     Some(parts)
+}
+
+/// Lists the extents of a shape, those of a list in it, `[n, m]...`, one by one.
+fn flatten_lists<'a>(shape: &'a [ast::Expr], flat: &mut Vec<&'a ast::Expr>) {
+    for extent in shape {
+        match &*extent.kind {
+            ast::ExprKind::Expand(pattern)
+                if let ast::ExprKind::List(elements) = &*pattern.kind
+                    && !elements.iter().any(|one| matches!(*one.kind, ast::ExprKind::Range(..))) =>
+            {
+                flatten_lists(elements, flat);
+            }
+            _ => flat.push(extent),
+        }
+    }
 }
 
 fn contains_input(stmt: &ast::Stmt) -> bool {

@@ -81,7 +81,7 @@ impl Talk {
     fn hello(&self) -> Vec<u8> {
         let hello = json!({
             "tec": env!("CARGO_PKG_VERSION"), "protocol": PROTOCOL, "target": "x86-avx2",
-            "features": ["avx", "avx2", "f16c", "fma", "sse4.1"],
+            "features": ["avx", "avx2", "f16c", "fma", "sse4.1"], "processor": "haswell",
             "machine": {"cpu": "a CPU", "cores": 4}, "threads": 4, "memory": 1 << 30, "gpu": null
         });
         hello.to_string().into_bytes()
