@@ -482,7 +482,9 @@ fn flatten_lists<'a>(shape: &'a [ast::Expr], flat: &mut Vec<&'a ast::Expr>) {
         match &*extent.kind {
             ast::ExprKind::Expand(pattern)
                 if let ast::ExprKind::List(elements) = &*pattern.kind
-                    && !elements.iter().any(|one| matches!(*one.kind, ast::ExprKind::Range(..))) =>
+                    && !elements
+                        .iter()
+                        .any(|one| matches!(*one.kind, ast::ExprKind::Range(..))) =>
             {
                 flatten_lists(elements, flat);
             }
