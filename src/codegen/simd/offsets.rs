@@ -160,7 +160,7 @@ impl Selector<'_> {
     }
 
     /// The elements at even places of `low`, then those at odd places of `high`, in lanes of one or
-    /// two bytes: in each group of 16 bytes by `vpshufb`, then the eights of bytes by `vpermd`.
+    /// two bytes: `vpshufb` picks them in each 16-byte group, `vpermd` joins the 8-byte halves.
     fn every_second(&mut self, low: VReg, high: VReg, ty: Type) -> VReg {
         let bytes = ty.dtype.bytes() as u8;
         let groups = ty.lanes as usize * usize::from(bytes) / 16;
@@ -179,9 +179,9 @@ impl Selector<'_> {
         if groups == 1 {
             return both;
         }
-        let eights = (0..groups as u32).map(|group| 2 * group);
-        let eights = eights.clone().chain(eights.map(|eight| eight + 1));
-        let doublewords = eights.flat_map(|eight| [2 * eight, 2 * eight + 1]);
+        let halves = (0..groups as u32).map(|group| 2 * group);
+        let halves = halves.clone().chain(halves.map(|half| half + 1));
+        let doublewords = halves.flat_map(|half| [2 * half, 2 * half + 1]);
         let places = self.constant_bytes(doublewords.flat_map(u32::to_le_bytes).collect());
         self.b.op2(VOp::PermD, width, places, both)
     }
