@@ -162,7 +162,12 @@ kernel k(n = 16, m: var, T: dtype = float32, eps: real = 1e-5, relu: bool = fals
     P.pad.bind(i, blockIdx.x)
     let AA = A.cache_read(shared, [C, P.pad], layout=[ax1 // 16, ax0, ax1 % 16])
     assert tx % 2 == 0, "odd"
+    use lib.tile(C, x, size=tx)
     auto_inline_injective()
+}
+
+template tile(S: tensor, x: axis, size = 8, T: dtype = float32, deep: bool = false) {
+    S.split(x, factor=size)
 }
 "#,
 ];

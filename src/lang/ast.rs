@@ -31,6 +31,8 @@ pub enum Item {
     Kernel(Kernel),
     /// `schedule k.name(params) for target { … }`.
     Schedule(Schedule),
+    /// `template t(params) { … }`.
+    Template(Template),
 }
 
 /// `import "file.te" as name`.
@@ -420,6 +422,45 @@ impl Schedule {
     }
 }
 
+/// `template t(C: tensor, x: axis, rows = 4) { … }`: statements that schedules of any kernel use.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Template {
+    /// Name.
+    pub name: Name,
+    /// Parameters.
+    pub params: Vec<TemplateParam>,
+    /// Body.
+    pub body: Vec<ScheduleStmt>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A parameter of a template.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TemplateParam {
+    /// Name.
+    pub name: Name,
+    /// Its kind.
+    pub kind: TemplateParamKind,
+    /// Default value.
+    pub default: Option<Expr>,
+}
+
+/// The kinds of parameters of templates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TemplateParamKind {
+    /// `C: tensor`: a stage or an input.
+    Tensor,
+    /// `x: axis`: a loop of the stage that is the last `tensor` before it.
+    Axis,
+    /// `rows = 4`: an integer.
+    Index,
+    /// `pack: bool = true`.
+    Bool,
+    /// `T: dtype`.
+    DType,
+}
+
 /// A statement of a schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ScheduleStmt {
@@ -470,6 +511,13 @@ pub enum ScheduleStmtKind {
     },
     /// `use NAME`.
     Use(Name),
+    /// `use tile(C, x, rows=8)`, `use lib.tile(C, x)`.
+    UseTemplate {
+        /// `lib.tile`.
+        path: Vec<Name>,
+        /// Arguments.
+        args: Vec<Arg>,
+    },
     /// `knob t = 32 in [8, 16]`.
     Knob {
         /// Name.

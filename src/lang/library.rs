@@ -6,12 +6,19 @@ pub(super) const LIB: &[(&str, &str)] = &[
     ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
     ("nn.te", include_str!("../../lib/nn.te")),
     ("onnx.te", include_str!("../../lib/onnx.te")),
+    ("schedules.te", include_str!("../../lib/schedules.te")),
     ("train.te", include_str!("../../lib/train.te")),
 ];
 
 /// The paths of the files in messages.
-pub const LIBRARY: [&str; 5] =
-    ["lib/image.te", "lib/intrinsics.te", "lib/nn.te", "lib/onnx.te", "lib/train.te"];
+pub const LIBRARY: [&str; 6] = [
+    "lib/image.te",
+    "lib/intrinsics.te",
+    "lib/nn.te",
+    "lib/onnx.te",
+    "lib/schedules.te",
+    "lib/train.te",
+];
 
 #[cfg(test)]
 mod tests {

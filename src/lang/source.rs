@@ -64,6 +64,30 @@ impl Program {
         self.at(self.named.get(&(kernel.to_string(), name.map(str::to_string))))
     }
 
+    /// Returns the template that a name means in a file: one of the file or of a file that it
+    /// imports, with the name of the import and a dot if it has one.
+    pub fn template(&self, file: u32, path: &[ast::Name]) -> Option<&ast::Template> {
+        let text = path.iter().map(|name| &name.text[..]).collect::<Vec<_>>().join(".");
+        let mut visible = self.templates(file);
+        visible.find(|(name, _)| *name == text).map(|(_, template)| template)
+    }
+
+    /// Returns the templates that a file sees, by name.
+    pub fn templates(&self, file: u32) -> impl Iterator<Item = (String, &ast::Template)> {
+        let imports = self.imports.get(file as usize).into_iter().flatten();
+        let imports = imports.map(|import| (import.file, import.alias.as_ref()));
+        std::iter::once((file, None)).chain(imports).flat_map(|(file, alias)| {
+            let items = self.files[file as usize].items.iter();
+            items.filter_map(move |item| match (item, alias) {
+                (ast::Item::Template(item), None) => Some((item.name.text.clone(), item)),
+                (ast::Item::Template(item), Some(alias)) => {
+                    Some((format!("{}.{}", alias.text, item.name.text), item))
+                }
+                _ => None,
+            })
+        })
+    }
+
     fn at<'a>(&'a self, places: Option<&'a Vec<Place>>) -> impl Iterator<Item = &'a ast::Schedule> {
         let places = places.into_iter().flatten();
         places.filter_map(|(file, item)| match &self.files[*file].items[*item] {

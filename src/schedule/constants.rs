@@ -85,6 +85,7 @@ impl Evaluator<'_> {
             Value::Axis(stage, axis) => {
                 format!("axis `{}`", self.schedule.stage(*stage).axis(*axis).name)
             }
+            Value::NamedAxis(.., name) => format!("axis `{name}`"),
             Value::Word(word) => format!("`{word}`"),
             Value::Star => "`*`".to_string(),
             Value::Scope(_) => "a storage scope".to_string(),
@@ -104,7 +105,9 @@ impl Evaluator<'_> {
         if DType::from_name(&name.text).is_some() {
             return Ok(Value::Word(name.text.clone()));
         }
-        if let Some(var) = self.schedule.graph.vars.iter().find(|var| var.name() == name.text) {
+        if !self.in_template()
+            && let Some(var) = self.schedule.graph.vars.iter().find(|var| var.name() == name.text)
+        {
             return Ok(Value::RunTime(ir::Expr::var(var)));
         }
         let diag = Diag::new("E0312", name.span, format!("unknown name `{}`", name.text));

@@ -106,6 +106,13 @@ pub struct Knob {
     pub choices: Vec<String>,
 }
 
+/// A list of statements that is being run.
+#[derive(Clone, Copy)]
+pub(super) enum Running<'a> {
+    Schedule(&'a ast::Schedule),
+    Template(&'a ast::Template),
+}
+
 /// The state of a running schedule.
 pub(super) struct Evaluator<'a> {
     pub(super) program: &'a Program,
@@ -116,8 +123,8 @@ pub(super) struct Evaluator<'a> {
     pub(super) schedule: Schedule,
     /// The scopes of the running schedule, innermost last.
     scopes: Vec<FxHashMap<&'a str, Value>>,
-    /// The running schedules; each one uses the next.
-    running: Vec<&'a ast::Schedule>,
+    /// The running schedules and templates; each one uses the next.
+    pub(super) running: Vec<Running<'a>>,
     knobs: Vec<Knob>,
     statements: usize,
     /// The conditions on run-time integers so far.
@@ -150,7 +157,7 @@ impl<'a> Evaluator<'a> {
     /// Runs a schedule in a new scope; `used` is the `use` that names it.
     fn run(&mut self, item: &'a ast::Schedule, used: Option<Span>) -> Result<()> {
         let outer = std::mem::replace(&mut self.scopes, vec![FxHashMap::default()]);
-        self.running.push(item);
+        self.running.push(Running::Schedule(item));
         for param in &item.params {
             let value = self.parameter(item, param, used)?;
             self.declare(&param.name, value)?;
@@ -159,6 +166,25 @@ impl<'a> Evaluator<'a> {
         self.running.pop();
         self.scopes = outer;
         Ok(())
+    }
+
+    /// Runs the statements of a template whose parameters have these values.
+    pub(super) fn run_template(
+        &mut self,
+        template: &'a ast::Template,
+        values: FxHashMap<&'a str, Value>,
+    ) -> Result<()> {
+        let outer = std::mem::replace(&mut self.scopes, vec![values]);
+        self.running.push(Running::Template(template));
+        self.block(&template.body)?;
+        self.running.pop();
+        self.scopes = outer;
+        Ok(())
+    }
+
+    /// Whether a template is running, which sees nothing of the kernel but its arguments.
+    pub(super) fn in_template(&self) -> bool {
+        matches!(self.running.last(), Some(Running::Template(_)))
     }
 
     fn block(&mut self, stmts: &'a [ScheduleStmt]) -> Result<()> {
@@ -193,6 +219,7 @@ impl<'a> Evaluator<'a> {
             }
             ScheduleStmtKind::For { names, items, body } => self.for_loop(names, items, body),
             ScheduleStmtKind::Use(name) => self.use_schedule(name),
+            ScheduleStmtKind::UseTemplate { path, args } => self.use_template(path, args),
             ScheduleStmtKind::Knob { name, default, choices } => self.knob(name, default, choices),
             ScheduleStmtKind::Assert(cond, text) => match self.condition(cond)? {
                 true => Ok(()),
@@ -243,7 +270,8 @@ impl<'a> Evaluator<'a> {
             let diag = Diag::new("E0315", name.span, text);
             return Err(Box::new(suggest(diag, &name.text, names.collect(), "schedules")));
         };
-        if self.running.iter().any(|running| std::ptr::eq(*running, item)) {
+        let is_it = |running: &Running| matches!(running, Running::Schedule(one) if std::ptr::eq(*one, item));
+        if self.running.iter().any(is_it) {
             return refuse("E0315", name.span, format!("schedule `{}` uses itself", name.text));
         }
         self.run(item, Some(name.span))
@@ -251,7 +279,8 @@ impl<'a> Evaluator<'a> {
 
     /// Returns the value that `-D` gives to a parameter or knob of the running schedule.
     fn defined(&self, name: &str) -> Option<&'a str> {
-        let schedule = &self.running.last()?.name.as_ref()?.text;
+        let Running::Schedule(running) = self.running.last()? else { return None };
+        let schedule = &running.name.as_ref()?.text;
         let full = format!("{schedule}.{name}");
         let kernel = &self.schedule.graph.name;
         let mut defines = self.defines.iter().rev();
@@ -353,24 +382,33 @@ impl<'a> Evaluator<'a> {
             let text = format!("{given} for the {made} of `{}`", directive.text);
             return refuse("E0310", directive.span, text);
         }
+        // A template does not know the names around it, and may be used twice.
+        let in_template = self.in_template();
         for (name, value) in names.iter().zip(values) {
             let Some(name) = name else { continue };
             match value {
                 Value::Axis(stage, axis) => {
                     let stage = self.schedule.stage_mut(stage);
-                    if stage.find_axis(&name.text).is_some_and(|other| other != axis) {
+                    let is_taken =
+                        |text: &str| stage.find_axis(text).is_some_and(|other| other != axis);
+                    if is_taken(&name.text) && !in_template {
                         let text =
                             format!("`{}` already has an axis `{}`", stage.te.name, name.text);
                         return refuse("E0317", name.span, text);
                     }
-                    stage.rename_axis(axis, &name.text);
+                    let text = fresh_name(&name.text, is_taken);
+                    stage.rename_axis(axis, &text);
                 }
                 Value::Stage(id) => {
-                    if self.schedule.find(&name.text).is_some_and(|t| t != Tensor::Stage(id)) {
+                    let is_taken = |text: &str| {
+                        self.schedule.find(text).is_some_and(|t| t != Tensor::Stage(id))
+                    };
+                    if is_taken(&name.text) && !in_template {
                         let text = format!("the kernel already has a `{}`", name.text);
                         return refuse("E0317", name.span, text);
                     }
-                    self.schedule.stage_mut(id).te.name = name.text.clone();
+                    let text = fresh_name(&name.text, is_taken);
+                    self.schedule.stage_mut(id).te.name = text;
                 }
                 _ => {}
             }
@@ -382,11 +420,17 @@ impl<'a> Evaluator<'a> {
     /// Returns the value of a name.
     pub(super) fn lookup(&self, name: &str) -> Option<Value> {
         let local = self.scopes.iter().rev().find_map(|scope| scope.get(name)).cloned();
-        local.or_else(|| self.tensor(name)).or_else(|| self.constants.get(name).cloned())
+        if local.is_some() || self.in_template() {
+            return local;
+        }
+        self.tensor(name).or_else(|| self.constants.get(name).cloned())
     }
 
     /// Returns the stage or input with this name.
     pub(super) fn tensor(&self, name: &str) -> Option<Value> {
+        if self.in_template() {
+            return None;
+        }
         Some(match self.schedule.find(name)? {
             Tensor::Stage(id) => Value::Stage(id),
             Tensor::Input(index) => Value::Input(index),
@@ -396,12 +440,26 @@ impl<'a> Evaluator<'a> {
     /// Returns every visible name, for "did you mean".
     pub(super) fn names(&self) -> Vec<&str> {
         let locals = self.scopes.iter().flat_map(|scope| scope.keys().copied());
+        if self.in_template() {
+            let mut names: Vec<&str> = locals.collect();
+            names.sort_unstable();
+            return names;
+        }
         let mut names: Vec<&str> = locals.chain(self.constants.keys().map(|k| &k[..])).collect();
         names.extend(self.schedule.stages.iter().map(|stage| &stage.te.name[..]));
         names.extend(self.schedule.graph.vars.iter().map(|var| var.name()));
         names.sort_unstable();
         names
     }
+}
+
+/// Returns the name, with a number if it is taken.
+fn fresh_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    if !is_taken(name) {
+        return name.to_string();
+    }
+    let mut numbered = (2..).map(|number| format!("{name}_{number}"));
+    numbered.find(|name| !is_taken(name)).expect("numbers do not end")
 }
 
 /// Parses a value of the command line or of the kernel: an integer, a condition or a word.

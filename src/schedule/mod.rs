@@ -31,6 +31,7 @@ mod sliding;
 mod sorts;
 mod state;
 mod storage;
+mod templates;
 mod text;
 pub mod threads;
 mod tree;

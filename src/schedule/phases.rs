@@ -89,7 +89,10 @@ pub fn infer_bounds(mut schedule: Schedule) -> Result<BoundedSchedule> {
     let bounded = BoundedSchedule { schedule, bounds, prefetches, versions, prepack_role };
     let mut inference = Inference { bounded, facts, reads: Reads::default() };
     for phase in PHASES {
-        phase(&mut inference)?;
+        if let Err(diag) = phase(&mut inference) {
+            let used = &inference.bounded.schedule.used;
+            return Err(Box::new(used.iter().fold(*diag, |diag, used| used.explain(diag))));
+        }
     }
     let BoundedSchedule { schedule, versions, .. } = &mut inference.bounded;
     schedule.reassociated |= versions.iter().any(|version| version.of.schedule.reassociated);

@@ -184,6 +184,14 @@ fn items(program: &Program) -> impl Iterator<Item = &ast::Schedule> {
     })
 }
 
+/// Returns all templates of a program.
+fn templates(program: &Program) -> impl Iterator<Item = &ast::Template> {
+    program.files.iter().flat_map(|file| &file.items).filter_map(|item| match item {
+        Item::Template(template) => Some(template),
+        _ => None,
+    })
+}
+
 fn is_named(item: &ast::Schedule, name: Option<&str>) -> bool {
     item.name.as_ref().map(|name| &name.text[..]) == name
 }
@@ -335,12 +343,37 @@ fn check_statements(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
     }
 }
 
+/// Refuses the knobs of a template, which no `-D` could name (E0316).
+fn check_knobs(stmts: &[ScheduleStmt], diags: &mut Vec<Diag>) {
+    for stmt in stmts {
+        match &stmt.kind {
+            ScheduleStmtKind::Knob { name, .. } => {
+                let diag = Diag::new("E0316", stmt.span, "a template has no knobs");
+                diags.push(diag.help(format!(
+                    "make `{}` a parameter; the schedule can give it a knob",
+                    name.text
+                )));
+            }
+            ScheduleStmtKind::If { then, otherwise, .. } => {
+                check_knobs(then, diags);
+                check_knobs(otherwise, diags);
+            }
+            ScheduleStmtKind::For { body, .. } => check_knobs(body, diags),
+            _ => {}
+        }
+    }
+}
+
 /// Checks all schedules before any is applied: targets, statements, and that kernel, name and
 /// target identify a schedule. `default` and `auto` are reserved names. A schedule of `tec tune`
 /// replaces earlier ones of the same file.
 fn check_items(program: &Program) -> std::result::Result<(), Vec<Diag>> {
     let mut seen: FxHashMap<_, Span> = FxHashMap::default();
     let mut diags = Vec::new();
+    for template in templates(program) {
+        check_statements(&template.body, &mut diags);
+        check_knobs(&template.body, &mut diags);
+    }
     for item in items(program) {
         diags.extend(item.target.as_ref().and_then(check_target));
         check_statements(&item.body, &mut diags);

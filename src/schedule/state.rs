@@ -49,6 +49,34 @@ pub struct Schedule {
     pub versions: Vec<Version<Schedule>>,
     /// Which legality checks run.
     pub(super) legality: Legality,
+    /// The templates whose statements ran.
+    pub(super) used: Vec<UsedTemplate>,
+}
+
+/// A `use` of a template.
+#[derive(Clone, Debug)]
+pub(super) struct UsedTemplate {
+    /// The name of the template.
+    pub name: String,
+    /// The template.
+    pub item: Span,
+    /// The place of the `use`.
+    pub at: Span,
+}
+
+impl UsedTemplate {
+    /// Adds the place of the `use` to an error in the template.
+    pub fn explain(&self, diag: Diag) -> Diag {
+        let is_inside = |span: Span| {
+            self.item.file == span.file
+                && self.item.start <= span.start
+                && span.end <= self.item.end
+        };
+        match diag.span.is_some_and(is_inside) {
+            true => diag.related(self.at, format!("`{}` is used here", self.name)),
+            false => diag,
+        }
+    }
 }
 
 /// Which legality checks of a schedule run.
@@ -237,6 +265,7 @@ impl Schedule {
             text: "default".to_string(),
             origin: Origin::Default,
             assumed: Vec::new(),
+            used: Vec::new(),
             versions: Vec::new(),
             legality: Legality::All,
             graph,

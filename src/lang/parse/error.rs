@@ -58,7 +58,9 @@ impl<'a> Place<'a> {
                 ")" | "]" | "}" => {
                     open.pop();
                 }
-                "schedule" | "kernel" | "network" => in_schedule = token.text == "schedule",
+                "schedule" | "kernel" | "network" | "template" if open.is_empty() => {
+                    in_schedule = matches!(token.text, "schedule" | "template");
+                }
                 _ => {}
             }
             before_that = before.replace(token);
@@ -206,7 +208,9 @@ fn continues_operand(rule: Rule) -> bool {
 /// Returns the name of a rule in messages; none for operators.
 fn word(rule: Rule) -> Option<&'static str> {
     Some(match rule {
-        Rule::file | Rule::item => "`import`, `def`, `reducer`, `kernel`, `network` or `schedule`",
+        Rule::file | Rule::item => {
+            "`import`, `def`, `reducer`, `kernel`, `network`, `schedule` or `template`"
+        }
         Rule::stmt | Rule::schedule_stmt => "a statement",
         Rule::name | Rule::components | Rule::results | Rule::result | Rule::result_name => {
             "a name"
@@ -350,7 +354,7 @@ const KERNEL_STATEMENTS: [&str; 7] =
     ["input", "reduce", "compute", "output", "let", "assume", "assert"];
 const SCHEDULE_STATEMENTS: [&str; 6] =
     ["let", "for", "use", "knob", "assert", "auto_inline_injective"];
-const ITEMS: [&str; 5] = ["import", "def", "reducer", "kernel", "schedule"];
+const ITEMS: [&str; 6] = ["import", "def", "reducer", "kernel", "schedule", "template"];
 
 fn starts_statement(word: &str) -> bool {
     word == "if" || KERNEL_STATEMENTS.contains(&word) || SCHEDULE_STATEMENTS.contains(&word)

@@ -114,6 +114,7 @@ fn is_sign(rule: Rule) -> bool {
             | identity_kw
             | auto_inline_kw
             | scan_word
+            | template_word
             | update_word
             | strided_word
             | strides_word
@@ -135,7 +136,7 @@ impl Builder {
         Span { file: self.file, start: start as u32, end: end_of(pair) as u32 }
     }
 
-    /// `item = import | def | reducer | kernel | schedule`
+    /// `item = import | def | reducer | kernel | schedule | template`
     fn item(&self, pair: Pair) -> Result<Item> {
         let pair = Parts::of(pair).next();
         Ok(match pair.as_rule() {
@@ -144,6 +145,7 @@ impl Builder {
             Rule::reducer => Item::Reducer(self.reducer(pair)?),
             Rule::kernel => Item::Kernel(self.kernel(pair)?),
             Rule::schedule => Item::Schedule(self.schedule(pair)?),
+            Rule::template => Item::Template(self.template(pair)?),
             rule => bug!("{rule:?} as an item"),
         })
     }

@@ -1,9 +1,12 @@
 //! Parsing of schedules.
 
-use super::super::ast::{ExprKind, Name, Schedule, ScheduleStmt, ScheduleStmtKind};
+use super::super::ast::{
+    ExprKind, Name, Schedule, ScheduleStmt, ScheduleStmtKind, Template, TemplateParam,
+    TemplateParamKind,
+};
 use super::{Builder, Pair, Parts, Rule};
 use crate::bug;
-use crate::diag::{Result, Span};
+use crate::diag::{Diag, Result, Span};
 
 impl Builder {
     /// `schedule = "schedule" name ("." name)? params? ("for" target)? schedule_block`
@@ -16,6 +19,45 @@ impl Builder {
         let target = parts.take(Rule::target).map(|target| self.name(target));
         let body = self.schedule_block(parts.next())?;
         Ok(Schedule { kernel, name, params: params.unwrap_or_default(), target, body, span })
+    }
+
+    /// `template = "template" name params schedule_block`
+    pub(super) fn template(&self, pair: Pair) -> Result<Template> {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let params = Parts::of(parts.next()).all(Rule::param);
+        let params = params.map(|param| self.template_param(param)).collect::<Result<_>>()?;
+        Ok(Template { name, params, body: self.schedule_block(parts.next())?, span })
+    }
+
+    /// `param = name (":" name)? ("=" expr)?`
+    fn template_param(&self, pair: Pair) -> Result<TemplateParam> {
+        let mut parts = Parts::of(pair);
+        let name = self.name(parts.next());
+        let kind = match parts.take(Rule::name) {
+            None => TemplateParamKind::Index,
+            Some(kind) => match kind.as_str() {
+                "tensor" => TemplateParamKind::Tensor,
+                "axis" => TemplateParamKind::Axis,
+                "bool" => TemplateParamKind::Bool,
+                "dtype" => TemplateParamKind::DType,
+                other => {
+                    let text = format!("unknown kind `{other}` of a parameter of a template");
+                    let diag = Diag::new("E0108", self.span(&kind), text);
+                    return Err(Box::new(diag.help(format!(
+                        "write `{0}: tensor`, `{0}: axis`, `{0}: bool`, `{0}: dtype`, or `{0}` \
+                         for an integer",
+                        name.text
+                    ))));
+                }
+            },
+        };
+        let default = match parts.take(Rule::expr) {
+            None => None,
+            Some(value) => Some(self.expr(value, true)?),
+        };
+        Ok(TemplateParam { name, kind, default })
     }
 
     /// `schedule_block = "{" schedule_stmt* "}"`
@@ -34,7 +76,7 @@ impl Builder {
             Rule::let_stmt => self.schedule_let(pair)?,
             Rule::schedule_if => return self.schedule_if(pair),
             Rule::for_stmt => self.for_stmt(pair)?,
-            Rule::use_stmt => ScheduleStmtKind::Use(self.name(Parts::of(pair).next())),
+            Rule::use_stmt => self.use_stmt(pair)?,
             Rule::knob => self.knob(pair)?,
             Rule::assert => {
                 let (cond, text) = self.assert(pair, true)?;
@@ -45,6 +87,18 @@ impl Builder {
             rule => bug!("{rule:?} as a statement of a schedule"),
         };
         Ok(ScheduleStmt { kind, span })
+    }
+
+    /// `use_stmt = "use" name ("." name)? args?`: a template if it has arguments or a dot.
+    fn use_stmt(&self, pair: Pair) -> Result<ScheduleStmtKind> {
+        let mut parts = Parts::of(pair);
+        let mut path = vec![self.name(parts.next())];
+        path.extend(parts.take(Rule::name).map(|name| self.name(name)));
+        let args = parts.take(Rule::args).map(|args| self.args(args, true)).transpose()?;
+        Ok(match (&mut path[..], args) {
+            ([_], None) => ScheduleStmtKind::Use(path.remove(0)),
+            (_, args) => ScheduleStmtKind::UseTemplate { path, args: args.unwrap_or_default() },
+        })
     }
 
     /// `let_stmt`: a directive if its value calls a dotted name other than those of the target.

@@ -306,6 +306,9 @@ fn show_schedule(kind: &ScheduleStmtKind) -> String {
             format!("for {} in {} {}", show_path(names), show_all(items), body.len())
         }
         ScheduleStmtKind::Use(name) => format!("use {}", name.text),
+        ScheduleStmtKind::UseTemplate { path, args } => {
+            format!("use {}{}", show_path(path), show_args(args))
+        }
         ScheduleStmtKind::Knob { name, default, choices } => {
             format!("knob {} = {} in {}", name.text, show(default), show_all(choices))
         }

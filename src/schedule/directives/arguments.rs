@@ -6,7 +6,7 @@ use crate::ir::Scope;
 use crate::lang::ast::{Arg, Expr, ExprKind, Name};
 use crate::schedule::evaluate::{Evaluator, refuse, suggest};
 use crate::schedule::sorts::sort_of;
-use crate::schedule::state::{Attach, AxisKind, StageId, Tensor};
+use crate::schedule::state::{Attach, AxisId, AxisKind, StageId, Tensor};
 
 /// Looks up a directive, its subject and its arguments.
 pub(in crate::schedule) fn resolve_call(
@@ -259,8 +259,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// Returns a loop of the stage: the one that `let` gave the name, else the one that has the
-    /// name.
+    /// Returns a loop of the stage; see [`axis_of`].
     fn axis(&self, expr: &Expr) -> Result<Value> {
         let ExprKind::Name(name) = &*expr.kind else {
             return self.wrong(expr, "an axis", &Value::Expr(expr.clone()));
@@ -268,48 +267,66 @@ impl Resolver<'_, '_> {
         let Some(id) = self.stage else {
             return refuse("E0309", expr.span, "an input has no axes");
         };
+        let found = axis_of(self.evaluator, id, name)?;
         let stage = self.evaluator.schedule.stage(id);
-        let local = match self.evaluator.lookup(&name.text) {
-            Some(Value::Axis(of, axis)) if of == id => Some(axis),
-            _ => None,
-        };
-        let alive = local.filter(|axis| stage.leaves.contains(axis));
-        if let Some(axis) = alive.or_else(|| stage.find_axis(&name.text)) {
-            if sort_of(stage).is_some() && stage.axis(axis).kind == AxisKind::Reduce {
-                let (of, how) = (&stage.te.name, self.directive.name);
-                let text = format!("`{how}` of `{}`, the axis that `{of}` sorts", name.text);
-                let diag = Diag::new("E0392", name.span, text)
-                    .note("its values are sorted as a whole, not by a loop");
-                return Err(Box::new(match stage.axis_names().split_last() {
-                    Some((_, others)) if !others.is_empty() => {
-                        diag.help(format!("name a data axis of `{of}`: {}", others.join(", ")))
-                    }
-                    _ => diag.help(format!("leave out the `{how}`")),
-                }));
-            }
-            return Ok(Value::Axis(id, axis));
+        if sort_of(stage).is_some() && stage.axis(found).kind == AxisKind::Reduce {
+            let (of, how) = (&stage.te.name, self.directive.name);
+            let text = format!("`{how}` of `{}`, the axis that `{of}` sorts", name.text);
+            let diag = Diag::new("E0392", name.span, text)
+                .note("its values are sorted as a whole, not by a loop");
+            return Err(Box::new(match stage.axis_names().split_last() {
+                Some((_, others)) if !others.is_empty() => {
+                    diag.help(format!("name a data axis of `{of}`: {}", others.join(", ")))
+                }
+                _ => diag.help(format!("leave out the `{how}`")),
+            }));
         }
-        let of = &stage.te.name;
-        let gone = local.map(|axis| stage.axis(axis)).filter(|axis| axis.replaced.is_some());
-        if let Some(gone) = gone.or_else(|| stage.find_replaced_axis(&name.text))
-            && let Some((how, place)) = gone.replaced
-        {
-            let done = match how {
-                "fuse" => "fused",
-                "scan" => "replaced by `scan`",
-                "rfactor" => "moved to another stage by `rfactor`",
-                _ => "split",
-            };
-            let text = format!("axis `{}` of `{of}` is gone: it was {done}", name.text);
-            let diag = Diag::new("E0307", name.span, text);
-            return Err(Box::new(
-                diag.related(place, format!("{done} here"))
-                    .note(format!("the loops of `{of}` are {}", stage.axis_names().join(", "))),
-            ));
-        }
-        let diag = Diag::new("E0307", name.span, format!("`{of}` has no axis `{}`", name.text));
-        Err(Box::new(suggest(diag, &name.text, stage.axis_names(), &format!("axes of `{of}`"))))
+        Ok(Value::Axis(id, found))
     }
+}
+
+/// Returns a loop of a stage: the one that a `let` or parameter gave the name, else the one that
+/// has the name.
+pub(in crate::schedule) fn axis_of(
+    evaluator: &Evaluator,
+    id: StageId,
+    name: &Name,
+) -> Result<AxisId> {
+    let stage = evaluator.schedule.stage(id);
+    let (local, text, is_param) = match evaluator.lookup(&name.text) {
+        Some(Value::Axis(of, axis)) if of == id => (Some(axis), name.text.clone(), false),
+        // The stage may have other axes since, as after `cache_write`.
+        Some(Value::NamedAxis(of, axis, text)) => {
+            let is_same = stage.axes.get(axis.0).is_some_and(|axis| axis.name == text);
+            (Some(axis).filter(|_| of == id && is_same), text, true)
+        }
+        _ => (None, name.text.clone(), false),
+    };
+    let gone = local.map(|axis| stage.axis(axis)).filter(|axis| axis.replaced.is_some());
+    let alive = local.filter(|axis| stage.leaves.contains(axis));
+    let by_name = || stage.find_axis(&text).filter(|_| !(is_param && gone.is_some()));
+    if let Some(axis) = alive.or_else(by_name) {
+        return Ok(axis);
+    }
+    let of = &stage.te.name;
+    if let Some(gone) = gone.or_else(|| stage.find_replaced_axis(&text))
+        && let Some((how, place)) = gone.replaced
+    {
+        let done = match how {
+            "fuse" => "fused",
+            "scan" => "replaced by `scan`",
+            "rfactor" => "moved to another stage by `rfactor`",
+            _ => "split",
+        };
+        let text = format!("axis `{text}` of `{of}` is gone: it was {done}");
+        let diag = Diag::new("E0307", name.span, text);
+        return Err(Box::new(
+            diag.related(place, format!("{done} here"))
+                .note(format!("the loops of `{of}` are {}", stage.axis_names().join(", "))),
+        ));
+    }
+    let diag = Diag::new("E0307", name.span, format!("`{of}` has no axis `{text}`"));
+    Err(Box::new(suggest(diag, &text, stage.axis_names(), &format!("axes of `{of}`"))))
 }
 
 fn is_numbered_axis(name: &str) -> bool {

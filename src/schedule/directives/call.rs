@@ -19,6 +19,9 @@ pub enum Value {
     Input(usize),
     /// A loop.
     Axis(StageId, AxisId),
+    /// A loop that is the argument of a template, with its name: on another stage, it means the
+    /// loop of this name.
+    NamedAxis(StageId, AxisId, String),
     /// `*` among axes.
     Star,
     /// A storage scope.

@@ -86,7 +86,7 @@ pub(super) mod store_at;
 pub(super) mod store_nontemporal;
 mod tensorize;
 
-pub(super) use arguments::{check_call, resolve_call};
+pub(super) use arguments::{axis_of, check_call, resolve_call};
 pub use call::{Argument, Call, Value};
 pub(super) use compute_at::auto_inline_injective;
 pub use linear_reductions::{Scan, Scatter};

@@ -38,6 +38,7 @@ enum Item<'a> {
     Def(&'a ast::Def),
     Reducer(&'a ast::Reducer),
     Kernel(&'a ast::Kernel),
+    Template(&'a ast::Template),
 }
 
 impl<'a> Item<'a> {
@@ -46,6 +47,7 @@ impl<'a> Item<'a> {
             ast::Item::Def(def) => Some(Item::Def(def)),
             ast::Item::Reducer(reducer) => Some(Item::Reducer(reducer)),
             ast::Item::Kernel(kernel) => Some(Item::Kernel(kernel)),
+            ast::Item::Template(template) => Some(Item::Template(template)),
             ast::Item::Import(_) | ast::Item::Schedule(_) => None,
         }
     }
@@ -55,6 +57,7 @@ impl<'a> Item<'a> {
             Item::Def(def) => &def.name,
             Item::Reducer(reducer) => &reducer.name,
             Item::Kernel(kernel) => &kernel.name,
+            Item::Template(template) => &template.name,
         }
     }
 
@@ -63,6 +66,7 @@ impl<'a> Item<'a> {
             Item::Def(_) => "def",
             Item::Reducer(_) => "reducer",
             Item::Kernel(_) => "kernel",
+            Item::Template(_) => "template",
         }
     }
 }
@@ -132,7 +136,9 @@ impl<'a> Items<'a> {
     /// Returns every name that a file can call, for "did you mean".
     pub fn function_names(&self, file: u32) -> Vec<&str> {
         let visible = self.visible.get(file as usize);
-        let mut names: Vec<&str> = visible.iter().flat_map(|v| v.keys().map(|n| &**n)).collect();
+        let items = visible.into_iter().flatten();
+        let callable = items.filter(|(_, item)| !matches!(item, Item::Template(_)));
+        let mut names: Vec<&str> = callable.map(|(name, _)| &**name).collect();
         let built_in = REDUCTIONS.into_iter().chain(Builtin::names()).chain(PackFunction::names());
         for name in built_in {
             names.push(name);
@@ -198,6 +204,10 @@ impl<'a> Elaborator<'a> {
                     ast::Item::Reducer(reducer) => self.check_reducer_names(reducer),
                     ast::Item::Kernel(kernel) => self.check_kernel_name(&kernel.name),
                     ast::Item::Schedule(schedule) => self.check_schedule(schedule),
+                    ast::Item::Template(template) => {
+                        let names = template.params.iter().map(|param| &param.name);
+                        self.check_params(&names.collect::<Vec<_>>());
+                    }
                     ast::Item::Import(_) => {}
                 }
             }
@@ -267,7 +277,7 @@ impl<'a> Elaborator<'a> {
 
     fn check_builtin_name(&mut self, item: Item<'a>) {
         let name = item.name();
-        if matches!(item, Item::Kernel(_)) {
+        if matches!(item, Item::Kernel(_) | Item::Template(_)) {
             return;
         }
         let text = name.text.as_str();
