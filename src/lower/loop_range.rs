@@ -8,7 +8,7 @@ use crate::ir::{BinOp, Expr, Var};
 /// An index that is `start + slope*v` for the variable `v` of a loop.
 #[derive(Clone)]
 pub(super) struct Affine {
-    slope: i64,
+    pub slope: i64,
     pub start: Expr,
 }
 

@@ -6,7 +6,8 @@
 //! The bounds may be loaded: `P[i] <= p and p < P[i + 1]` gives the loop over a row of a sparse
 //! matrix. They are clamped to the range of the loop, so the accesses in it need no other proof. If
 //! a condition depends on the lanes or rows of a tile, the loop is cut, and the part where it holds
-//! for the whole tile has no condition. The loops that check data on entry are trimmed, too.
+//! for the whole tile has no condition; if it also depends on data, the loop ends with the longest
+//! row of the tile. The loops that check data on entry are trimmed, too.
 //! Needs: simplified conditions. Stands before `partition_loops`, which handles the conditions of
 //! tails; these are still marked `likely` here.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the kernel if it has changed
@@ -26,7 +27,7 @@ use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
     for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_buffer, reads_memory,
-    walk_expr, walk_stmt,
+    reads_any, substitute, walk_expr, walk_stmt,
 };
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
@@ -41,6 +42,9 @@ const MAX_BORDER_FRACTION: i128 = 2;
 
 /// The largest number of pieces of loops that the pass makes in one kernel.
 const MAX_PIECES: usize = 48;
+
+/// The largest number of lanes and rows of a tile whose bounds are loaded in front of a loop.
+const MAX_LOADED_BOUNDS: i128 = 64;
 
 /// Arithmetic on indices below this magnitude needs at most 64 bits.
 const SMALL: i128 = 1 << 61;
@@ -79,6 +83,7 @@ struct Trimmer {
 }
 
 /// A loop without its body; it ends before `end`.
+#[derive(Clone)]
 struct Head {
     var: Var,
     min: Expr,
@@ -100,8 +105,13 @@ struct Guard {
     limits: Vec<Limit>,
     /// Whether the limits imply the condition in all inner loops.
     exact: bool,
-    /// Whether the condition is evaluated if the loop has an iteration.
-    certain: bool,
+    /// Whether no arithmetic of the limits can overflow, evaluated or not.
+    fits: bool,
+    /// See [`Path::given`].
+    given: Option<Vec<Expr>>,
+    /// The inner loops on whose variables a limit or a given condition may depend, with constant
+    /// extents.
+    tile: Vec<Head>,
 }
 
 /// A bound that a condition gives to the loop's variable.
@@ -109,23 +119,26 @@ enum Limit {
     /// If `reach` is negative, the condition fails. If `margin` is not, it holds in all inner
     /// loops. `width` is the difference if it is constant, 0 without inner loops.
     Affine { reach: Affine, margin: Affine, width: Option<i128> },
-    /// The variable is at least the value, which lies in the range of the loop.
+    /// The variable is at least the value, which lies in the range of the loop. It may depend on
+    /// the tile; then the variable is at least the least value.
     First(Expr),
-    /// The variable is less than the value, which lies in the range of the loop.
+    /// The variable is less than the value, which lies in the range of the loop. It may depend on
+    /// the tile; then the variable is less than the greatest value.
     End(Expr),
 }
 
 /// The statements between the loop that is trimmed and a statement in it.
 struct Path {
     /// The loops.
-    inner: Vec<Var>,
+    inner: Vec<Head>,
     /// The variables of the loops and of `let`s.
     bound: FxHashSet<Var>,
     /// The `let`s among them.
     lets: FxHashSet<Var>,
     allocated: Vec<Buffer>,
-    /// Whether the statement runs whenever the loop has an iteration.
-    certain: bool,
+    /// The conditions, in order, under which the statement runs if the loop has an iteration. They
+    /// are the same in all iterations; `None` if others are not.
+    given: Option<Vec<Expr>>,
     /// Whether all stores so far update an element, as reductions do.
     updates: bool,
     /// Whether the element is the same in all iterations of the loop that is trimmed.
@@ -139,10 +152,16 @@ impl Path {
             bound: FxHashSet::default(),
             lets: FxHashSet::default(),
             allocated: Vec::new(),
-            certain: true,
+            given: Some(Vec::new()),
             updates: true,
             reduces: true,
         }
+    }
+
+    /// Returns the variables of the loops that an expression mentions.
+    fn moving(&self, expr: &Expr) -> Vec<Var> {
+        let vars = self.inner.iter().map(|head| &head.var);
+        vars.filter(|var| mentions(expr, var)).cloned().collect()
     }
 }
 
@@ -224,31 +243,49 @@ impl Trimmer {
         };
         if !guards.is_empty() {
             let stored = stored_in(body);
-            guards.retain(|guard| self.is_invariant(guard, &stored));
+            guards.retain_mut(|guard| self.hoist_limits(head, guard, &stored));
         }
         self.facts.pop();
         guards
     }
 
-    /// Whether the limits may be loaded in front of the loop, if it has an iteration.
-    fn is_invariant(&self, guard: &Guard, stored: &FxHashSet<Buffer>) -> bool {
-        let mut fits = true;
-        for limit in &guard.limits {
-            let (Limit::First(value) | Limit::End(value)) = limit else { continue };
-            walk_expr(value, &mut |e| {
-                let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
-                let zero = Expr::index(0);
-                let inside = || {
-                    !self.regions.contains(buffer)
-                        && indices.iter().all(|index| {
-                            self.facts.prove(&Expr::le(zero.clone(), index.clone()))
-                                && self.facts.prove(&Expr::lt(index.clone(), buffer.len()))
-                        })
-                };
-                fits = fits && !stored.contains(buffer) && (guard.certain || inside());
-            });
-        }
-        fits
+    /// Makes the limits expressions that may be evaluated in front of the loop, if it has an
+    /// iteration: of the whole tile, and under the given conditions where they must not be
+    /// evaluated otherwise. Returns whether there are such.
+    fn hoist_limits(&self, head: &Head, guard: &mut Guard, stored: &FxHashSet<Buffer>) -> bool {
+        let Guard { limits, fits, given, tile, .. } = guard;
+        limits.iter_mut().all(|limit| {
+            let (value, neutral, op) = match limit {
+                Limit::Affine { .. } => return true,
+                Limit::First(value) => (value, &head.end, BinOp::Min),
+                Limit::End(value) => (value, &head.min, BinOp::Max),
+            };
+            let anywhere = *fits && self.is_inside(value);
+            if !anywhere {
+                let Some(given) = given else { return false };
+                for cond in given.iter().rev() {
+                    *value = Expr::if_then_else(cond.clone(), value.clone(), neutral.clone());
+                }
+            }
+            let Some(whole) = over_tile(value, tile, op) else { return false };
+            *value = whole;
+            !reads_any(value, stored)
+        })
+    }
+
+    /// Whether all loads lie inside of their tensors, and of the part that is computed.
+    fn is_inside(&self, value: &Expr) -> bool {
+        let mut inside = true;
+        walk_expr(value, &mut |e| {
+            let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
+            inside = inside
+                && !self.regions.contains(buffer)
+                && indices.iter().all(|index| {
+                    self.facts.prove(&Expr::le(Expr::index(0), index.clone()))
+                        && self.facts.prove(&Expr::lt(index.clone(), buffer.len()))
+                });
+        });
+        inside
     }
 
     fn effect(&mut self, head: &Head, stmt: &Stmt, path: &mut Path) -> Effect {
@@ -262,16 +299,20 @@ impl Trimmer {
             Stmt::Prefetch { .. } => Effect::None,
             Stmt::For { kind: ForKind::Thread(_), .. } => Effect::Always,
             Stmt::For { var, min, extent, body, .. } => {
-                let certain = path.certain;
-                path.certain &= extent.as_int().is_some_and(|extent| extent > 0);
-                path.inner.push(var.clone());
-                path.bound.insert(var.clone());
+                let given = path.given.clone();
+                if extent.as_int().is_none_or(|extent| extent <= 0) {
+                    path.given = None;
+                }
+                let end = Expr::add(min.clone(), extent.clone());
                 self.facts.push();
                 self.facts.bind(var, min, extent);
+                path.bound.insert(var.clone());
+                let (var, min, extent) = (var.clone(), min.clone(), extent.clone());
+                path.inner.push(Head { var, min, extent, end });
                 let effect = self.effect(head, body, path);
                 self.facts.pop();
                 path.inner.pop();
-                path.certain = certain;
+                path.given = given;
                 effect
             }
             Stmt::Let { var, value, body } => {
@@ -302,14 +343,13 @@ impl Trimmer {
             }
             Stmt::If { cond, then, otherwise: None } => {
                 let mut guards = Vec::new();
-                let certain = path.certain;
+                let given = path.given.clone();
                 self.conjuncts(head, cond, path, &mut guards);
-                path.certain = false;
                 self.facts.push();
                 self.facts.assume(cond);
                 let effect = self.effect(head, then, path);
                 self.facts.pop();
-                path.certain = certain;
+                path.given = given;
                 match effect {
                     Effect::None => Effect::None,
                     Effect::Always => Effect::If(guards),
@@ -323,26 +363,35 @@ impl Trimmer {
         }
     }
 
-    /// Adds the conditions whose conjunction is `cond`.
+    /// Adds the conditions whose conjunction is `cond`. Afterwards, they are given.
     fn conjuncts(&self, head: &Head, cond: &Expr, path: &mut Path, guards: &mut Vec<Guard>) {
         if let ExprKind::Binary(BinOp::And, a, b) = &cond.kind {
             self.conjuncts(head, a, path, guards);
-            path.certain = false;
             self.conjuncts(head, b, path, guards);
             return;
         }
-        let ExprKind::Binary(op, a, b) = &cond.kind else { return };
+        guards.extend(self.guard(head, cond, path));
+        let same = !mentions(cond, &head.var) && !mentions_any(cond, &path.lets);
+        match &mut path.given {
+            Some(given) if same => given.push(cond.clone()),
+            _ => path.given = None,
+        }
+    }
+
+    /// Returns the limits that a condition gives to the loop's variable.
+    fn guard(&self, head: &Head, cond: &Expr, path: &Path) -> Option<Guard> {
+        let ExprKind::Binary(op, a, b) = &cond.kind else { return None };
         let (op, a, b) = match op {
             BinOp::Lt | BinOp::Le | BinOp::Eq => (*op, a, b),
             // In the checks, whose conditions are not simplified.
             BinOp::Gt => (BinOp::Lt, b, a),
             BinOp::Ge => (BinOp::Le, b, a),
-            _ => return,
+            _ => return None,
         };
         if !mentions(cond, &head.var) {
-            return;
+            return None;
         }
-        let (Some(a), Some(b)) = (self.facts.as_index(a), self.facts.as_index(b)) else { return };
+        let (a, b) = (self.facts.as_index(a)?, self.facts.as_index(b)?);
         // Each `(first, second, apart)` means `first + apart <= second`.
         let pairs = match op {
             BinOp::Lt => vec![(&a, &b, 1)],
@@ -351,21 +400,78 @@ impl Trimmer {
         };
         let count = pairs.len();
         // What not every iteration computes must not overflow in front of the loop.
-        let computable = path.certain || (self.fits(&a) && self.fits(&b));
+        let fits = self.fits(&a) && self.fits(&b);
+        let mut exact = true;
         let limits = pairs.into_iter().filter_map(|(a, b, apart)| {
-            let clamped = || clamped(head, a, b, apart, path).filter(|_| computable);
-            self.affine(head, a, b, apart, path).or_else(clamped)
+            if let Some(limit) = self.affine(head, a, b, apart, path) {
+                exact &= matches!(limit, Limit::Affine { width: Some(0), .. });
+                return Some(limit);
+            }
+            exact &= !mentions_any(a, &path.bound) && !mentions_any(b, &path.bound);
+            let (limit, step) = self.clamped(head, a, b, apart, path)?;
+            exact &= step == 1;
+            Some(limit)
         });
         let limits: Vec<Limit> = limits.collect();
         if limits.len() < count {
-            return;
+            return None;
         }
-        let whole = |limit: &Limit| match limit {
-            Limit::Affine { width, .. } => *width == Some(0),
-            Limit::First(_) | Limit::End(_) => true,
+        let (given, tile) = (path.given.clone(), path.inner.clone());
+        Some(Guard { cond: cond.clone(), limits, exact, fits, given, tile })
+    }
+
+    /// Returns the limit of `a + apart <= b`, if one side is a multiple of the loop's variable plus
+    /// a number for each iteration of the tile, and the other does not change in the loop; and the
+    /// factor. The other side may have any value, so it is clamped before arithmetic.
+    fn clamped(
+        &self,
+        head: &Head,
+        a: &Expr,
+        b: &Expr,
+        apart: i64,
+        path: &Path,
+    ) -> Option<(Limit, i64)> {
+        let fixed = |expr: &Expr| !mentions(expr, &head.var) && !mentions_any(expr, &path.lets);
+        // Returns the iteration `(value - offset) // step`, in the range of the loop.
+        let iteration = |value: &Expr, step: i64, offset: i64| {
+            let moved = |end: &Expr| {
+                Expr::add(Expr::mul(end.clone(), Expr::index(step)), Expr::index(offset))
+            };
+            let value = Expr::binary(BinOp::Max, value.clone(), moved(&head.min));
+            let value = Expr::binary(BinOp::Min, value, moved(&head.end));
+            let value = Expr::sub(value, Expr::index(offset));
+            Expr::binary(BinOp::FloorDiv, value, Expr::index(step))
         };
-        let exact = limits.iter().all(whole);
-        guards.push(Guard { cond: cond.clone(), limits, exact, certain: path.certain });
+        if fixed(b) {
+            // step*v + offset + apart <= b: v < (b - offset - apart) // step + 1
+            let (step, offset) = self.multiple(a, head, path, BinOp::Min)?;
+            return Some((Limit::End(iteration(b, step, offset + apart - step)), step));
+        }
+        fixed(a).then_some(())?;
+        // a + apart <= step*v + offset: v >= (a + apart - offset + step - 1) // step
+        let (step, offset) = self.multiple(b, head, path, BinOp::Max)?;
+        Some((Limit::First(iteration(a, step, offset - apart - step + 1)), step))
+    }
+
+    /// Returns the factor and the least or greatest summand in the tile of an index that is a
+    /// multiple of the loop's variable plus a small number.
+    fn multiple(&self, index: &Expr, head: &Head, path: &Path, op: BinOp) -> Option<(i64, i64)> {
+        if reads_memory(index) || mentions_any(index, &path.lets) {
+            return None;
+        }
+        let moving = path.moving(index);
+        let end = match (moving.is_empty(), self.is_small(index)) {
+            (true, _) => index.clone(),
+            (false, false) => return None,
+            (false, true) => {
+                let (low, high) = self.facts.bounds(index, &moving)?;
+                if op == BinOp::Min { low } else { high }
+            }
+        };
+        let Affine { slope, start } = Affine::new(&end, &head.var, &self.facts)?;
+        let small = |number: i128| number.abs() < i128::from(i32::MAX);
+        let start = start.as_int().filter(|start| small(*start))?;
+        (slope > 0 && small(i128::from(slope))).then_some((slope, start as i64))
     }
 
     /// Whether a sum of a few such indices fits into 64 bits.
@@ -396,8 +502,7 @@ impl Trimmer {
         if !fits || ![a, b, &slack].into_iter().all(small) {
             return None;
         }
-        let moving: Vec<Var> =
-            path.inner.iter().filter(|var| mentions(&slack, var)).cloned().collect();
+        let moving = path.moving(&slack);
         let (margin, reach) = match moving.is_empty() {
             true => {
                 let slack = self.simple(&slack);
@@ -518,39 +623,25 @@ fn interior_conditions<'g>(head: &Head, guards: &'g [Guard]) -> (Vec<&'g Affine>
     (margins, conds)
 }
 
-/// Returns the limit of `a + apart <= b`, if one side is the loop's variable plus a constant and
-/// the other does not change in the loop. It may have any value, so it is clamped before
-/// arithmetic.
-fn clamped(head: &Head, a: &Expr, b: &Expr, apart: i64, path: &Path) -> Option<Limit> {
-    let fixed = |expr: &Expr| !mentions(expr, &head.var) && !mentions_any(expr, &path.bound);
-    // Clamps the value to the range moved by `offset`, and moves it back.
-    let clamp = |value: &Expr, offset: i64| {
-        let moved = |end: &Expr| Expr::add(end.clone(), Expr::index(offset));
-        let value = Expr::binary(BinOp::Max, value.clone(), moved(&head.min));
-        let value = Expr::binary(BinOp::Min, value, moved(&head.end));
-        Expr::sub(value, Expr::index(offset))
-    };
-    if let Some(offset) = offset_of(a, &head.var).filter(|_| fixed(b)) {
-        // v + offset + apart <= b: v < b - offset - apart + 1
-        return Some(Limit::End(clamp(b, offset + apart - 1)));
+/// Returns the least or greatest value in all iterations of a tile; `None` if these are many or
+/// their number is not constant.
+fn over_tile(value: &Expr, tile: &[Head], op: BinOp) -> Option<Expr> {
+    let mut values = vec![value.clone()];
+    for Head { var, min, extent, .. } in tile.iter().rev() {
+        if !values.iter().any(|value| mentions(value, var)) {
+            continue;
+        }
+        let extent = extent.as_int()?;
+        if extent * values.len() as i128 > MAX_LOADED_BOUNDS {
+            return None;
+        }
+        let at = |value: &Expr, step: i128| {
+            let place = Expr::add(min.clone(), Expr::index(step as i64));
+            substitute(value, &mut |v| (v == var).then(|| place.clone()))
+        };
+        values = values.iter().flat_map(|value| (0..extent).map(move |n| at(value, n))).collect();
     }
-    let offset = offset_of(b, &head.var).filter(|_| fixed(a))?;
-    // a + apart <= v + offset: v >= a - offset + apart
-    Some(Limit::First(clamp(a, offset - apart)))
-}
-
-/// Returns the small constant `c` of `var + c`.
-fn offset_of(expr: &Expr, var: &Var) -> Option<i64> {
-    if expr.as_var() == Some(var) {
-        return Some(0);
-    }
-    let (sign, a, b) = match &expr.kind {
-        ExprKind::Binary(BinOp::Add, a, b) => (1, a, b),
-        ExprKind::Binary(BinOp::Sub, a, b) => (-1, a, b),
-        _ => return None,
-    };
-    let offset = b.as_int().filter(|offset| offset.abs() < i128::from(i32::MAX))?;
-    (a.as_var() == Some(var)).then_some(sign * offset as i64)
+    values.into_iter().reduce(|a, b| Expr::binary(op, a, b))
 }
 
 fn stored_in(body: &Stmt) -> FxHashSet<Buffer> {

@@ -122,7 +122,7 @@ pub(super) struct Evaluator<'a> {
     constants: FxHashMap<String, Value>,
     pub(super) schedule: Schedule,
     /// The scopes of the running schedule, innermost last.
-    scopes: Vec<FxHashMap<&'a str, Value>>,
+    pub(super) scopes: Vec<FxHashMap<&'a str, Value>>,
     /// The running schedules and templates; each one uses the next.
     pub(super) running: Vec<Running<'a>>,
     knobs: Vec<Knob>,

@@ -3,7 +3,7 @@
 use super::annotations::StageAnnotation;
 use super::recurrence::attach_to_steps;
 use super::versions::Version;
-use crate::diag::{Result, Span};
+use crate::diag::{Diag, Result, Span};
 use crate::ir::{Buffering, Expr, Scope, ThreadIndex, Var};
 use crate::target::Target;
 use crate::te::{self, Graph, Input};

@@ -30,7 +30,7 @@ impl<'a> Evaluator<'a> {
         let mut tensor = None;
         for (param, given) in template.params.iter().zip(given) {
             let value = match (given, &param.default) {
-                (Some(expr), _) => self.template_argument(template, param, expr, tensor)?,
+                (Some(expr), _) => self.template_argument(template, param, expr, tensor.as_ref())?,
                 (None, Some(default)) => {
                     let value = self.default_of(template, &values, default)?;
                     self.check_kind(template, param, value, default.span)?
@@ -57,14 +57,14 @@ impl<'a> Evaluator<'a> {
         template: &Template,
         param: &TemplateParam,
         expr: &Expr,
-        tensor: Option<Value>,
+        tensor: Option<&Value>,
     ) -> Result<Value> {
         let value = match (param.kind, &*expr.kind) {
             (TemplateParamKind::Axis, ExprKind::Name(name)) => match tensor {
                 Some(Value::Stage(id)) => {
-                    let axis = axis_of(self, id, name)?;
-                    let text = self.schedule.stage(id).axis(axis).name.clone();
-                    Value::NamedAxis(id, axis, text)
+                    let axis = axis_of(self, *id, name)?;
+                    let text = self.schedule.stage(*id).axis(axis).name.clone();
+                    Value::NamedAxis(*id, axis, text)
                 }
                 Some(_) => return refuse("E0316", expr.span, "an input has no axes"),
                 None => {
