@@ -33,8 +33,7 @@ options = parser.parse_args()
 # Before NumPy is loaded.
 for name in ["OMP", "OPENBLAS", "MKL", "TEC"]:
     os.environ[f"{name}_NUM_THREADS"] = str(options.threads)
-os.environ["TEC_COMPILER"] = os.path.abspath(options.tec)
-sys.path.insert(0, str(HERE.parent.parent / "python" / "src"))
+os.environ["TEC_EXECUTABLE"] = os.path.abspath(options.tec)
 
 import numpy as np  # noqa: E402
 
@@ -501,11 +500,7 @@ def measure(make):
     for peer, call in job.peers.items():
         getattr(job, "fresh", lambda: None)()
         check(name, peer, found, call(), job)
-    given = [*job.inputs, *integers.values()]
     run = kernel.function
-    every = [one.name for one in kernel.interface.arguments]
-    inputs = dict(zip([n for n in every if n in kernel.__signature__.parameters], given))
-    del inputs
     arguments = bind(kernel, job, values, integers)
     calls = {"tec": lambda: run(*arguments), **job.peers}
     counts = {}
