@@ -26,8 +26,8 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_buffer, reads_memory,
-    reads_any, substitute, walk_expr, walk_stmt,
+    for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_any, reads_buffer,
+    reads_memory, substitute, walk_expr, walk_stmt,
 };
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
@@ -108,7 +108,9 @@ struct Guard {
     /// Whether no arithmetic of the limits can overflow, evaluated or not.
     fits: bool,
     /// See [`Path::given`].
-    given: Option<Vec<Expr>>,
+    given: Vec<Expr>,
+    /// See [`Path::is_complete`].
+    is_complete: bool,
     /// The inner loops on whose variables a limit or a given condition may depend, with constant
     /// extents.
     tile: Vec<Head>,
@@ -136,9 +138,11 @@ struct Path {
     /// The `let`s among them.
     lets: FxHashSet<Var>,
     allocated: Vec<Buffer>,
-    /// The conditions, in order, under which the statement runs if the loop has an iteration. They
-    /// are the same in all iterations; `None` if others are not.
-    given: Option<Vec<Expr>>,
+    /// The conditions around the statement that are the same in all iterations of the loop that is
+    /// trimmed, in order.
+    given: Vec<Expr>,
+    /// Whether the statement runs in all iterations if these conditions hold.
+    is_complete: bool,
     /// Whether all stores so far update an element, as reductions do.
     updates: bool,
     /// Whether the element is the same in all iterations of the loop that is trimmed.
@@ -152,7 +156,8 @@ impl Path {
             bound: FxHashSet::default(),
             lets: FxHashSet::default(),
             allocated: Vec::new(),
-            given: Some(Vec::new()),
+            given: Vec::new(),
+            is_complete: true,
             updates: true,
             reduces: true,
         }
@@ -252,17 +257,18 @@ impl Trimmer {
     /// Makes the limits expressions that may be evaluated in front of the loop, if it has an
     /// iteration: of the whole tile, and under the given conditions where they must not be
     /// evaluated otherwise. Returns whether there are such.
-    fn hoist_limits(&self, head: &Head, guard: &mut Guard, stored: &FxHashSet<Buffer>) -> bool {
-        let Guard { limits, fits, given, tile, .. } = guard;
+    fn hoist_limits(&mut self, head: &Head, guard: &mut Guard, stored: &FxHashSet<Buffer>) -> bool {
+        let Guard { limits, fits, given, is_complete, tile, .. } = guard;
         limits.iter_mut().all(|limit| {
             let (value, neutral, op) = match limit {
                 Limit::Affine { .. } => return true,
                 Limit::First(value) => (value, &head.end, BinOp::Min),
                 Limit::End(value) => (value, &head.min, BinOp::Max),
             };
-            let anywhere = *fits && self.is_inside(value);
-            if !anywhere {
-                let Some(given) = given else { return false };
+            if !(*fits && self.is_inside(value)) {
+                if !*is_complete && !(*fits && self.is_inside_where(value, given, tile)) {
+                    return false;
+                }
                 for cond in given.iter().rev() {
                     *value = Expr::if_then_else(cond.clone(), value.clone(), neutral.clone());
                 }
@@ -271,6 +277,18 @@ impl Trimmer {
             *value = whole;
             !reads_any(value, stored)
         })
+    }
+
+    /// Whether all loads lie inside in the iterations of a tile in which the conditions hold.
+    fn is_inside_where(&mut self, value: &Expr, given: &[Expr], tile: &[Head]) -> bool {
+        self.facts.push();
+        for head in tile {
+            self.facts.bind(&head.var, &head.min, &head.extent);
+        }
+        given.iter().for_each(|cond| self.facts.assume(cond));
+        let inside = self.is_inside(value);
+        self.facts.pop();
+        inside
     }
 
     /// Whether all loads lie inside of their tensors, and of the part that is computed.
@@ -299,10 +317,8 @@ impl Trimmer {
             Stmt::Prefetch { .. } => Effect::None,
             Stmt::For { kind: ForKind::Thread(_), .. } => Effect::Always,
             Stmt::For { var, min, extent, body, .. } => {
-                let given = path.given.clone();
-                if extent.as_int().is_none_or(|extent| extent <= 0) {
-                    path.given = None;
-                }
+                let is_complete = path.is_complete;
+                path.is_complete &= extent.as_int().is_some_and(|extent| extent > 0);
                 let end = Expr::add(min.clone(), extent.clone());
                 self.facts.push();
                 self.facts.bind(var, min, extent);
@@ -312,7 +328,7 @@ impl Trimmer {
                 let effect = self.effect(head, body, path);
                 self.facts.pop();
                 path.inner.pop();
-                path.given = given;
+                path.is_complete = is_complete;
                 effect
             }
             Stmt::Let { var, value, body } => {
@@ -343,13 +359,14 @@ impl Trimmer {
             }
             Stmt::If { cond, then, otherwise: None } => {
                 let mut guards = Vec::new();
-                let given = path.given.clone();
+                let (given, is_complete) = (path.given.len(), path.is_complete);
                 self.conjuncts(head, cond, path, &mut guards);
                 self.facts.push();
                 self.facts.assume(cond);
                 let effect = self.effect(head, then, path);
                 self.facts.pop();
-                path.given = given;
+                path.given.truncate(given);
+                path.is_complete = is_complete;
                 match effect {
                     Effect::None => Effect::None,
                     Effect::Always => Effect::If(guards),
@@ -371,10 +388,9 @@ impl Trimmer {
             return;
         }
         guards.extend(self.guard(head, cond, path));
-        let same = !mentions(cond, &head.var) && !mentions_any(cond, &path.lets);
-        match &mut path.given {
-            Some(given) if same => given.push(cond.clone()),
-            _ => path.given = None,
+        match mentions(cond, &head.var) || mentions_any(cond, &path.lets) {
+            false => path.given.push(cond.clone()),
+            true => path.is_complete = false,
         }
     }
 
@@ -416,8 +432,8 @@ impl Trimmer {
         if limits.len() < count {
             return None;
         }
-        let (given, tile) = (path.given.clone(), path.inner.clone());
-        Some(Guard { cond: cond.clone(), limits, exact, fits, given, tile })
+        let (given, is_complete, tile) = (path.given.clone(), path.is_complete, path.inner.clone());
+        Some(Guard { cond: cond.clone(), limits, exact, fits, given, is_complete, tile })
     }
 
     /// Returns the limit of `a + apart <= b`, if one side is a multiple of the loop's variable plus

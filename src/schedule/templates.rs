@@ -30,7 +30,9 @@ impl<'a> Evaluator<'a> {
         let mut tensor = None;
         for (param, given) in template.params.iter().zip(given) {
             let value = match (given, &param.default) {
-                (Some(expr), _) => self.template_argument(template, param, expr, tensor.as_ref())?,
+                (Some(expr), _) => {
+                    self.template_argument(template, param, expr, tensor.as_ref())?
+                }
                 (None, Some(default)) => {
                     let value = self.default_of(template, &values, default)?;
                     self.check_kind(template, param, value, default.span)?

@@ -412,7 +412,8 @@ fn mistakes_in_kernels() {
 
 #[test]
 fn mistakes_outside_kernels() {
-    let items = "expected `import`, `def`, `reducer`, `kernel`, `network`, `schedule` or `template`";
+    let items =
+        "expected `import`, `def`, `reducer`, `kernel`, `network`, `schedule` or `template`";
     for (text, message) in [
         ("kernal f() {}", format!("E0101: {items}, found `kernal`")),
         ("def f() = 1 }", format!("E0101: {items}, found `}}`")),

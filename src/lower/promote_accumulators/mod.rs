@@ -3,7 +3,8 @@
 //! Before: `C[i] = 0; for k { C[i] = C[i] + A[k] }`
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
-//! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors
+//! The loop may have bounds that are computed between (`C[i] = 0; let end = P[i]; for k { … }`). The
+//! same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors
 //! (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that provably do not overlap. A
 //! mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed
 //! only in the final store. With SIMD instructions, an update of some lanes becomes a `select`:
@@ -201,6 +202,9 @@ impl Promoter {
                         after.push(update);
                     }
                     done.push(self.promote_group(stores, stmt, after));
+                }
+                Stmt::Let { .. } | Stmt::If { .. } if is_ragged_update(&stmt, &group) => {
+                    done.push(self.promote_group(std::mem::take(&mut group), stmt, Vec::new()));
                 }
                 other => {
                     done.extend(self.promote_run(std::mem::take(&mut group)));
@@ -409,6 +413,24 @@ impl Promoter {
         let lanes = register.shape[0].as_int().expect("made so");
         lanes <= i128::from(max_promoted_lanes(self.vectors, register.dtype.bytes()))
     }
+}
+
+/// Whether a statement computes the bounds of a loop, then runs the loop, which updates what
+/// `stores` initialize.
+fn is_ragged_update(stmt: &Stmt, stores: &[Stmt]) -> bool {
+    let mut inner = stmt;
+    loop {
+        inner = match inner {
+            Stmt::Let { body, .. } => body,
+            Stmt::If { then, otherwise: None, .. } => then,
+            Stmt::For { .. } => break,
+            _ => return false,
+        };
+    }
+    let updated = stored_buffers(inner);
+    let is_updated =
+        |store: &Stmt| matches!(store, Stmt::Store { buffer, .. } if updated.contains(buffer));
+    stores.iter().any(is_updated)
 }
 
 /// Learns `16*(m // 16) <= m` of the divisions in an extent: a loop over whole vectors has an

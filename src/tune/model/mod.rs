@@ -26,6 +26,7 @@ mod term;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod values;
 mod walk;
 
 use crate::ir::simplify::simplify_kernel;

@@ -48,7 +48,7 @@ impl Walker<'_> {
                 at.push(value);
             }
             let value = |var: &Var| vars.iter().position(|other| other == var).map(|of| at[of]);
-            mean += weight * self.evaluate(extent, &value, 0).unwrap_or(0.0).max(0.0);
+            mean += weight * self.evaluate(extent, &value).unwrap_or(0.0).max(0.0);
         }
         mean
     }

@@ -2,11 +2,11 @@
 
 use super::RunTimeValues;
 use super::gpu::launch::ProgramPoint;
-use super::index::{ASSUMED_VALUE, Dim, Indices, Sum};
+use super::index::{Dim, Indices, Sum};
 use super::machine::{CLIF_VECTOR_BYTES, MachineModel};
 use super::nest::{
     DotProduct, chooses_elements, copies_of, dot_of, flatten, has_fixed_indices, has_loops,
-    is_constant_only, is_stores, mentioned, serial_vars,
+    is_constant_only, is_stores, serial_vars,
 };
 use super::ops::ValueCost;
 use super::plan::{CostPlan, Event, Frame, MemoryBuffer, Work};
@@ -15,10 +15,8 @@ use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, elements_at_once, read_in}
 use crate::ir::limits::{
     MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, NEST_FRAME_BYTES, max_promoted_lanes,
 };
-use crate::ir::visit::{any_expr, for_each_stmt, rewrite_expr, walk_stmt};
-use crate::ir::{
-    BinOp, Buffer, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex, UnOp, Var,
-};
+use crate::ir::visit::{for_each_stmt, walk_stmt};
+use crate::ir::{Buffer, Expr, ForKind, Kernel, Scope, Stmt, ThreadIndex, Var};
 use crate::target::Gpu;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -584,160 +582,6 @@ impl Walker<'_> {
         self.weight *= holds;
         self.stmt(body);
         (self.weight, self.loaded) = (outer, loaded);
-    }
-
-    /// Returns the iterations of a loop at the midpoint of its enclosing loops; their mean if there
-    /// are none at the midpoint.
-    pub(super) fn count(&self, extent: &Expr) -> f64 {
-        let count = self.middle(extent).max(0.0);
-        let mut told = true;
-        mentioned(extent, &mut |var| told &= self.places.contains_key(var));
-        match told {
-            _ if count > 0.0 => count,
-            true => self.mean_count(extent),
-            // A difference of two run-time integers.
-            false => ASSUMED_VALUE,
-        }
-    }
-
-    fn middle(&self, expr: &Expr) -> f64 {
-        match expr.as_int() {
-            Some(value) => value as f64,
-            None => {
-                let value = |var: &Var| {
-                    let open = &self.enclosing[*self.places.get(var)?];
-                    Some(open.min + (open.count / 2.0).floor())
-                };
-                self.evaluate(&self.middles_of_parts(expr), &value, 0).unwrap_or(ASSUMED_VALUE)
-            }
-        }
-    }
-
-    /// Replaces `v % c` by `c // 2` if `v` is a loop of several periods: its midpoint is mostly the
-    /// beginning of one of them.
-    fn middles_of_parts(&self, expr: &Expr) -> Expr {
-        let is_part = |e: &Expr| match &e.kind {
-            ExprKind::Binary(BinOp::FloorMod, a, b) => {
-                let open = a.as_var().and_then(|var| self.places.get(var));
-                let period = b.as_int().filter(|period| *period > 0)?;
-                open.filter(|place| self.enclosing[**place].count > period as f64)?;
-                i64::try_from(period).ok()
-            }
-            _ => None,
-        };
-        if !any_expr(expr, &mut |e| is_part(e).is_some()) {
-            return expr.clone();
-        }
-        rewrite_expr(expr, &mut |e| is_part(&e).map_or(e, |period| Expr::index(period / 2)))
-    }
-
-    /// Returns the fraction of cases in which a condition holds.
-    fn chance(&self, cond: &Expr) -> f64 {
-        if let Some(value) = cond.as_int() {
-            return if value == 0 { 0.0 } else { 1.0 };
-        }
-        // Multiples of the golden ratio are evenly distributed.
-        const SAMPLES: usize = 64;
-        let one = self.only_loop(cond).filter(|open| open.count <= 1024.0);
-        let samples = one.map_or(SAMPLES, |open| open.count.max(1.0) as usize);
-        let mut held = 0.0;
-        for sample in 0..samples {
-            let value = |var: &Var| {
-                let place = *self.places.get(var)?;
-                let open = &self.enclosing[place];
-                let part = match one {
-                    Some(_) => (sample as f64 + 0.5) / samples as f64,
-                    None => {
-                        let step = 0.618_033_988_749_894_9 / (1.0 + 0.324_717_957 * place as f64);
-                        ((sample as f64 + 0.5) * step).fract()
-                    }
-                };
-                Some(open.min + (open.count * part).floor())
-            };
-            held += match self.evaluate(cond, &value, 0) {
-                Some(value) => f64::from(u8::from(value != 0.0)),
-                None => 0.5,
-            };
-        }
-        held / samples as f64
-    }
-
-    /// Returns the loop that an expression depends on, if it is a single one.
-    fn only_loop(&self, expr: &Expr) -> Option<&EnclosingLoop> {
-        let mut found = None;
-        let mut single = true;
-        mentioned(expr, &mut |var| match (self.places.get(var), found) {
-            (Some(place), None) => found = Some(*place),
-            (Some(place), Some(known)) => single &= *place == known,
-            (None, _) => single = false,
-        });
-        found.filter(|_| single).map(|place| &self.enclosing[place])
-    }
-
-    /// Evaluates an integer expression for values of the loop variables; none if it reads memory.
-    pub(super) fn evaluate(
-        &self,
-        expr: &Expr,
-        value: &dyn Fn(&Var) -> Option<f64>,
-        depth: usize,
-    ) -> Option<f64> {
-        if let Some(value) = expr.as_int() {
-            return Some(value as f64);
-        }
-        let of = |e: &Expr| self.evaluate(e, value, depth);
-        let truth = |holds: bool| f64::from(u8::from(holds));
-        Some(match &expr.kind {
-            ExprKind::Var(var) => match (value(var), self.defined.get(var)) {
-                (Some(value), _) => value,
-                (None, Some(defined)) if depth < 8 => self.evaluate(defined, value, depth + 1)?,
-                _ => ASSUMED_VALUE,
-            },
-            ExprKind::Unary(UnOp::Not, a) => truth(of(a)? == 0.0),
-            ExprKind::Unary(UnOp::Neg, a) => -of(a)?,
-            ExprKind::Unary(UnOp::Likely, a) | ExprKind::Cast(a) | ExprKind::Broadcast(a) => of(a)?,
-            ExprKind::Ramp(base, _) => of(base)?,
-            ExprKind::Select(c, a, b) | ExprKind::IfThenElse(c, a, b) => {
-                if of(c)? != 0.0 {
-                    of(a)?
-                } else {
-                    of(b)?
-                }
-            }
-            ExprKind::Binary(op, a, b) => {
-                let (a, b) = (of(a)?, of(b)?);
-                match op {
-                    BinOp::Add => a + b,
-                    BinOp::Sub => a - b,
-                    BinOp::Mul => a * b,
-                    BinOp::FloorDiv => {
-                        if b == 0.0 {
-                            0.0
-                        } else {
-                            (a / b).floor()
-                        }
-                    }
-                    BinOp::FloorMod => {
-                        if b == 0.0 {
-                            0.0
-                        } else {
-                            a - (a / b).floor() * b
-                        }
-                    }
-                    BinOp::Min => a.min(b),
-                    BinOp::Max => a.max(b),
-                    BinOp::Eq => truth(a == b),
-                    BinOp::Ne => truth(a != b),
-                    BinOp::Lt => truth(a < b),
-                    BinOp::Le => truth(a <= b),
-                    BinOp::Gt => truth(a > b),
-                    BinOp::Ge => truth(a >= b),
-                    BinOp::And => truth(a != 0.0 && b != 0.0),
-                    BinOp::Or => truth(a != 0.0 || b != 0.0),
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        })
     }
 
     /// Returns the registers, or scalar values, of a vector.
