@@ -9,13 +9,15 @@
 //! the same way around the vectors in which an index `a // c` or `a % c` begins a new period:
 //! `A[(x + 1) % 64]` is `A[x + 1]` in all vectors but the last. The same holds for clamped indices:
 //! `A[max(x - 1, 0)]` is `A[x - 1]` in all vectors but the first. A parallel loop is not cut, but
-//! gets a branch: `parallel (o, 0, 64) { if o < 1 { … } else if o < 63 { … } else { … } }`.
+//! gets a branch: `parallel (o, 0, 64) { if o < 1 { … } else if o < 63 { … } else { … } }`. A loop
+//! with run-time bounds gets a branch to the vectors in which no index is clamped or wrapped, too:
+//! `for (o, 0, n // 16) { if 1 <= o { … A[o*16 + x - 1] … } else { … A[max(o*16 + x - 1, 0)] … } }`.
 //! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
 //! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the loops that it has cut.
-//! Declines: loops with run-time bounds; loops with interiors below a third of the iterations;
-//! vectorized loops that are short or have more in them than one store; nests whose copies would
-//! have more than `MAX_STORES` stores.
+//! Declines: loops with interiors below a third of the iterations; loops with run-time bounds that
+//! are vectorized or have an interior for few sizes; vectorized loops that are short or have more in
+//! them than one store; nests whose copies would have more than `MAX_STORES` stores.
 
 use crate::diag::Result;
 use crate::ir::arith::{Facts, Poly, floor_div};
@@ -44,6 +46,18 @@ const MAX_STORES: i128 = 1024;
 
 /// The largest number of expression nodes of a nest that is cut.
 const MAX_NODES: usize = 2000;
+
+/// The run-time integers for which a loop should have an interior.
+const ASSUMED_VALUE: i128 = 1000;
+
+/// A loop with run-time bounds has at least this many iterations for those.
+const MIN_ASSUMED_ITERATIONS: i128 = 4;
+
+/// The largest number of conditions of an interior with run-time bounds.
+const MAX_CONDITIONS: usize = 6;
+
+/// Arithmetic on indices below this magnitude needs at most 64 bits.
+const SMALL: i128 = 1 << 61;
 
 /// Cuts the loops around vectors that choose between two values.
 pub fn cut_borders(kernel: Kernel, _target: &Target) -> Result<Kernel> {
@@ -82,6 +96,12 @@ impl Cutter {
                 let interior = head.as_ref().and_then(|head| self.interior(head, &body, room));
                 if let (Some(head), Some(interior)) = (head, interior) {
                     return self.pieces(head, &body, interior, room);
+                }
+                if bounds.is_none()
+                    && let Some(cond) = self.interior_condition((&var, &min, &extent, &kind), &body)
+                    && let Some(stores) = count_stores(&body).filter(|stores| 2 * stores <= room)
+                {
+                    return self.branch((var, min, extent, kind), *body, cond, room - stores);
                 }
                 self.facts.push();
                 self.facts.bind(&var, &min, &extent);
@@ -153,6 +173,68 @@ impl Cutter {
         Stmt::For { var: head.var, min, extent, kind: head.kind, body }
     }
 
+    /// Returns a loop that branches to its interior, where the condition holds.
+    fn branch(
+        &mut self,
+        (var, min, extent, kind): (Var, Expr, Expr, ForKind),
+        body: Stmt,
+        cond: Expr,
+        room: i128,
+    ) -> Stmt {
+        self.cut = true;
+        self.facts.push();
+        self.facts.bind(&var, &min, &extent);
+        let otherwise = Box::new(self.stmt(fresh_copy(&body, &FxHashMap::default()), room / 2));
+        self.facts.push();
+        self.facts.assume(&cond);
+        let part = self.simplified(body);
+        let then = Box::new(self.stmt(part, room / 2));
+        self.facts.pop();
+        self.facts.pop();
+        let body = Box::new(Stmt::If { cond, then, otherwise: Some(otherwise) });
+        Stmt::For { var, min, extent, kind, body }
+    }
+
+    /// Returns the condition under which every choice in a loop with run-time bounds that is
+    /// decided in the middle of a long loop is decided in the same way.
+    fn interior_condition(
+        &mut self,
+        (var, min, extent, kind): (&Var, &Expr, &Expr, &ForKind),
+        body: &Stmt,
+    ) -> Option<Expr> {
+        if !matches!(kind, ForKind::Serial | ForKind::Parallel) {
+            return None;
+        }
+        let assumed = |expr: &Expr| value_at(expr, &|_| ASSUMED_VALUE);
+        let (first, count) = (assumed(min)?, assumed(extent)?);
+        if count < MIN_ASSUMED_ITERATIONS {
+            return None;
+        }
+        let found = Found::Conditions { var, middle: first + count / 2, list: Vec::new() };
+        let (inner, lane_vars, lets) = Default::default();
+        let (nodes, decided) = (MAX_NODES, FxHashSet::default());
+        let mut search = InteriorSearch {
+            facts: &mut self.facts,
+            inner,
+            lane_vars,
+            lets,
+            nodes,
+            found,
+            decided,
+        };
+        search.facts.push();
+        search.facts.bind(var, min, extent);
+        search.stmt(body);
+        search.facts.pop();
+        let (nodes, found) = (search.nodes, search.found);
+        match found {
+            Found::Conditions { list, .. } if nodes > 0 && list.len() <= MAX_CONDITIONS => {
+                list.into_iter().reduce(Expr::and)
+            }
+            _ => None,
+        }
+    }
+
     /// Simplifies under the facts, which removes the choices that are decided in this part of a
     /// loop.
     fn simplified(&self, part: Stmt) -> Stmt {
@@ -179,14 +261,14 @@ impl Cutter {
         let (whole, inner) = ((head.min, head.end), Vec::new());
         let facts = &mut self.facts;
         let lane_vars = if lanes { vec![head.var.clone()] } else { Vec::new() };
-        let (nodes, decided) = (MAX_NODES, FxHashSet::default());
-        let mut search =
-            InteriorSearch { facts, head, inner, lane_vars, nodes, interior: whole, decided };
+        let (nodes, decided, lets) = (MAX_NODES, FxHashSet::default(), Vec::new());
+        let found = Found::Iterations { head, interior: whole };
+        let mut search = InteriorSearch { facts, inner, lane_vars, lets, nodes, found, decided };
         search.facts.push();
         search.facts.bind(&head.var, &bound(head.min), &bound(head.end - head.min));
         search.stmt(body);
         search.facts.pop();
-        let (first, end) = search.interior;
+        let Found::Iterations { interior: (first, end), .. } = search.found else { return None };
         let worth = (end - first) * MIN_INTERIOR_FRACTION >= head.end - head.min;
         (search.nodes > 0 && worth && (first, end) != whole).then_some((first, end))
     }
@@ -213,17 +295,26 @@ fn count_stores(stmt: &Stmt) -> Option<i128> {
 /// The search for the part of a loop where choices are decided.
 struct InteriorSearch<'a> {
     facts: &'a mut Facts,
-    head: &'a Head,
     /// The loops around the current statement, in the loop that is searched.
     inner: Vec<Var>,
     /// The vectorized ones among them and the loop that is searched.
     lane_vars: Vec<Var>,
+    /// The variables of `let`s in the loop.
+    lets: Vec<Var>,
     /// The number of expression nodes that may still be visited.
     nodes: usize,
-    interior: (i128, i128),
+    found: Found<'a>,
     /// The differences, and the indices with their periods, that have limited the interior. Copies
     /// of an expression and its shared subterms have the same ones.
     decided: FxHashSet<(Rc<Poly>, Option<i128>)>,
+}
+
+/// The interior that is found so far.
+enum Found<'a> {
+    /// Of a loop with constant bounds.
+    Iterations { head: &'a Head, interior: (i128, i128) },
+    /// Of another loop, by conditions that hold in its middle iteration.
+    Conditions { var: &'a Var, middle: i128, list: Vec<Expr> },
 }
 
 impl InteriorSearch<'_> {
@@ -246,7 +337,9 @@ impl InteriorSearch<'_> {
             }
             Stmt::Let { var, value, body } => {
                 self.facts.define(var, value);
+                self.lets.push(var.clone());
                 self.stmt(body);
+                self.lets.pop();
             }
             other => for_each_stmt(other, &mut |inner| self.stmt(inner)),
         }
@@ -261,13 +354,17 @@ impl InteriorSearch<'_> {
             return;
         }
         match &expr.kind {
+            // With run-time bounds, masks are as fast as a branch around each vector.
+            ExprKind::IfThenElse(..) if matches!(self.found, Found::Conditions { .. }) => {}
             ExprKind::IfThenElse(cond, ..) => self.comparisons(cond),
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, period)
                 if a.ty == DType::Index.into() =>
             {
-                let period = period.as_int().filter(|period| *period > 1);
-                if let Some(period) = period.filter(|_| self.differs_in_lanes(a)) {
-                    self.stay_in_period(a, period);
+                match period.as_int() {
+                    _ if !self.differs_in_lanes(a) => {}
+                    Some(period) if period > 1 => self.stay_in_period(a, period),
+                    Some(_) => {}
+                    None => self.stay_in_first_period(a, period),
                 }
             }
             ExprKind::Binary(BinOp::Min | BinOp::Max, a, b)
@@ -310,15 +407,69 @@ impl InteriorSearch<'_> {
         }
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(slack, &inner) else { return };
-        let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };
-        let holds = self.not_negative(low);
-        let fails = self.not_negative((-high.0 - 1, -high.1));
+        let Found::Iterations { head, .. } = self.found else {
+            let zero = Expr::index(0);
+            let holds = (low.clone(), Expr::le(zero.clone(), low));
+            let fails = (Expr::sub(Expr::index(-1), high.clone()), Expr::lt(high, zero));
+            if !self.require(holds) {
+                self.require(fails);
+            }
+            return;
+        };
+        let (Some(low), Some(high)) = (self.affine(head, &low), self.affine(head, &high)) else {
+            return;
+        };
+        let holds = not_negative(head, low);
+        let fails = not_negative(head, (-high.0 - 1, -high.1));
         let length = |(from, to): (i128, i128)| to - from;
         let larger = if length(fails) > length(holds) { fails } else { holds };
         if length(larger) > 0 {
-            let (from, to) = self.interior;
-            let from = from.max(larger.0);
-            self.interior = (from, to.min(larger.1).max(from));
+            self.keep(larger);
+        }
+    }
+
+    /// Keeps some of the iterations.
+    fn keep(&mut self, (from, to): (i128, i128)) {
+        if let Found::Iterations { interior, .. } = &mut self.found {
+            let from = interior.0.max(from);
+            *interior = (from, interior.1.min(to).max(from));
+        }
+    }
+
+    /// Adds a condition that holds where an index is not negative, if it is not in the middle of
+    /// the loop. Returns whether it holds there.
+    fn require(&mut self, (index, cond): (Expr, Expr)) -> bool {
+        let Found::Conditions { var, middle, list } = &mut self.found else { return false };
+        let at = |other: &Var| if other == *var { *middle } else { ASSUMED_VALUE };
+        if value_at(&index, &at).is_none_or(|value| value < 0) {
+            return false;
+        }
+        let bound = |other: &Var| self.inner.contains(other) || self.lets.contains(other);
+        let free = !any_expr(&index, &mut |e| {
+            matches!(e.kind, ExprKind::Load { .. }) || e.as_var().is_some_and(bound)
+        });
+        let small = match self.facts.const_bounds(&index) {
+            (Some(low), Some(high)) => -SMALL < low && high < SMALL,
+            _ => false,
+        };
+        let cond = simplify_expr(&cond, self.facts);
+        let varies = any_expr(&index, &mut |e| e.as_var() == Some(*var));
+        if varies
+            && free
+            && small
+            && cond.as_int().is_none()
+            && !list.iter().any(|one| one.same(&cond))
+        {
+            list.push(cond);
+        }
+        true
+    }
+
+    /// Keeps the iterations in which `a // period` is 0 in all lanes.
+    fn stay_in_first_period(&mut self, a: &Expr, period: &Expr) {
+        if let Found::Conditions { .. } = self.found {
+            self.decide(a);
+            self.decide(&Expr::sub(a.clone(), period.clone()));
         }
     }
 
@@ -327,55 +478,82 @@ impl InteriorSearch<'_> {
         if !self.decided.insert((self.facts.poly(a), Some(period))) {
             return;
         }
+        let Found::Iterations { head, .. } = self.found else { return };
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(a, &inner) else { return };
-        let (Some(low), Some(high)) = (self.affine(&low), self.affine(&high)) else { return };
-        let (min, end) = (self.head.min, self.head.end);
+        let (Some(low), Some(high)) = (self.affine(head, &low), self.affine(head, &high)) else {
+            return;
+        };
+        let (min, end) = (head.min, head.end);
         let mut longest = (min, min);
         for sample in [min, (min + end) / 2, end - 1] {
             let first = floor_div(low.0 + low.1 * sample, period) * period;
-            let from = self.not_negative((low.0 - first, low.1));
-            let to = self.not_negative((first + period - 1 - high.0, -high.1));
+            let from = not_negative(head, (low.0 - first, low.1));
+            let to = not_negative(head, (first + period - 1 - high.0, -high.1));
             let run = (from.0.max(to.0), from.1.min(to.1));
             if run.1 - run.0 > longest.1 - longest.0 {
                 longest = run;
             }
         }
         if (longest.1 - longest.0) * MIN_PERIOD_FRACTION >= end - min {
-            let (from, to) = self.interior;
-            let from = from.max(longest.0);
-            self.interior = (from, to.min(longest.1).max(from));
+            self.keep(longest);
         }
     }
 
     /// Returns the value at 0 and the step of an index that depends on no other variable.
-    fn affine(&self, expr: &Expr) -> Option<(i128, i128)> {
-        if let Some((slope, start)) = self.facts.affine(expr, &self.head.var)
+    fn affine(&self, head: &Head, expr: &Expr) -> Option<(i128, i128)> {
+        if let Some((slope, start)) = self.facts.affine(expr, &head.var)
             && let Some(start) = start.as_constant()
         {
             return Some((start, slope));
         }
         let at = |value: Expr| {
-            let at = substitute(expr, &mut |var| (*var == self.head.var).then(|| value.clone()));
+            let at = substitute(expr, &mut |var| (*var == head.var).then(|| value.clone()));
             simplify_expr(&at, self.facts)
         };
         let start = at(Expr::index(0)).as_int()?;
-        let next = at(Expr::add(Expr::var(&self.head.var), Expr::index(1)));
+        let next = at(Expr::add(Expr::var(&head.var), Expr::index(1)));
         let slope = simplify_expr(&Expr::sub(next, expr.clone()), self.facts).as_int()?;
         Some((start, slope))
     }
+}
 
-    /// Returns the iterations in which `start + slope*v` is at least 0, as the first one and the
-    /// end, which are equal if there are none.
-    fn not_negative(&self, (start, slope): (i128, i128)) -> (i128, i128) {
-        let (mut from, mut to) = (self.head.min, self.head.end);
-        match slope {
-            0 if start < 0 => to = from,
-            0 => {}
-            1.. => from = from.max(-floor_div(start, slope)),
-            _ => to = to.min(floor_div(start, -slope) + 1),
+/// Returns the iterations in which `start + slope*v` is at least 0, as the first one and the end,
+/// which are equal if there are none.
+fn not_negative(head: &Head, (start, slope): (i128, i128)) -> (i128, i128) {
+    let (mut from, mut to) = (head.min, head.end);
+    match slope {
+        0 if start < 0 => to = from,
+        0 => {}
+        1.. => from = from.max(-floor_div(start, slope)),
+        _ => to = to.min(floor_div(start, -slope) + 1),
+    }
+    (from, to.max(from))
+}
+
+/// Returns the value of an index for values of its variables; `None` if it is large or has other
+/// operations than those of bounds.
+fn value_at(expr: &Expr, value: &dyn Fn(&Var) -> i128) -> Option<i128> {
+    if let Some(value) = expr.as_int() {
+        return Some(value);
+    }
+    match &expr.kind {
+        ExprKind::Var(var) => Some(value(var)),
+        ExprKind::Binary(op, a, b) => {
+            let (a, b) = (value_at(a, value)?, value_at(b, value)?);
+            let found = match op {
+                BinOp::Add => a + b,
+                BinOp::Sub => a - b,
+                BinOp::Mul => a.checked_mul(b)?,
+                BinOp::Min => a.min(b),
+                BinOp::Max => a.max(b),
+                BinOp::FloorDiv if b > 0 => floor_div(a, b),
+                BinOp::FloorMod if b > 0 => a - floor_div(a, b) * b,
+                _ => return None,
+            };
+            Some(found).filter(|found| found.abs() < SMALL)
         }
-        (from, to.max(from))
+        _ => None,
     }
 }
 

@@ -33,6 +33,8 @@ pub mod drop_hints;
 
 pub mod promote_accumulators;
 
+pub mod split_clamped_loads;
+
 pub mod outline_simd;
 
 pub mod transpose_tiles;
