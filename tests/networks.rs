@@ -364,3 +364,148 @@ fn models_that_cannot_be_imported_are_refused() {
     fails(&[&["check", model][..], &frozen].concat(), "missing.npy");
     fails(&["run", "samples/exp.te", "--freeze", "x=y.npy"], "is for ONNX models");
 }
+
+/// A cache that two calls append to.
+const CACHE: &str = "network cache(n: var, r: var, p: var, d = 6) {
+    input x: float32[r, d]
+    inout K: float32[n, d]
+    assume p >= 0
+    assume p + r <= n
+    reduce j: 0..d, t: 0..n
+    update K[p + i: r, k: d] = x[i, k]
+    compute S[t: n] = sum(K[t, j] * x[0, j], axis=j)
+    output y[k: d] = sum(S[t] * K[t, k], axis=t, where=t < p + r)
+}
+";
+
+#[test]
+fn networks_update_arguments_in_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "cache.te", CACHE);
+    let sizes = ["--var", "n=9", "--var", "r=2", "--var", "p=4"];
+    let same = succeeds(&[&["run", &file, "--verify"][..], &sizes].concat());
+    for tensor in ["K", "y"] {
+        assert!(same.contains(&format!("{tensor}: bit-identical to the interpreter")), "{same}");
+    }
+    let outside = ["--var", "n=9", "--var", "r=2", "--var", "p=8"];
+    fails(&[&["run", &file][..], &outside].concat(), "p + r <= n");
+    let module = folder.path().join("cache.so");
+    let module = module.to_str().expect("UTF-8");
+    succeeds(&["build", &file, "-o", module]);
+    let signature = "cache(x: float32[r, 6], K: float32[n, 6], y: float32[6], p: int)";
+    let shown = succeeds(&["inspect", module]);
+    assert!(shown.contains(signature), "{shown}");
+    let manifest: serde_json::Value =
+        serde_json::from_str(&succeeds(&["inspect", "--json", module])).expect("JSON");
+    assert_eq!(manifest["kernels"][0]["args"][1]["role"], "inout");
+    let header = std::fs::read_to_string(module.replace(".so", ".h")).expect("a header");
+    let raw = "cache(const float *x, float *K, float *y, int64_t n, int64_t r, int64_t p)";
+    assert!(header.contains(raw), "{header}");
+    let table =
+        succeeds(&[&["bench", &file, "--per-kernel", "--min-time", "0.01"][..], &sizes].concat());
+    assert!(table.contains("calls") && table.contains("sum"), "{table}");
+    let found =
+        succeeds(&[&["tune", &file, "--trials", "4", "--threads", "1"][..], &sizes].concat());
+    assert!(found.contains("# the best takes "), "{found}");
+}
+
+/// An attention layer of a decoder whose cache of keys grows.
+fn cached_model() -> PathBuf {
+    let model = Model::new(17)
+        .input("q", FLOAT, "1 new 8")
+        .input("k", FLOAT, "1 new 8")
+        .input("past.0.key", FLOAT, "1 past 8")
+        .node("Concat", "past.0.key k", "present.0.key", &[onnx::int("axis", 1)])
+        .node("Transpose", "present.0.key", "columns", &[onnx::ints("perm", &[0, 2, 1])])
+        .node("MatMul", "q columns", "scores", &[])
+        .node("Softmax", "scores", "weights", &[])
+        .node("MatMul", "weights present.0.key", "y", &[])
+        .output("y")
+        .output("present.0.key");
+    model.save("networks_cache")
+}
+
+/// A NumPy file of float32.
+fn array(shape: &str, values: &[f32]) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape},), }}");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    file.extend((length as u16).to_le_bytes());
+    file.extend(format!("{header:<0$}\n", length - 1).bytes());
+    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    file
+}
+
+#[test]
+fn caches_of_models_are_updated_in_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = cached_model();
+    let model = model.to_str().expect("UTF-8");
+    let text = folder.path().join("cache.te");
+    let text = text.to_str().expect("UTF-8");
+    let pair = "past.*.key=present.*.key";
+    let told = succeeds(&["import", model, "-o", text, "--in-place", pair]);
+    assert!(told.contains("inout past_0_key: float32[1, capacity, 8]"), "{told}");
+    // The cache is read where it is: there is one copy of rows, the new ones.
+    let groups = succeeds(&["lower", "--groups", text]);
+    assert!(groups.contains("(k, past_0_key, new, capacity, past) -> past_0_key"), "{groups}");
+    assert!(!groups.contains("-> present"), "{groups}");
+
+    // Both forms compute the same. The rows behind the new ones have no effect, and stay.
+    let numbers = |count: usize, seed: usize| -> Vec<f32> {
+        (0..count).map(|at| ((at * 37 + seed * 11) % 101) as f32 / 50.0 - 1.0).collect()
+    };
+    let (past, k, q) = (numbers(3 * 8, 1), numbers(2 * 8, 2), numbers(2 * 8, 3));
+    let cache = [&past[..], &numbers(4 * 8, 4)].concat();
+    let file =
+        |name: &str, shape: &str, values: &[f32]| write(folder.path(), name, array(shape, values));
+    let q = format!("q={}", file("q.npy", "1, 2, 8", &q));
+    let new = format!("k={}", file("k.npy", "1, 2, 8", &k));
+    let output = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    let past_file = file("past.npy", "1, 3, 8", &past);
+    let first = output("first.npy");
+    succeeds(&[
+        "run",
+        model,
+        "--input",
+        &q,
+        "--input",
+        &new,
+        "--input",
+        &format!("past.0.key={past_file}").replace(".0.key", "_0_key"),
+        "--output",
+        &format!("y={first}"),
+    ]);
+    let (second, rows) = (output("second.npy"), output("rows.npy"));
+    let cache_file = file("cache.npy", "1, 7, 8", &cache);
+    let same = succeeds(&[
+        "run",
+        text,
+        "--verify",
+        "--input",
+        &q,
+        "--input",
+        &new,
+        "--input",
+        &format!("past_0_key={cache_file}"),
+        "--var",
+        "past=3",
+        "--output",
+        &format!("y={second}"),
+        "--output",
+        &format!("past_0_key={rows}"),
+    ]);
+    assert!(same.contains("past_0_key: bit-identical to the interpreter"), "{same}");
+    let read = |file: &str| -> Vec<f32> {
+        let bytes = std::fs::read(file).expect("an output");
+        let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+        let values = bytes[start..].chunks_exact(4);
+        values.map(|value| f32::from_le_bytes(value.try_into().expect("4 bytes"))).collect()
+    };
+    for (a, b) in read(&first).iter().zip(read(&second)) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+    let mut expected = cache;
+    expected[3 * 8..5 * 8].copy_from_slice(&k);
+    assert_eq!(read(&rows), expected);
+}

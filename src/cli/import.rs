@@ -40,6 +40,10 @@ pub struct ImportArgs {
     /// Make an input a constant with the elements of a NumPy file (repeatable).
     #[arg(long, value_name = "NAME=FILE.npy")]
     freeze: Vec<String>,
+    /// Update the input PAST in place instead of returning it with more rows as PRESENT; a `*` in
+    /// both stands for the same characters (repeatable).
+    #[arg(long, value_name = "PAST=PRESENT")]
+    in_place: Vec<String>,
 }
 
 /// Runs the command.
@@ -53,7 +57,7 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
     }
     let options = CompileArgs::defines(&args.define)?;
     let name = args.name.clone();
-    let (imported, rest) = model::import(&args.file, &options, &args.freeze, name)?;
+    let (imported, rest) = model::import(&args.file, &options, &args.freeze, &args.in_place, name)?;
     if let Some((_, name, value)) = rest.defines.first() {
         let text = format!("`-D {name}={value}`: a dimension is an integer of the model");
         return Err(Error::Usage(text));
@@ -75,6 +79,7 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
                 true => String::new(),
                 false => format!("  # `{}` in the model", one.model_name),
             };
+            let role = if one.inout { "inout" } else { role };
             format!("{role} {}: {}{}{renamed}\n", one.name, one.dtype.name(), one.shape)
         };
         arguments.iter().map(one).collect()

@@ -16,7 +16,7 @@ use tec_onnx::{Frozen, Import};
 
 /// Opens a model; `freeze` are the options `--freeze NAME=FILE.npy`.
 pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
-    let (imported, options) = import(path, options, freeze, None)?;
+    let (imported, options) = import(path, options, freeze, &[], None)?;
     let frozen = freeze.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| file.into());
     let files = imported.files.into_iter().chain(frozen).collect();
     let params = imported.params.into_iter().map(|param| {
@@ -29,11 +29,12 @@ pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, 
     Ok(Source { loader, params, files, options })
 }
 
-/// Imports a model. Returns it, and the options without the `-D` that name its dimensions.
+/// Imports a model; `in_place` are the options `--in-place PAST=PRESENT`. Returns it, and the options without the `-D` that name its dimensions.
 pub fn import(
     path: &str,
     options: &Options,
     freeze: &[String],
+    in_place: &[String],
     name: Option<String>,
 ) -> Result<(Import, Options), Error> {
     // A network has no other parameters than dimensions.
@@ -45,7 +46,12 @@ pub fn import(
     let defines = options.defines.iter().filter(|define| dimension(define).is_none());
     let defines = defines.cloned().collect();
     let freeze = freeze.iter().map(|text| frozen(text)).collect::<Result<_, _>>()?;
-    let settings = tec_onnx::Options { dims, freeze, name, reassociate: true };
+    let pair = |text: &String| {
+        let (past, present) = split_value("--in-place", text)?;
+        Ok::<_, Error>((past.to_string(), present.to_string()))
+    };
+    let in_place = in_place.iter().map(pair).collect::<Result<_, _>>()?;
+    let settings = tec_onnx::Options { dims, freeze, in_place, name, reassociate: true };
     let imported = tec_onnx::import(Path::new(path), &settings).map_err(|error| {
         if let tec_onnx::Error::Io { path, source } = &error {
             let why = input::io_text(source);

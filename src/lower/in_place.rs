@@ -24,6 +24,11 @@ pub(super) fn access_arguments(schedule: &Schedule, body: Stmt) -> Stmt {
         let (region, update) =
             updates.iter().find(|(own, update)| *own == buffer || update.after == *buffer)?;
         let indices = if *region == buffer { update.place(indices) } else { indices.to_vec() };
-        Some((update.before.clone(), indices))
+        // A network may update one argument several times.
+        let mut argument = &update.before;
+        while let Some((_, earlier)) = updates.iter().find(|(_, other)| other.after == *argument) {
+            argument = &earlier.before;
+        }
+        Some((argument.clone(), indices))
     })
 }

@@ -13,7 +13,7 @@ use crate::ir::equal::equal;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{for_each_child, rewrite_expr};
 use crate::ir::{Buffer, Expr, ExprKind, Var};
-use crate::te::{Axis, Body, Graph, Input, Stage};
+use crate::te::{Axis, Body, Graph, Input, Stage, Update};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Collapses the axes of all stages of a kernel and the dimensions of its tensors.
@@ -26,14 +26,21 @@ fn earlier(stage: &Stage) -> &[Buffer] {
     stage.recurrence.as_ref().map_or(&[], |recurrence| &recurrence.previous)
 }
 
+/// The tensor that a stage updates in place, before and behind it.
+fn updated(stage: &Stage) -> impl Iterator<Item = &Buffer> {
+    stage.update.iter().flat_map(|update| [&update.before, &update.after])
+}
+
 /// The tensors of a kernel: inputs, then those of stages.
 fn tensors(graph: &Graph) -> Vec<Buffer> {
     let inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Tensor { buffer, .. } => Some(buffer.clone()),
         Input::Scalar { .. } => None,
     });
-    let of =
-        |stage: &Stage| stage.buffers.iter().chain(earlier(stage)).cloned().collect::<Vec<_>>();
+    let of = |stage: &Stage| {
+        let after = stage.update.iter().map(|update| &update.after);
+        stage.buffers.iter().chain(earlier(stage)).chain(after).cloned().collect::<Vec<_>>()
+    };
     inputs.chain(graph.stages.iter().flat_map(of)).collect()
 }
 
@@ -58,6 +65,9 @@ fn replace_tensors(
         stage.buffers.iter_mut().for_each(renamed);
         let recurrence = stage.recurrence.iter_mut();
         recurrence.for_each(|recurrence| recurrence.previous.iter_mut().for_each(renamed));
+        if let Some(Update { before, after, .. }) = &mut stage.update {
+            [before, after].into_iter().for_each(renamed);
+        }
         stage.load_spans.clear();
         stage.body.map_exprs(&mut |expr| {
             rewrite_expr(expr, &mut |node| match &node.kind {
@@ -128,14 +138,19 @@ fn drop_unit_axes(mut graph: Graph) -> Graph {
             }
         });
     }
-    // The tensors of a tuple have the same axes. Those of the steps of a recurrence stay.
+    // The tensors of a tuple have the same axes, and so has a tensor that is updated. Those of the
+    // steps of a recurrence stay, and those at an offset.
     for stage in &graph.stages {
         let steps = stage.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
         let mut all: Vec<bool> = (0..stage.axes.len()).map(|at| at < steps).collect();
-        for buffer in stage.buffers.iter().chain(earlier(stage)) {
+        if let Some(update) = &stage.update {
+            let moved = update.offsets.iter().map(|offset| offset.as_int() != Some(0));
+            all.iter_mut().zip(moved).for_each(|(all, moved)| *all |= moved);
+        }
+        for buffer in stage.buffers.iter().chain(earlier(stage)).chain(updated(stage)) {
             all.iter_mut().zip(&kept[buffer]).for_each(|(all, kept)| *all |= kept);
         }
-        for buffer in stage.buffers.iter().chain(earlier(stage)) {
+        for buffer in stage.buffers.iter().chain(earlier(stage)).chain(updated(stage)) {
             kept.insert(buffer.clone(), all.clone());
         }
     }
@@ -149,6 +164,9 @@ fn drop_unit_axes(mut graph: Graph) -> Graph {
         .collect();
     for stage in &mut graph.stages {
         stage.axes = keep(&stage.axes, &kept[&stage.buffers[0]]);
+        if let Some(update) = &mut stage.update {
+            update.offsets = keep(&update.offsets, &kept[&stage.buffers[0]]);
+        }
     }
     replace_tensors(&mut graph, &new, &|buffer, indices| keep(indices, &kept[buffer]));
     graph
@@ -269,6 +287,20 @@ fn merge_axes(mut graph: Graph) -> Graph {
                 pairs.together(first, Pair::Dims(buffer.clone(), at));
             }
         }
+        for at in 0..stage.axes.len().saturating_sub(1) {
+            let first = Pair::Dims(stage.buffers[0].clone(), at);
+            for buffer in updated(stage) {
+                pairs.together(first.clone(), Pair::Dims(buffer.clone(), at));
+            }
+            // The rows of the region are those of the tensor, or the region is not contiguous.
+            let covers = |update: &Update| {
+                update.offsets[at + 1].as_int() == Some(0)
+                    && equal(&stage.axes[at + 1].extent, &update.before.shape[at + 1])
+            };
+            if stage.update.as_ref().is_some_and(|update| !covers(update)) {
+                pairs.separate(first);
+            }
+        }
         let axes = StageAxes { stage, number };
         let mut seen = FxHashSet::default();
         stage.body.for_each_expr(&mut |expr| examine(expr, &axes, &mut pairs, &mut seen));
@@ -294,6 +326,15 @@ fn merge_axes(mut graph: Graph) -> Graph {
     for (number, stage) in graph.stages.iter_mut().enumerate() {
         let lengths = shapes[&stage.buffers[0]].clone();
         stage.axes = merge_list(&stage.axes, &lengths, &mut variables);
+        if let Some(update) = &mut stage.update {
+            let mut at = 0;
+            let merged = lengths.iter().map(|length| {
+                let run = at..at + length;
+                at += length;
+                row_major(&update.offsets[run.clone()], &update.before.shape[run])
+            });
+            update.offsets = merged.collect();
+        }
         if let Body::Reduce(reduction) = &mut stage.body {
             let merged = |at: usize| pairs.is_merged(&Pair::Reduce(number, at));
             let lengths = runs(reduction.axes.len(), &merged);

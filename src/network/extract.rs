@@ -40,7 +40,7 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
         };
         let name = graph.stages[group.main].name.clone();
         let own = kernel_graph(graph, &group.stages, &name, &escapes, constant);
-        let arguments = arguments_of(&own);
+        let arguments = arguments_of(graph, &own);
         let own = collapse(own);
         let next = plan.kernels.len();
         let kernel = *known.entry(canonical_text(&own)).or_insert(next);
@@ -52,14 +52,22 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
     plan
 }
 
-/// Returns the arguments of a kernel by its own names.
-fn arguments_of(graph: &Graph) -> Vec<Argument> {
-    let inputs = graph.inputs.iter().map(|input| match input {
-        Input::Tensor { buffer, .. } => Argument::Tensor(buffer.clone()),
+/// Returns the arguments of a kernel by its own names. A tensor that the network has updated in
+/// place is the argument of the network.
+fn arguments_of(graph: &Graph, own: &Graph) -> Vec<Argument> {
+    let argument = |buffer: &Buffer| {
+        let mut updates = graph.stages.iter();
+        let is_after =
+            |stage: &&Stage| stage.update.as_ref().is_some_and(|update| update.after == *buffer);
+        let updated = updates.find(is_after).and_then(|stage| graph.updated_input(stage));
+        Argument::Tensor(updated.unwrap_or(buffer).clone())
+    };
+    let inputs = own.inputs.iter().map(|input| match input {
+        Input::Tensor { buffer, .. } => argument(buffer),
         Input::Scalar { var, .. } => Argument::Scalar(var.clone()),
     });
-    let outputs = graph.outputs.iter().map(|buffer| Argument::Tensor(buffer.clone()));
-    let integers = graph.vars.iter().map(|var| Argument::Integer(var.clone()));
+    let outputs = own.outputs.iter().map(|buffer| Argument::Tensor(buffer.clone()));
+    let integers = own.vars.iter().map(|var| Argument::Integer(var.clone()));
     inputs.chain(outputs).chain(integers).collect()
 }
 
@@ -78,7 +86,8 @@ fn kernel_graph(
         .flat_map(|at| {
             let stage = &graph.stages[*at];
             let earlier = stage.recurrence.iter().flat_map(|recurrence| &recurrence.previous);
-            stage.buffers.iter().chain(earlier)
+            let updated = stage.update.iter().map(|update| &update.after);
+            stage.buffers.iter().chain(earlier).chain(updated)
         })
         .collect();
     let mut read: Vec<Buffer> = Vec::new();
@@ -88,13 +97,15 @@ fn kernel_graph(
                 read.push(buffer.clone());
             }
         });
+        let updated = stage.update.iter().map(|update| update.before.clone());
+        read.extend(updated.filter(|buffer| !read.contains(buffer)).collect::<Vec<_>>());
     }
     for stage in &mut stages {
         stage.output |= stage.buffers.iter().any(escapes);
     }
     let outputs: Vec<Buffer> = stages
         .iter()
-        .filter(|stage| stage.output)
+        .filter(|stage| stage.output && stage.update.is_none())
         .flat_map(|stage| stage.buffers.clone())
         .collect();
     let mut inputs: Vec<Input> = read
@@ -153,7 +164,8 @@ fn kernel_graph(
 }
 
 fn mentions(stage: &Stage, var: &Var) -> bool {
-    let mut found = false;
+    let mut offsets = stage.update.iter().flat_map(|update| &update.offsets);
+    let mut found = offsets.any(|offset| is_in(offset, var));
     stage.body.for_each_expr(&mut |expr| found |= is_in(expr, var));
     found
 }

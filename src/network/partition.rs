@@ -13,7 +13,9 @@
 //! concatenation) belong to their reader, which can compute them in place. A stage that only moves
 //! elements is repeated in each reader. An exception: elements at a stride that a contraction reads
 //! are stored first, because it reads each of them many times.
-//! Ensures: no group depends on its own results by way of another group.
+//! Ensures: no group depends on its own results by way of another group. A group that reads
+//! elements of an `inout` tensor which an `update` overwrites comes before the group of the
+//! `update`, one that reads the new elements behind it. A group updates a tensor once.
 
 use super::fold::is_movement;
 use super::reads::{Access, is_contraction, is_strided, reads};
@@ -73,6 +75,9 @@ struct Partition<'a> {
     /// What each stage reads of stages that are not folded: the stage, and how.
     producers: Vec<Vec<(usize, Access)>>,
     consumers: Vec<Vec<usize>>,
+    /// For each `update`, the stages that have to be computed before it: those that read the
+    /// elements which it overwrites, and the `update` of the same tensor before it.
+    earlier: Vec<Vec<usize>>,
     /// The group of each stage; folded stages have none.
     group_of: Vec<Option<usize>>,
     kinds: Vec<Kind>,
@@ -83,19 +88,31 @@ impl<'a> Partition<'a> {
     fn new(graph: &'a Graph, folded: &[bool]) -> Partition<'a> {
         let count = graph.stages.len();
         let mut made_by: FxHashMap<Buffer, usize> = FxHashMap::default();
+        let mut readers: FxHashMap<Buffer, Vec<usize>> = FxHashMap::default();
         let mut producers = vec![Vec::new(); count];
         let mut consumers = vec![Vec::new(); count];
+        let mut earlier = vec![Vec::new(); count];
         for (at, stage) in graph.stages.iter().enumerate().filter(|(at, _)| !folded[*at]) {
             for (buffer, access) in reads(stage) {
                 if let Some(producer) = made_by.get(&buffer) {
+                    // The axes of an `update` are those of a region of the tensor.
+                    let updated = graph.stages[*producer].update.is_some();
+                    let access = if updated { Access::General } else { access };
                     producers[at].push((*producer, access));
                     consumers[*producer].push(at);
                 }
+                readers.entry(buffer).or_default().push(at);
+            }
+            if let Some(update) = &stage.update {
+                let overwritten = readers.get(&update.before).into_iter().flatten();
+                earlier[at].extend(overwritten.filter(|reader| **reader != at));
+                earlier[at].extend(made_by.get(&update.before));
+                made_by.insert(update.after.clone(), at);
             }
             made_by.extend(stage.buffers.iter().map(|buffer| (buffer.clone(), at)));
         }
         let (group_of, kinds, members) = (vec![None; count], Vec::new(), Vec::new());
-        Partition { graph, producers, consumers, group_of, kinds, members }
+        Partition { graph, producers, consumers, earlier, group_of, kinds, members }
     }
 
     fn stage(&self, at: usize) -> &'a Stage {
@@ -131,16 +148,27 @@ impl<'a> Partition<'a> {
         let mut open = members.clone();
         let mut needed = Vec::new();
         while let Some(next) = open.pop() {
-            for (producer, _) in &self.producers[next] {
-                if !done[*producer] && !needed.contains(producer) {
-                    needed.push(*producer);
-                    open.push(*producer);
+            for producer in self.before(next) {
+                if !done[producer] && !needed.contains(&producer) {
+                    needed.push(producer);
+                    open.push(producer);
                 }
             }
         }
         needed.sort_unstable();
         needed.into_iter().for_each(|producer| self.visit_stage(producer, done, order));
         order.extend(members);
+    }
+
+    /// The stages that have to be computed before a stage.
+    fn before(&self, at: usize) -> impl Iterator<Item = usize> {
+        let producers = self.producers[at].iter().map(|(producer, _)| *producer);
+        producers.chain(self.earlier[at].iter().copied())
+    }
+
+    /// The groups that compute a stage; a moved one has several.
+    fn holders(&self, at: usize) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(move |group| self.members[*group].contains(&at))
     }
 
     fn recurrence(&self, at: usize) -> Option<usize> {
@@ -172,6 +200,7 @@ impl<'a> Partition<'a> {
             !contraction
                 && self.members[*group].len() < MAX_STAGES
                 && self.continues(at, *group)
+                && !self.updates_same(at, *group)
                 && !self.reaches(*group, at)
         });
         let is_reduction = !matches!(self.stage(at).body, Body::Map(_));
@@ -232,11 +261,24 @@ impl<'a> Partition<'a> {
         }
     }
 
+    /// Whether a stage updates a tensor that a group updates already. A kernel updates it once.
+    fn updates_same(&self, at: usize, group: usize) -> bool {
+        let Some(tensor) = self.graph.updated_input(self.stage(at)) else { return false };
+        let members = self.members[group].iter();
+        members.into_iter().any(|member| {
+            self.graph.updated_input(self.stage(*member)).is_some_and(|other| other == tensor)
+        })
+    }
+
     /// Whether another group on the way from `group` to the stage `at` would make a cycle.
     fn reaches(&self, group: usize, at: usize) -> bool {
+        let others = self.before(at).map(|producer| self.group(producer));
+        self.depends(others.filter(|other| *other != group).collect(), group)
+    }
+
+    /// Whether one of the groups `open` is `group`, or has to be computed after it.
+    fn depends(&self, mut open: Vec<usize>, group: usize) -> bool {
         let mut seen = FxHashSet::default();
-        let others = self.producers[at].iter().map(|(producer, _)| self.group(*producer));
-        let mut open: Vec<usize> = others.filter(|other| *other != group).collect();
         while let Some(next) = open.pop() {
             if next == group {
                 return true;
@@ -248,11 +290,28 @@ impl<'a> Partition<'a> {
         false
     }
 
-    /// The groups that a group reads.
-    fn inputs_of(&self, group: usize) -> impl Iterator<Item = usize> {
-        let members = self.members[group].iter();
-        let producers = members.flat_map(|member| &self.producers[*member]);
-        producers.map(|(producer, _)| self.group(*producer)).filter(move |other| *other != group)
+    /// The groups that have to be computed before a group.
+    fn inputs_of(&self, group: usize) -> Vec<usize> {
+        let mut inputs = Vec::new();
+        for member in &self.members[group] {
+            let producers = self.producers[*member].iter();
+            inputs.extend(producers.map(|(producer, _)| self.group(*producer)));
+            let earlier = self.earlier[*member].iter();
+            inputs.extend(earlier.flat_map(|stage| self.holders(*stage)));
+        }
+        inputs.retain(|other| *other != group);
+        inputs
+    }
+
+    /// Whether stages can move to the group `reader`, which is computed later: it must not come
+    /// after an `update` of what they read.
+    fn can_move(&self, stages: &[usize], reader: usize) -> bool {
+        let reads_old =
+            |update: &usize| self.earlier[*update].iter().any(|reader| stages.contains(reader));
+        let updates = (0..self.earlier.len()).filter(reads_old);
+        updates
+            .map(|update| self.group(update))
+            .all(|update| update == reader || !self.depends(vec![reader], update))
     }
 
     /// Moves the groups of maps that one group alone reads to that group.
@@ -274,7 +333,9 @@ impl<'a> Partition<'a> {
             if self.gathers_for_contraction(group, &[reader]) {
                 continue;
             }
-            if self.members[group].len() + self.members[reader].len() > MAX_STAGES {
+            if self.members[group].len() + self.members[reader].len() > MAX_STAGES
+                || !self.can_move(&self.members[group], reader)
+            {
                 continue;
             }
             let moved = std::mem::take(&mut self.members[group]);
@@ -330,6 +391,7 @@ impl<'a> Partition<'a> {
             let readers: Vec<usize> = (0..self.members.len()).filter(is_reader).collect();
             if readers.iter().any(|reader| self.members[*reader].len() >= MAX_STAGES)
                 || self.gathers_for_contraction(group, &readers)
+                || !readers.iter().all(|reader| self.can_move(&[at], *reader))
             {
                 continue;
             }
@@ -357,6 +419,9 @@ impl<'a> Partition<'a> {
                         open.push((self.group(*producer), false));
                     }
                 }
+                let earlier = self.earlier[*member].iter();
+                let holders = earlier.flat_map(|stage| self.holders(*stage));
+                open.extend(holders.filter(|holder| *holder != group).map(|other| (other, false)));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Prints the plan of a network for people and tests.
 
 use super::{Argument, Planned};
-use crate::te::Graph;
+use crate::te::{Graph, Input};
 
 /// Returns a line for the constants, one for each call with the stages that it computes, and the
 /// sizes of the arena.
@@ -27,12 +27,19 @@ pub fn print_plan(graph: &Graph, planned: &Planned) -> String {
         let names: Vec<&str> = call.arguments.iter().map(argument_name).collect();
         let integers = &names[inputs + outputs..];
         let read: Vec<&str> = names[..inputs].iter().chain(integers).copied().collect();
+        // What the kernel updates in place, then its outputs.
+        let updated = kernel.inputs.iter().zip(&names).filter_map(|(input, name)| match input {
+            Input::Tensor { buffer, .. } => kernel.update_of(buffer).map(|_| *name),
+            Input::Scalar { .. } => None,
+        });
+        let written: Vec<&str> =
+            updated.chain(names[inputs..inputs + outputs].iter().copied()).collect();
         let head = format!(
             "{} {}({}) -> {}",
             call.kernel,
             kernel.name,
             read.join(", "),
-            names[inputs..inputs + outputs].join(", ")
+            written.join(", ")
         );
         let stages: Vec<&str> = group.stages.iter().map(|at| &graph.stages[*at].name[..]).collect();
         text += &format!("{head:<40} # {}\n", stages.join(", "));

@@ -13,7 +13,7 @@ use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
-use crate::ir::{Buffer, Expr};
+use crate::ir::{Buffer, Expr, Var};
 use crate::target::Target;
 use crate::te::{self, Body, Graph, Update};
 
@@ -68,7 +68,10 @@ fn check_update(schedule: &Schedule, id: StageId, update: &Update) -> Result<()>
                 let written = element_of(schedule, id, id).map(|own| update.place(&own));
                 let read = element_of(schedule, by, id);
                 let read = read.map(|own| at_element(indices, &schedule.stage(by).te, &own));
-                let same = Option::zip(written, read).is_some_and(|(a, b)| all_equal(&a, &b));
+                let root = &schedule.stage(id).te;
+                let same = Option::zip(written, read).is_some_and(|(a, b)| {
+                    all_equal(&without_unit_axes(root, &a), &without_unit_axes(root, &b))
+                });
                 (!same).then(|| read_elsewhere(schedule, by, id))
             };
             wrong = wrong.take().or(found.map(Box::new));
@@ -143,6 +146,14 @@ fn at_element(indices: &[Expr], te: &te::Stage, element: &[Expr]) -> Vec<Expr> {
             Some(element[at].clone())
         })
     };
+    indices.iter().map(place).collect()
+}
+
+/// Returns indices over the axes of a stage, with 0 for those of one element.
+fn without_unit_axes(te: &te::Stage, indices: &[Expr]) -> Vec<Expr> {
+    let is_unit =
+        |var: &Var| te.axes.iter().any(|axis| axis.var == *var && axis.extent.as_int() == Some(1));
+    let place = |index: &Expr| substitute(index, &mut |var| is_unit(var).then(|| Expr::index(0)));
     indices.iter().map(place).collect()
 }
 

@@ -71,10 +71,24 @@ impl Graph {
         found
     }
 
-    /// Returns the stage that updates an input in place, if any.
+    /// Returns the stage that updates an input in place, if any; the first one of several.
     pub fn update_of(&self, input: &Buffer) -> Option<&Stage> {
         let updates = |stage: &&Stage| stage.update.as_ref().is_some_and(|u| u.before == *input);
         self.stages.iter().find(updates)
+    }
+
+    /// Returns the input that a stage updates in place, if any. Each `update` of a tensor but the
+    /// first one changes what the one before it left.
+    pub fn updated_input<'a>(&'a self, stage: &'a Stage) -> Option<&'a Buffer> {
+        let mut before = &stage.update.as_ref()?.before;
+        let update_to = |after: &Buffer| {
+            let mut updates = self.stages.iter().filter_map(|stage| stage.update.as_ref());
+            updates.find(|update| update.after == *after)
+        };
+        while let Some(update) = update_to(before) {
+            before = &update.before;
+        }
+        Some(before)
     }
 
     /// Returns the facts that the checked entries guarantee: assumptions hold, extents are not
@@ -182,7 +196,8 @@ pub struct Stage {
 /// what reads `after` behind it (`schedule::in_place`).
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The argument, an input of the graph.
+    /// The argument: an input of the graph, or in a network the `after` of the `update` before this
+    /// one.
     pub before: Buffer,
     /// The argument with the new elements; no stage computes it.
     pub after: Buffer,

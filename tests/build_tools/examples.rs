@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Copies a folder of the tree.
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder is made");
     for entry in fs::read_dir(from).expect("a folder of the tree") {
         let path = entry.expect("a readable entry").path();
@@ -37,7 +37,7 @@ fn example(name: &str) -> (TempDir, PathBuf) {
 
 /// Runs the commands of an example's page, `    $ COMMAND`, and compares what they print with the
 /// lines below them, if there are any.
-fn follow_the_page(folder: &Path) {
+pub(super) fn follow_the_page(folder: &Path) {
     let page = fs::read_to_string(folder.join("README.md")).expect("a page");
     let mut lines = page.lines().peekable();
     let mut count = 0;

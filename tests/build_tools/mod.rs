@@ -1,8 +1,9 @@
 //! Kernels in projects that other tools build: static libraries, files of dependencies, and the
-//! commands of the pages of `examples/c`, `examples/cmake` and `examples/meson`.
+//! commands of the pages of `examples/c`, `examples/cmake`, `examples/meson` and `samples/networks`.
 
 mod depfiles;
 mod examples;
+mod networks;
 mod static_libraries;
 
 use crate::support::say_skipped;

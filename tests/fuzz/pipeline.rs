@@ -44,8 +44,8 @@ struct Pipeline {
     empty: bool,
     /// Whether it runs on a GPU.
     gpu: bool,
-    /// Whether it may update inputs in place.
-    in_place: bool,
+    /// Whether it is a network: its tensors are contiguous, and may be updated several times.
+    network: bool,
     tags: BTreeSet<String>,
     names: usize,
 }
@@ -62,10 +62,10 @@ pub fn pipeline_for_gpu(seed: u64, number: u64, name: &str) -> Program {
     pipeline.program(number)
 }
 
-/// Returns such a program for a network, which updates nothing in place.
+/// Returns such a program for a network.
 pub fn pipeline_for_network(seed: u64, number: u64, name: &str, empty: bool) -> Program {
     let mut pipeline = Pipeline::new(seed, number, name);
-    pipeline.in_place = false;
+    pipeline.network = true;
     let program = if empty { pipeline.empty(number) } else { pipeline.program(number) };
     program.into_network()
 }
@@ -105,7 +105,7 @@ impl Pipeline {
             dims: Vec::new(),
             empty: false,
             gpu: false,
-            in_place: true,
+            network: false,
             tags: BTreeSet::new(),
             names: 0,
         }
@@ -287,7 +287,7 @@ impl Pipeline {
 
     /// Returns ` strided` for some of the arguments that can be.
     fn strides(&mut self, rank: usize) -> &'static str {
-        if rank > 0 && self.in_place && !self.gpu && self.chance(12) {
+        if rank > 0 && !self.network && !self.gpu && self.chance(12) {
             self.tag("strided");
             return " strided";
         }

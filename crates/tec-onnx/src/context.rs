@@ -429,7 +429,7 @@ impl Context {
         let (mut seen, mut roots, mut work) = (BTreeSet::new(), BTreeSet::new(), vec![tensor]);
         while let Some(tensor) = work.pop() {
             if seen.insert(tensor) {
-                if matches!(self.graph[tensor].def, Def::Input) {
+                if matches!(self.graph[tensor].def, Def::Input | Def::Inout) {
                     roots.insert(tensor);
                 }
                 work.extend(self.graph.operands(tensor));

@@ -35,6 +35,11 @@ pub(crate) struct Reduce {
 pub(crate) enum Def {
     /// An input of the network.
     Input,
+    /// An input that the network updates in place.
+    Inout,
+    /// An `inout` tensor after the update of a region, whose extents are `region`, at an offset
+    /// along an axis.
+    Update { tensor: T, region: Vec<Dim>, axis: usize, offset: Dim, body: E },
     /// Little-endian, row-major data: a parameter of the network.
     Data(Bytes),
     /// Known values, written as literals or as a stage.
@@ -171,7 +176,11 @@ impl Graph {
         let mut operands = Vec::new();
         let mut add = |operand| operands.push(operand);
         match &self[tensor].def {
-            Def::Input | Def::Data(_) | Def::Known => {}
+            Def::Input | Def::Inout | Def::Data(_) | Def::Known => {}
+            Def::Update { tensor, body, .. } => {
+                add(*tensor);
+                body.loads(&mut add);
+            }
             Def::Compute { body, reduce } => {
                 body.loads(&mut add);
                 for e in reduce.iter().flat_map(|r| r.condition.iter().chain(&r.init)) {

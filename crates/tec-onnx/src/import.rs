@@ -10,6 +10,7 @@ use crate::dtype::{DType, Val};
 use crate::error::{Error, Unsupported, UnsupportedGroup, short};
 use crate::graph::{Def, Graph, T, Tensor};
 use crate::guess::{self, Guess};
+use crate::in_place::Cache;
 use crate::names::{Identifiers, kernel_name};
 use crate::node::{Node, Outcome, Refusal};
 use crate::proto::{
@@ -64,8 +65,10 @@ type Values = HashMap<String, Option<T>>;
 
 pub(crate) struct Importer<'a> {
     pub(crate) context: Context,
-    options: &'a Options,
+    pub(crate) options: &'a Options,
     guess: &'a Guess,
+    /// Inputs that are updated in place.
+    pub(crate) caches: Vec<Cache>,
     functions: HashMap<(&'a str, &'a str), &'a FunctionProto>,
     /// Values of the graphs around the current node, the innermost last.
     scopes: Vec<Values>,
@@ -142,6 +145,7 @@ pub(crate) fn attempt(
         },
         options,
         guess,
+        caches: Vec::new(),
         functions,
         scopes: Vec::new(),
         opsets,
@@ -184,6 +188,7 @@ fn name_of(name: &Option<String>) -> &str {
 impl<'a> Importer<'a> {
     fn network(&mut self, graph: &'a GraphProto, name: &str, path: &Path) -> Result<Import, Error> {
         self.scopes.push(Values::new());
+        self.find_caches(graph)?;
         let mut inputs = Vec::new();
         let initialized: HashSet<&str> =
             graph.initializer.iter().map(|tensor| name_of(&tensor.name)).collect();
@@ -200,7 +205,9 @@ impl<'a> Importer<'a> {
         let mut results = Vec::new();
         for output in &outputs {
             let value = self.lookup(output)?;
-            results.extend(value.map(|tensor| (output.to_string(), tensor)));
+            if !self.is_cache(output, value)? {
+                results.extend(value.map(|tensor| (output.to_string(), tensor)));
+            }
         }
         self.report()?;
 
@@ -214,12 +221,14 @@ impl<'a> Importer<'a> {
             symbols: self.symbol_order.clone(),
             inputs: inputs.clone(),
             outputs: results.clone(),
+            updates: self.updates(),
         };
         let written = write(&network);
         debug_assert!(used.len() <= results.len());
         let argument = |name: &String, model_name: &str, tensor: T| {
-            let Tensor { dtype, shape, .. } = &self.context.graph[tensor];
+            let Tensor { dtype, shape, def, .. } = &self.context.graph[tensor];
             Argument {
+                inout: matches!(def, Def::Inout),
                 name: name.clone(),
                 model_name: model_name.to_string(),
                 dtype: *dtype,
@@ -312,6 +321,9 @@ impl<'a> Importer<'a> {
         let vals = guessed.map(|own| own.values.iter().map(|v| Val::Int((*v).into())).collect());
         let rank = extents.len();
         let tensor = Tensor { name: name.clone(), dtype, shape: extents, def: Def::Input, vals };
+        if let Some(tensor) = self.cache_input(tensor.clone())? {
+            return Ok(Some(tensor));
+        }
         let tensor = self.context.graph.push(tensor);
         for (at, allowed) in guessed.iter().flat_map(|own| &own.allowed).enumerate() {
             self.context.hint = name.clone();
@@ -345,7 +357,7 @@ impl<'a> Importer<'a> {
     }
 
     /// The dimension of a name: a constant by the options, or a run-time integer.
-    fn symbol(&mut self, name: &str) -> Result<Dim, String> {
+    pub(crate) fn symbol(&mut self, name: &str) -> Result<Dim, String> {
         if let Some((_, value)) = self.options.dims.iter().find(|(own, _)| own == name) {
             let value = i64::try_from(*value);
             self.symbols.entry(name.to_string()).or_default();
@@ -406,7 +418,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: Option<T>) {
+    pub(crate) fn set(&mut self, name: &str, value: Option<T>) {
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_string(), value);
         }
@@ -562,6 +574,9 @@ impl<'a> Importer<'a> {
         if let Some(function) = self.functions.get(&(domain, node.op)).copied() {
             return self.function(function, node);
         }
+        if let Some(appended) = self.append(node).filter(|_| domain.is_empty()) {
+            return Ok(appended);
+        }
         match (domain, node.op) {
             ("", "If") => return self.branch(node),
             ("", "Loop") => return self.unrolled_loop(node),
@@ -671,7 +686,7 @@ fn full_name(domain: &str, op: &str) -> String {
     if domain.is_empty() { short(op) } else { format!("{}.{}", short(domain), short(op)) }
 }
 
-fn reason(refusal: &Refusal) -> String {
+pub(crate) fn reason(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Reason(reason) => reason.clone(),
         Refusal::NotConstant(role, _) => format!("{role} must be constant"),

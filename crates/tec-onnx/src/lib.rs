@@ -8,6 +8,7 @@ mod expr;
 mod graph;
 mod guess;
 mod import;
+mod in_place;
 mod loops;
 mod names;
 mod node;
@@ -33,6 +34,9 @@ pub struct Options {
     pub dims: Vec<(String, u64)>,
     /// Inputs that become parameters with the given values.
     pub freeze: Vec<(String, Frozen)>,
+    /// Pairs of an input and an output whose rows are those of the input and new ones behind them:
+    /// both become one `inout` tensor. A `*` in both names stands for the same characters.
+    pub in_place: Vec<(String, String)>,
     /// The name of the network; the default is the stem of the file, or the name of the graph if
     /// that is `model`.
     pub name: Option<String>,
@@ -42,7 +46,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { dims: Vec::new(), freeze: Vec::new(), name: None, reassociate: true }
+        let (dims, freeze, in_place) = (Vec::new(), Vec::new(), Vec::new());
+        Options { dims, freeze, in_place, name: None, reassociate: true }
     }
 }
 
@@ -99,6 +104,8 @@ pub struct Argument {
     pub dtype: DType,
     /// The shape as in the text: `[batch, 3, 224, 224]`.
     pub shape: String,
+    /// Whether it is an input that the network updates in place.
+    pub inout: bool,
 }
 
 /// Imports a model.

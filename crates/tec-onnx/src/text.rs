@@ -24,6 +24,8 @@ pub(crate) struct Network<'a> {
     pub(crate) inputs: Vec<T>,
     /// The tensor of each output with its name in the model.
     pub(crate) outputs: Vec<(String, T)>,
+    /// Updates of `inout` tensors.
+    pub(crate) updates: Vec<T>,
 }
 
 /// What was written.
@@ -44,10 +46,11 @@ struct Writer<'a> {
     text: String,
 }
 
-/// Returns the tensors that the outputs need, in the order of their definition.
-fn live(graph: &Graph, outputs: &[(String, T)]) -> BTreeSet<T> {
+/// Returns the tensors that the outputs and updates need, in the order of their definition.
+fn live(graph: &Graph, outputs: &[(String, T)], updates: &[T]) -> BTreeSet<T> {
     let mut live = BTreeSet::new();
     let mut work: Vec<T> = outputs.iter().map(|(_, tensor)| *tensor).collect();
+    work.extend(updates);
     while let Some(tensor) = work.pop() {
         if live.insert(tensor) {
             work.extend(graph.operands(tensor));
@@ -64,7 +67,7 @@ pub(crate) fn shape_text(shape: &[Dim]) -> String {
 
 pub(crate) fn write(network: &Network) -> Written {
     let graph = &network.context.graph;
-    let live = live(graph, &network.outputs);
+    let live = live(graph, &network.outputs, &network.updates);
     let mut writer = Writer {
         graph,
         names: HashMap::new(),
@@ -100,6 +103,9 @@ pub(crate) fn write(network: &Network) -> Written {
     }
     let mut params = Vec::new();
     for tensor in &live {
+        if let Def::Update { tensor: own, .. } = &graph[*tensor].def {
+            writer.names.insert(*tensor, writer.names[own].clone());
+        }
         if !writer.names.contains_key(tensor) {
             let name = writer.identifiers.unique(&graph[*tensor].name);
             writer.names.insert(*tensor, name);
@@ -121,8 +127,9 @@ pub(crate) fn write(network: &Network) -> Written {
         writeln!(writer.text, "    assume {} {op} {}", a.text(&none), b.text(&none))
             .expect("a string");
     }
-    for (tensor, keyword) in network.inputs.iter().map(|tensor| (tensor, "input")) {
-        writer.declare(*tensor, keyword);
+    for tensor in &network.inputs {
+        let is_inout = matches!(graph[*tensor].def, Def::Inout);
+        writer.declare(*tensor, if is_inout { "inout" } else { "input" });
     }
     for (tensor, _) in &params {
         writer.declare(*tensor, "param");
@@ -195,7 +202,20 @@ impl Writer<'_> {
         let own = &self.graph[tensor];
         let name = self.names[&tensor].clone();
         match &own.def {
-            Def::Input | Def::Data(_) => {}
+            Def::Input | Def::Inout | Def::Data(_) => {}
+            Def::Update { region, axis, offset, body, .. } => {
+                let none = |_| String::new();
+                let place = |(at, extent): (usize, &Dim)| {
+                    let extent = extent.text(&none);
+                    match at == *axis && *offset != Dim::zero() {
+                        true => format!("{} + i{at}: {extent}", range_end(offset)),
+                        false => format!("i{at}: {extent}"),
+                    }
+                };
+                let places: Vec<String> = region.iter().enumerate().map(place).collect();
+                let body = self.expression(body, &[]);
+                self.line(&format!("update {name}[{}] =", places.join(", ")), &body);
+            }
             Def::Known => {
                 let body = known_body(own);
                 self.compute("compute", &name, own, &body, None);

@@ -120,3 +120,39 @@ fn names_in_messages_are_short() {
     let model = Model::new(13).node("Relu", &name, "y", &[]).output("y");
     assert!(error("long", model).to_string().len() < 200);
 }
+
+#[test]
+fn caches_that_cannot_be_updated_in_place_are_refused() {
+    let model = |dim: &str, first: &str| {
+        Model::new(17)
+            .input("past", FLOAT, dim)
+            .input("new", FLOAT, "1 4")
+            .node("Concat", first, "joined", &[int("axis", 0)])
+            .node("Identity", "joined", "present", &[])
+            .node("Relu", "past", "other", &[])
+            .output("present")
+            .output("other")
+    };
+    let refused = |model: Model, past: &str, present: &str| {
+        let in_place = vec![(past.to_string(), present.to_string())];
+        let options = Options { in_place, ..Options::default() };
+        match import(&model.save("in_place"), &options) {
+            Ok(import) => import.text,
+            Err(error) => error.to_string(),
+        }
+    };
+    let plain = || model("rows 4", "past new");
+    assert!(refused(plain(), "past", "present").contains("update past[rows + i0: 1, i1: 4]"));
+    let cases = [
+        (plain(), "past.*", "present", "both names have one `*`, or none"),
+        (plain(), "key", "present", "the model has no such input"),
+        (plain(), "past", "absent", "no output `absent`"),
+        (plain(), "past", "other", "the output `other` is not `past` with rows behind it"),
+        (model("rows 4", "new past"), "past", "present", "no single `Concat` appends rows to it"),
+        (model("capacity 4", "past new"), "past", "present", "a dimension `capacity` of its own"),
+    ];
+    for (model, past, present, text) in cases {
+        let error = refused(model, past, present);
+        assert!(error.contains(text), "{past} {present}: {error}");
+    }
+}

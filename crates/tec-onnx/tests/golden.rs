@@ -317,3 +317,30 @@ fn qlinear_operators_are_the_same_integers() {
         .output("y");
     golden("qlinear", model);
 }
+
+/// One attention layer of a decoder, whose cache of keys grows by `new` rows.
+fn cached() -> Model {
+    Model::new(17)
+        .input("q", FLOAT, "batch new 8")
+        .input("k", FLOAT, "batch new 8")
+        .input("past.0.key", FLOAT, "batch past 8")
+        .node("Concat", "past.0.key k", "present.0.key", &[int("axis", -2)])
+        .node("Transpose", "present.0.key", "columns", &[ints("perm", &[0, 2, 1])])
+        .node("MatMul", "q columns", "scores", &[])
+        .node("Softmax", "scores", "weights", &[])
+        .node("MatMul", "weights present.0.key", "y", &[])
+        .output("y")
+        .output("present.0.key")
+}
+
+#[test]
+fn a_cache_is_updated_in_place() {
+    let in_place = vec![("past.*.key".to_string(), "present.*.key".to_string())];
+    let options = Options { in_place, ..Options::default() };
+    let import = golden_with("cache", cached(), &options);
+    let shown: Vec<_> = import.inputs.iter().map(|one| (&one.shape[..], one.inout)).collect();
+    let expected =
+        [("[batch, new, 8]", false), ("[batch, new, 8]", false), ("[batch, capacity, 8]", true)];
+    assert_eq!(shown, expected);
+    assert_eq!(import.outputs.len(), 1);
+}

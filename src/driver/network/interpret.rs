@@ -46,7 +46,7 @@ impl Network {
         let entry = &self.code.entry.params;
         for (param, value) in entry.iter().zip(values) {
             match (param, value) {
-                (Param::Tensor { buffer, role: Role::Input, .. }, Value::Tensor(tensor)) => {
+                (Param::Tensor { buffer, role, .. }, Value::Tensor(tensor)) if role.is_read() => {
                     state.tensors.insert(buffer.clone(), tensor.clone());
                 }
                 (Param::Scalar { var, .. } | Param::Runtime { var, .. }, value) => {

@@ -3,6 +3,7 @@
 //! Before: `inout C: float32[n, m]`, `update C[p + i: r, j: m] = B[i, j] + C[p + i, j]`.
 //! After: an input `C` and a stage `C[i: r, j: m]`, whose `te::Update` says where its elements are.
 //! Up to the `update`, and in it, `C` means the elements of the call; behind it also the new ones.
+//! A network may update a tensor several times, each `update` what the one before it left.
 
 use super::Elaborator;
 use super::expressions::{Env, Locals, count};
@@ -15,8 +16,7 @@ use crate::te::Update;
 use std::rc::Rc;
 
 impl<'a> Elaborator<'a> {
-    /// Refuses an `inout` that is a scalar or `layout_free`, and one in an operator or a network
-    /// (E0240).
+    /// Refuses an `inout` that is a scalar or `layout_free`, and one in an operator (E0240).
     pub fn check_inout(
         &mut self,
         frame: &Frame<'a>,
@@ -29,11 +29,8 @@ impl<'a> Elaborator<'a> {
             |message: String, help: String| Diag::new("E0240", name.span, message).help(help);
         if frame.operator.is_some() {
             let message = format!("`{kernel}` updates `{text}` in place and cannot be an operator");
-            let help = "an operator returns a new tensor: declare an `input` and an `output`";
-            self.error(refuse(message, help.to_string()));
-        } else if frame.kernel.network {
-            let message = format!("the network `{kernel}` updates `{text}` in place");
-            let help = "only a `kernel` has `inout` tensors: declare an `input` and an `output`";
+            let help = "an operator returns a new tensor: declare an `input` and an `output`, and \
+                        write the `update` where the operator is used";
             self.error(refuse(message, help.to_string()));
         } else if !is_tensor {
             let message = format!("the scalar `{text}` is passed by value and cannot be updated");
@@ -117,6 +114,11 @@ impl<'a> Elaborator<'a> {
         let diag = match entry {
             Some(Entry { value: Value::Tensor(tensor), what: "input", .. })
                 if all.contains(&text.as_str()) =>
+            {
+                return Some(tensor.clone());
+            }
+            Some(Entry { value: Value::Tensor(tensor), what: "output", .. })
+                if frame.kernel.network && all.contains(&text.as_str()) =>
             {
                 return Some(tensor.clone());
             }

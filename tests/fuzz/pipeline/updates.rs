@@ -1,7 +1,7 @@
 //! Updates of `inout` tensors: of whole tensors and of regions, elementwise and by reductions whose
 //! start value is the old element.
 
-use super::{Pipeline, derived, reads};
+use super::{Pipeline, Tensor, derived, reads};
 use crate::generate::Ext;
 use crate::tree::{Node, StageInfo};
 
@@ -10,16 +10,17 @@ pub(super) const UPDATE_PERIOD: u64 = 8;
 
 impl Pipeline {
     /// Makes an `inout` of an input, and updates it. Earlier stages read the old elements, later
-    /// ones the new elements.
+    /// ones the new elements. A network may update it again.
     pub(super) fn update(&mut self) {
-        if !self.in_place {
-            return;
-        }
         let is_input = |name: &str, node: &Node| node.form.starts_with(&format!("input {name}:"));
+        let is_inout = |name: &str, node: &Node| node.form.starts_with(&format!("inout {name}:"));
         let inputs: Vec<usize> = (0..self.tensors.len())
             .filter(|at| {
-                let tensor = &self.tensors[*at];
-                !tensor.computed && self.inputs.iter().any(|node| is_input(&tensor.name, node))
+                let Tensor { name, computed, .. } = &self.tensors[*at];
+                let mut inputs = self.inputs.iter();
+                inputs.any(|node| {
+                    (!computed && is_input(name, node)) || (self.network && is_inout(name, node))
+                })
             })
             .collect();
         if inputs.is_empty() {
