@@ -31,7 +31,7 @@ pub enum Arg<'a> {
     /// first element in the bytes.
     View(DType, &'a [i64], &'a [i64], &'a mut [u8], usize),
     /// A tensor of a quantized type, read or written. The extents are in elements.
-    Quantized(DType, Vec<i64>, &'a mut [u8]),
+    Quantized(DType, Arc<[i64]>, &'a mut [u8]),
     /// An integer scalar, or a run-time integer.
     Int(i64),
     /// An unsigned scalar of 64 bits.
@@ -52,7 +52,7 @@ pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
         (Param::Tensor { buffer, role, .. }, Value::Tensor(tensor)) => Some(match role {
             _ if buffer.declared.is_some() => {
                 let shape = declared_extents(buffer, &tensor.shape, &known);
-                Arg::Quantized(buffer.declared_dtype(), shape, &mut tensor.data)
+                Arg::Quantized(buffer.declared_dtype(), shape.into(), &mut tensor.data)
             }
             Role::Output | Role::Inout => {
                 Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data)
@@ -314,7 +314,12 @@ impl LoadedKernel {
                 Arg::Bool(value) => Cell { kind: 2, zero: 0, value: u64::from(*value) },
             })
             .collect();
-        BoundCall { kernel: self.clone(), cells, tensors, borrows: PhantomData }
+        let shapes = args.iter().filter_map(|arg| match arg {
+            Arg::Quantized(_, shape, _) => Some(shape.clone()),
+            _ => None,
+        });
+        let shapes = shapes.collect();
+        BoundCall { kernel: self.clone(), cells, tensors, shapes, borrows: PhantomData }
     }
 }
 
@@ -326,6 +331,9 @@ pub struct BoundCall<'a> {
     /// The tensors that the cells point to.
     #[allow(dead_code)]
     tensors: Box<[TensorView]>,
+    /// The extents that tensors point to and that the caller does not keep.
+    #[allow(dead_code)]
+    shapes: Vec<Arc<[i64]>>,
     borrows: PhantomData<Arg<'a>>,
 }
 
