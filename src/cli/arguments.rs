@@ -100,7 +100,7 @@ pub fn find(
     };
     if let Some(param) = named(kernel) {
         return Ok(Some(match param {
-            Param::Tensor { buffer, .. } => buffer.dtype,
+            Param::Tensor { buffer, .. } => buffer.declared_dtype(),
             Param::Scalar { dtype, .. } => dtype,
             Param::Runtime { .. } => DType::Index,
         }));

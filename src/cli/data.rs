@@ -4,6 +4,7 @@
 use super::cpu;
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
+use crate::ir::fp8;
 use crate::ir::interp::{Tensor, Value};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
@@ -124,8 +125,11 @@ fn find_vars(kernel: &Kernel, given: &Given) -> Result<Vec<(Var, i64)>> {
         let from_shape = kernel.params.iter().find_map(|param| {
             let Param::Tensor { buffer, .. } = param else { return None };
             let (_, tensor) = given.tensors.iter().find(|(name, _)| *name == buffer.name)?;
-            let dim = buffer.shape.iter().position(|extent| extent.as_var() == Some(var))?;
-            tensor.shape.get(dim).copied()
+            let declared = buffer.declared_shape();
+            let dim = declared.iter().position(|extent| extent.as_var() == Some(var))?;
+            // The last dimension counts bytes of two elements.
+            let halved = buffer.declared_dtype().bits() < 8 && dim + 1 == declared.len();
+            tensor.shape.get(dim)?.checked_mul(if halved { 2 } else { 1 })
         });
         let Some(value) = named.or(from_shape) else {
             let name = var.name();
@@ -228,9 +232,10 @@ pub fn zeros(buffer: &Buffer, shape: Vec<i64>) -> Result<Tensor> {
     Ok(Tensor { dtype: buffer.dtype, data, shape })
 }
 
-/// Returns a random tensor: floats uniform in [0, 1), integers from 0 to 99.
+/// Returns a random tensor: floats uniform in [0, 1), integers from 0 to 99, those of 4 bits of all
+/// values.
 fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> Result<Tensor> {
-    let dtype = buffer.dtype;
+    let dtype = buffer.declared_dtype();
     let mut tensor = zeros(buffer, shape)?;
     for element in tensor.data.chunks_exact_mut(dtype.bytes() as usize) {
         match dtype {
@@ -245,6 +250,10 @@ fn random_tensor(buffer: &Buffer, shape: Vec<i64>, random: &mut ChaCha8Rng) -> R
                 element.copy_from_slice(&value.to_le_bytes());
             }
             DType::Bool => element[0] = random.random_range(0..2),
+            DType::Int4 | DType::Uint4 => element[0] = random.random(),
+            DType::Float8E4M3 | DType::Float8E5M2 => {
+                element[0] = fp8::bits(random.random::<f64>(), dtype);
+            }
             _ => element[0] = random.random_range(0..100),
         }
     }
@@ -262,6 +271,7 @@ pub fn element(tensor: &Tensor, index: usize) -> f64 {
         DType::Float32 => f32::from_bits(bits as u32) as f64,
         DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
         DType::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
+        dtype @ (DType::Float8E4M3 | DType::Float8E5M2) => fp8::value(bits as u8, dtype),
         dtype => dtype.wrap(bits as i128) as f64,
     }
 }
@@ -298,7 +308,28 @@ pub fn outputs<'a>(
 
 /// Returns a line about each output.
 pub fn summaries(kernel: &Kernel, values: &[Value]) -> String {
-    outputs(kernel, values).map(|(name, tensor)| summary(name, tensor) + "\n").collect()
+    let outputs = kernel.params.iter().zip(values).filter(|(param, _)| param.is_written());
+    let line = |(param, value): (&Param, &Value)| match (param, value) {
+        (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) => {
+            Some(summary(&buffer.name, &elements_of(buffer, tensor)) + "\n")
+        }
+        _ => None,
+    };
+    outputs.filter_map(line).collect()
+}
+
+/// Returns the elements of an argument of a quantized type, one in a byte; a half byte behind the
+/// last element is one of them.
+fn elements_of(buffer: &Buffer, tensor: &Tensor) -> Tensor {
+    let dtype = buffer.declared_dtype();
+    let mut tensor = Tensor { dtype, ..tensor.clone() };
+    if dtype.bits() < 8 {
+        tensor.data = tensor.data.iter().flat_map(|byte| [byte & 15, byte >> 4]).collect();
+        if let Some(last) = tensor.shape.last_mut() {
+            *last *= 2;
+        }
+    }
+    tensor
 }
 
 /// How two results differ.

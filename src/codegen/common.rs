@@ -26,6 +26,9 @@ pub(super) fn clif_type(dtype: DType) -> Type {
         DType::Int8 | DType::Uint8 | DType::Bool => types::I8,
         DType::Int32 | DType::Uint32 => types::I32,
         DType::Int64 | DType::Uint64 | DType::Index => types::I64,
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => {
+            bug!("{dtype} in the loop IR")
+        }
     }
 }
 

@@ -18,8 +18,10 @@ pub fn read(path: &str, what: &str, dtype: DType) -> Result<Tensor> {
     let header = NpyHeader::from_reader(&mut reader)
         .map_err(|error| wrong(format!("not a NumPy file: {error}")))?;
     check_dtype(&header, dtype).map_err(|found| {
-        wrong(format!("`{what}` has element type {dtype}, but the array has {found}"))
+        let bytes = if dtype.is_quantized() { ", given as bytes of uint8" } else { "" };
+        wrong(format!("`{what}` has element type {dtype}{bytes}, but the array has {found}"))
     })?;
+    let dtype = if dtype.is_quantized() { DType::Uint8 } else { dtype };
     if header.order() == Order::Fortran && header.shape().len() > 1 {
         let diag = wrong("the array is in Fortran order".to_string());
         return Err(Box::new(diag.help("save it with `np.save(path, np.ascontiguousarray(a))`")));
@@ -66,10 +68,10 @@ fn check_dtype(header: &NpyHeader, dtype: DType) -> std::result::Result<(), Stri
     };
     let expected = type_string(dtype);
     let big = found.endianness() == Endianness::Big && found.num_bytes() != Some(1);
-    // ml_dtypes saves bfloat16 as two opaque bytes.
-    let opaque = dtype == DType::BFloat16
+    // ml_dtypes saves bfloat16 as two opaque bytes, floats of 8 bits as one.
+    let opaque = (dtype == DType::BFloat16 || dtype.is_quantized() && dtype.is_float())
         && found.type_char() == TypeChar::RawData
-        && found.num_bytes() == Some(2);
+        && found.num_bytes() == Some(dtype.bytes() as usize);
     let same = found.to_string()[1..] == expected[1..];
     if (same || opaque) && !big {
         return Ok(());
@@ -94,6 +96,8 @@ fn type_string(dtype: DType) -> &'static str {
         DType::Uint32 => "<u4",
         DType::Uint64 => "<u8",
         DType::Bool => "|b1",
+        // Their bytes: NumPy has no such types.
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => "|u1",
     }
 }
 

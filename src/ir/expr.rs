@@ -115,6 +115,9 @@ pub struct BufferData {
     pub buffering: Buffering,
     /// The elements of a `Constant` buffer as zero-extended bit patterns.
     pub init: Option<Vec<u64>>,
+    /// What callers see, if it is an argument of a quantized type: the type and the extents in
+    /// elements. `dtype` and `shape` are those of its bytes then.
+    pub declared: Option<(DType, Vec<Expr>)>,
 }
 
 impl Buffer {
@@ -132,8 +135,26 @@ impl Buffer {
         strides: Option<Vec<Expr>>,
         buffering: Buffering,
     ) -> Buffer {
-        let (name, init) = (name.into(), None);
-        Buffer(Arc::new(BufferData { name, dtype, shape, scope, strides, buffering, init }))
+        let (name, init, declared) = (name.into(), None, None);
+        let data = BufferData { name, dtype, shape, scope, strides, buffering, init, declared };
+        Buffer(Arc::new(data))
+    }
+
+    /// Returns this new buffer of bytes as an argument that callers see with another type and other
+    /// extents.
+    pub fn declared_as(self, dtype: DType, shape: Vec<Expr>) -> Buffer {
+        let data = Arc::into_inner(self.0).expect("nothing refers to a new buffer");
+        Buffer(Arc::new(BufferData { declared: Some((dtype, shape)), ..data }))
+    }
+
+    /// Returns the element type that callers see.
+    pub fn declared_dtype(&self) -> DType {
+        self.declared.as_ref().map_or(self.dtype, |(dtype, _)| *dtype)
+    }
+
+    /// Returns the extents that callers see, in elements.
+    pub fn declared_shape(&self) -> &[Expr] {
+        self.declared.as_ref().map_or(&self.shape, |(_, shape)| shape)
     }
 
     /// Creates a read-only table of the module.
@@ -148,6 +169,7 @@ impl Buffer {
             strides: None,
             buffering: Buffering::Single,
             init,
+            declared: None,
         }))
     }
 
@@ -161,6 +183,7 @@ impl Buffer {
             init: self.init.clone(),
             strides: self.strides.clone(),
             buffering: self.buffering,
+            declared: self.declared.clone(),
         }))
     }
 

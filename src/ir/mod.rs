@@ -9,12 +9,14 @@ mod stmt;
 mod thread_index;
 mod types;
 
+pub mod argument;
 pub mod arith;
 pub mod async_copy;
 pub mod copy;
 pub mod cost;
 pub mod empty;
 pub mod equal;
+pub mod fp8;
 pub mod interp;
 pub mod iterations;
 pub mod launch;

@@ -1,5 +1,6 @@
 //! Element types of tensors and of loop IR values.
 
+use super::fp8;
 use std::fmt;
 
 /// A scalar type. Halves (`Float16`, `BFloat16`) exist only in memory: loads, stores and casts.
@@ -32,6 +33,15 @@ pub enum DType {
     Uint64,
     /// One byte in memory, 0 or 1. A load treats any non-zero byte as true.
     Bool,
+    /// Two's complement of 4 bits, in the source only: two elements of an argument share a byte.
+    /// `te::quantized` replaces it by `Int8` and `Uint8`, so the loop IR has none of the four.
+    Int4,
+    /// 0 to 15, in the source only, as `Int4`.
+    Uint4,
+    /// OCP FP8 E4M3: no infinity, one NaN of either sign, up to 448; in the source only.
+    Float8E4M3,
+    /// OCP FP8 E5M2, the upper half of a binary16; in the source only.
+    Float8E5M2,
     /// Loop variables, extents, run-time integers and indices: 64 bits, signed. The arithmetic does
     /// not overflow in a valid execution (proved by `te::check_bounds` or checked on entry), so the
     /// simplifier may reassociate it. The interpreter traps on overflow.
@@ -39,7 +49,11 @@ pub enum DType {
 }
 
 impl DType {
-    /// All types of tensors, in the order of the language reference.
+    /// The types that only arguments and casts have: two of 4 bits, two floats of 8 bits.
+    pub const QUANTIZED: [DType; 4] =
+        [DType::Int4, DType::Uint4, DType::Float8E4M3, DType::Float8E5M2];
+
+    /// All types of tensors in memory, in the order of the language reference.
     pub const ALL: [DType; 13] = [
         DType::Float64,
         DType::Float32,
@@ -72,33 +86,47 @@ impl DType {
             DType::Uint32 => "uint32",
             DType::Uint64 => "uint64",
             DType::Bool => "bool",
+            DType::Int4 => "int4",
+            DType::Uint4 => "uint4",
+            DType::Float8E4M3 => "float8_e4m3fn",
+            DType::Float8E5M2 => "float8_e5m2",
             DType::Index => "index",
         }
     }
 
     /// Returns the type of tensors with this name; `None` for `index`.
     pub fn from_name(name: &str) -> Option<DType> {
-        DType::ALL.into_iter().find(|ty| ty.name() == name)
+        DType::ALL.into_iter().chain(DType::QUANTIZED).find(|ty| ty.name() == name)
     }
 
-    /// Returns the size in memory in bytes.
+    /// Whether it is one of [`DType::QUANTIZED`].
+    pub fn is_quantized(self) -> bool {
+        DType::QUANTIZED.contains(&self)
+    }
+
+    /// Returns the size in memory in bytes; 1 for the types of 4 bits.
     pub fn bytes(self) -> u64 {
         match self {
             DType::Float64 | DType::Int64 | DType::Uint64 | DType::Index => 8,
             DType::Float32 | DType::Int32 | DType::Uint32 => 4,
             DType::Float16 | DType::BFloat16 | DType::Int16 | DType::Uint16 => 2,
             DType::Int8 | DType::Uint8 | DType::Bool => 1,
+            DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => 1,
         }
     }
 
     /// Returns the size in memory in bits; 8 for `bool`.
     pub fn bits(self) -> u32 {
-        self.bytes() as u32 * 8
+        match self {
+            DType::Int4 | DType::Uint4 => 4,
+            _ => self.bytes() as u32 * 8,
+        }
     }
 
-    /// Whether it is one of the four floating-point types.
+    /// Whether it is one of the floating-point types.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::Float64 | DType::Float32 | DType::Float16 | DType::BFloat16)
+        use DType::{BFloat16, Float8E4M3, Float8E5M2, Float16, Float32, Float64};
+        matches!(self, Float64 | Float32 | Float16 | BFloat16 | Float8E4M3 | Float8E5M2)
     }
 
     /// Whether it is `Float16` or `BFloat16`.
@@ -113,7 +141,8 @@ impl DType {
 
     /// Whether it is a signed integer type; includes `Index`.
     pub fn is_signed(self) -> bool {
-        matches!(self, DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 | DType::Index)
+        use DType::{Index, Int4, Int8, Int16, Int32, Int64};
+        matches!(self, Int4 | Int8 | Int16 | Int32 | Int64 | Index)
     }
 
     /// Returns the type of arithmetic: `Float32` for halves, the type itself otherwise.
@@ -146,6 +175,7 @@ impl DType {
             DType::Float32 => value as f32 as f64,
             DType::Float16 => half::f16::from_bits(half_bits(value, self)).to_f64(),
             DType::BFloat16 => half::bf16::from_bits(half_bits(value, self)).to_f64(),
+            DType::Float8E4M3 | DType::Float8E5M2 => fp8::value(fp8::bits(value, self), self),
             _ => panic!("round_float of {self}"),
         }
     }

@@ -72,7 +72,7 @@ impl Gpu {
         let upload = |arg: &Arg<'_>| {
             let bytes: Option<&[u8]> = match arg {
                 Arg::Input(_, _, bytes) => Some(bytes),
-                Arg::Output(_, _, bytes) => Some(bytes),
+                Arg::Output(_, _, bytes) | Arg::Quantized(_, _, bytes) => Some(bytes),
                 Arg::View(..) => crate::bug!("on GPUs, tensors are contiguous"),
                 _ => None,
             };
@@ -108,9 +108,12 @@ impl Gpu {
             }
         })?;
         for (arg, memory) in args.iter_mut().zip(&memory) {
-            if let (Arg::Output(_, _, bytes), Some(memory)) = (arg, memory) {
-                self.download(memory, bytes)?;
-            }
+            let (Arg::Output(_, _, bytes) | Arg::Quantized(_, _, bytes), Some(memory)) =
+                (arg, memory)
+            else {
+                continue;
+            };
+            self.download(memory, bytes)?;
         }
         Ok(())
     }

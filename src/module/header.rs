@@ -198,6 +198,8 @@ fn c_type(dtype: DType) -> &'static str {
         DType::Uint32 => "uint32_t",
         DType::Uint64 => "uint64_t",
         DType::Bool => "bool",
+        // Arguments of these types are bytes.
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => "uint8_t",
     }
 }
 

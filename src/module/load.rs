@@ -7,8 +7,11 @@
 use super::input::io_text;
 use crate::bug;
 use crate::diag::{Diag, Result};
+use crate::ir::arith::Facts;
 use crate::ir::interp::Value;
-use crate::ir::{DType, Kernel, Param, Role};
+use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::substitute;
+use crate::ir::{Buffer, DType, Expr, Kernel, Param, Role, Var};
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
@@ -27,6 +30,8 @@ pub enum Arg<'a> {
     /// A tensor with strides in elements, read or written. The last number is the place of its
     /// first element in the bytes.
     View(DType, &'a [i64], &'a [i64], &'a mut [u8], usize),
+    /// A tensor of a quantized type, read or written. The extents are in elements.
+    Quantized(DType, Arc<[i64]>, &'a mut [u8]),
     /// An integer scalar, or a run-time integer.
     Int(i64),
     /// An unsigned scalar of 64 bits.
@@ -41,14 +46,19 @@ pub enum Arg<'a> {
 /// Leaves out run-time integers that are extents of tensors.
 pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
     assert_eq!(kernel.params.len(), values.len(), "one value per parameter");
+    let known: Vec<(Var, i64)> = runtime_integers(kernel, values);
     let pairs = kernel.params.iter().zip(values);
     let args = pairs.filter_map(|(param, value)| match (param, value) {
-        (Param::Tensor { role: Role::Output | Role::Inout, .. }, Value::Tensor(tensor)) => {
-            Some(Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data))
-        }
-        (Param::Tensor { .. }, Value::Tensor(tensor)) => {
-            Some(Arg::Input(tensor.dtype, &tensor.shape, &tensor.data))
-        }
+        (Param::Tensor { buffer, role, .. }, Value::Tensor(tensor)) => Some(match role {
+            _ if buffer.declared.is_some() => {
+                let shape = declared_extents(buffer, &tensor.shape, &known);
+                Arg::Quantized(buffer.declared_dtype(), shape.into(), &mut tensor.data)
+            }
+            Role::Output | Role::Inout => {
+                Arg::Output(tensor.dtype, &tensor.shape, &mut tensor.data)
+            }
+            Role::Input => Arg::Input(tensor.dtype, &tensor.shape, &tensor.data),
+        }),
         (Param::Scalar { dtype: DType::Bool, .. }, Value::Int(value)) => {
             Some(Arg::Bool(*value != 0))
         }
@@ -62,6 +72,32 @@ pub fn args_of<'a>(kernel: &Kernel, values: &'a mut [Value]) -> Vec<Arg<'a>> {
         (param, value) => bug!("parameter {} given {value:?}", param.name()),
     });
     args.collect()
+}
+
+/// Returns the values of a kernel's run-time integers.
+fn runtime_integers(kernel: &Kernel, values: &[Value]) -> Vec<(Var, i64)> {
+    let pairs = kernel.params.iter().zip(values);
+    let integers = pairs.filter_map(|(param, value)| match (param, value) {
+        (Param::Runtime { var, .. }, Value::Index(value)) => Some((var.clone(), *value)),
+        _ => None,
+    });
+    integers.collect()
+}
+
+/// Returns the extents in elements of a tensor of bytes. Of two elements in a byte, the last one of
+/// a tensor may be missing.
+fn declared_extents(buffer: &Buffer, bytes: &[i64], known: &[(Var, i64)]) -> Vec<i64> {
+    let mut shape = bytes.to_vec();
+    let declared = buffer.declared_shape().last();
+    if let (4, Some(last), Some(declared)) =
+        (buffer.declared_dtype().bits(), shape.last_mut(), declared)
+    {
+        let number = |var: &Var| known.iter().find(|(own, _)| own == var);
+        let value = substitute(declared, &mut |var| Some(Expr::index(number(var)?.1)));
+        let value = simplify_expr(&value, &Facts::new()).as_int();
+        *last = if value == Some(i128::from(*last) * 2 - 1) { *last * 2 - 1 } else { *last * 2 };
+    }
+    shape
 }
 
 /// A loaded module; it stays loaded while one of its kernels is alive.
@@ -268,7 +304,7 @@ impl LoadedKernel {
         let cells = args
             .iter()
             .map(|arg| match arg {
-                Arg::Input(..) | Arg::Output(..) | Arg::View(..) => {
+                Arg::Input(..) | Arg::Output(..) | Arg::View(..) | Arg::Quantized(..) => {
                     let tensor: *mut TensorView = next.next().expect("one per tensor");
                     Cell { kind: 7, zero: 0, value: tensor as u64 }
                 }
@@ -278,7 +314,12 @@ impl LoadedKernel {
                 Arg::Bool(value) => Cell { kind: 2, zero: 0, value: u64::from(*value) },
             })
             .collect();
-        BoundCall { kernel: self.clone(), cells, tensors, borrows: PhantomData }
+        let shapes = args.iter().filter_map(|arg| match arg {
+            Arg::Quantized(_, shape, _) => Some(shape.clone()),
+            _ => None,
+        });
+        let shapes = shapes.collect();
+        BoundCall { kernel: self.clone(), cells, tensors, shapes, borrows: PhantomData }
     }
 }
 
@@ -290,6 +331,9 @@ pub struct BoundCall<'a> {
     /// The tensors that the cells point to.
     #[allow(dead_code)]
     tensors: Box<[TensorView]>,
+    /// The extents that tensors point to and that the caller does not keep.
+    #[allow(dead_code)]
+    shapes: Vec<Arc<[i64]>>,
     borrows: PhantomData<Arg<'a>>,
 }
 
@@ -346,6 +390,9 @@ impl TensorView {
             Arg::Output(dtype, shape, data) => {
                 (*dtype, *shape, None, data.as_ptr().cast_mut(), data.len())
             }
+            Arg::Quantized(dtype, shape, data) => {
+                (*dtype, &shape[..], None, data.as_ptr().cast_mut(), data.len())
+            }
             Arg::View(dtype, shape, strides, data, start) => {
                 // SAFETY: an offset into the bytes, or to their end.
                 let first = unsafe { data.as_ptr().add((*start).min(data.len())).cast_mut() };
@@ -366,7 +413,8 @@ impl TensorView {
         }
         // The product of the other extents may overflow if one is 0.
         let elements = if shape.contains(&0) { 0 } else { shape.iter().product::<i64>() };
-        assert!(elements as u64 * dtype.bytes() <= bytes as u64, "tensor of {bytes} bytes");
+        let needed = (elements as u64 * u64::from(dtype.bits())).div_ceil(8);
+        assert!(needed <= bytes as u64, "tensor of {bytes} bytes");
         Some(TensorView {
             data,
             device_type: 1,

@@ -8,11 +8,12 @@ use crate::codegen::entry::signature_text;
 use crate::codegen::ptx::{Launch, LaunchParam, PtxKernel, PtxModule};
 use crate::codegen::{Code, NetworkCode};
 use crate::diag::{Diag, Result};
+use crate::ir::argument::argument_buffer;
 use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{
-    BinOp, Buffer, Buffering, DType, Expr, Kernel, Param, PrepackRole, Role, Scope, Source, Stmt,
+    BinOp, DType, Expr, Kernel, Param, PrepackRole, Role, Source, Stmt,
     Var,
 };
 use crate::target::Target;
@@ -465,8 +466,8 @@ impl ArgManifest {
             Param::Tensor { buffer, role, layout_free } => ArgManifest::Tensor {
                 name: buffer.name.clone(),
                 role: *role,
-                dtype: buffer.dtype.to_string(),
-                shape: buffer.shape.iter().map(Extent::new).collect(),
+                dtype: buffer.declared_dtype().to_string(),
+                shape: buffer.declared_shape().iter().map(Extent::new).collect(),
                 strides: buffer
                     .strides
                     .as_ref()
@@ -574,9 +575,7 @@ impl KernelManifest {
                     None => None,
                     Some(list) => Some(exprs(list).ok_or_else(|| unreadable("strides"))?),
                 };
-                let (scope, how) = (Scope::Global, Buffering::Single);
-                let dtype = dtype_of(dtype)?;
-                let buffer = Buffer::with_layout(name.as_str(), dtype, shape, scope, strides, how);
+                let buffer = argument_buffer(name, dtype_of(dtype)?, shape, strides);
                 Ok(Param::Tensor { buffer, role: *role, layout_free: *layout_free })
             }
             ArgManifest::Scalar { name, dtype } => {

@@ -156,7 +156,7 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
 fn check_functions(code: Code<'_>, info: &BuildInfo, other: &ModuleVariant<'_>) -> Result<()> {
     let params = |kernel: &Kernel| -> Vec<(String, String)> {
         let kind = |param: &Param| match param {
-            Param::Tensor { buffer, role, .. } => format!("{} {role:?}", buffer.dtype),
+            Param::Tensor { buffer, role, .. } => format!("{} {role:?}", buffer.declared_dtype()),
             Param::Scalar { dtype, .. } => dtype.to_string(),
             Param::Runtime { source, .. } => format!("{source:?}"),
         };

@@ -32,6 +32,10 @@ static const struct extent *extents_of(const struct signature *sig, const struct
 static COLD void put_dtype(struct message *m, uint32_t dtype) {
     static const char names[][8] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
     uint32_t code = dtype & 0xff, bits = dtype >> 8 & 0xff, lanes = dtype >> 16;
+    if (dtype == DTYPE_E4M3 || dtype == DTYPE_E5M2) {
+        put(m, dtype == DTYPE_E4M3 ? "float8_e4m3fn" : "float8_e5m2");
+        return;
+    }
     if (code >= sizeof names / sizeof names[0]) {
         put(m, "DLPack type code ");
         put_unsigned(m, code);
@@ -186,7 +190,34 @@ static const struct tensor *checked_tensor(const struct call *call, uint32_t ind
     return (const struct tensor *)(cell->type == TYPE_TENSOR ? pointer + TENSOR_OFFSET : pointer);
 }
 
-static uint64_t element_bytes(const struct param *param) { return (param->dtype >> 8 & 0xff) / 8; }
+/* The bytes of an element; 1 for elements of 4 bits, two of which share it. */
+static uint64_t element_bytes(const struct param *param) {
+    return ((param->dtype >> 8 & 0xff) + 7) / 8;
+}
+
+/* Whether two elements of a parameter share a byte. */
+static int32_t has_nibbles(const struct param *param) {
+    return param->kind == KIND_TENSOR && (param->dtype >> 8 & 0xff) == 4;
+}
+
+/* Whether a tensor of bytes is given for one of a type that NumPy lacks: floats of 8 bits, or
+ * elements of 4 bits, whose last dimension counts bytes then. */
+static int32_t gives_bytes(const struct param *param, const struct tensor *tensor) {
+    if (tensor->dtype != DTYPE_UINT8) return 0;
+    return has_nibbles(param) || param->dtype == DTYPE_E4M3 || param->dtype == DTYPE_E5M2;
+}
+
+/* The number of elements of a dimension, for the declared number `expected`. Bytes of 4-bit
+ * elements hold twice as many, or one less if an odd number is expected. */
+static COLD int64_t extent_of(const struct param *param, const struct tensor *tensor, uint32_t dim,
+                              int64_t expected) {
+    int64_t extent = tensor->shape[dim];
+    if (!has_nibbles(param) || dim + 1 != param->ndim || !gives_bytes(param, tensor)
+        || extent < 0 || extent > INT64_MAX / 2) {
+        return extent;
+    }
+    return extent * 2 - (expected == extent * 2 - 1);
+}
 
 /* The checks of the strides of a tensor; null if it must be contiguous. */
 static const struct extent *strides_of(const struct signature *sig, const struct param *param) {
@@ -227,6 +258,8 @@ static COLD int32_t range_of(const struct param *param, const struct tensor *ten
             return 0;
         }
     }
+    /* They are contiguous. */
+    if (has_nibbles(param) && !gives_bytes(param, tensor)) *high = *high / 2 + *high % 2;
     return 1;
 }
 
@@ -265,9 +298,12 @@ static COLD int32_t check_kind(const struct call *call, uint32_t index,
         put_int(&m, tensor->ndim);
         return refuse_call(&m, call, "ValueError");
     }
-    if (tensor->dtype != param->dtype) {
+    if (tensor->dtype != param->dtype && !gives_bytes(param, tensor)) {
         put(begin(&m, call, index), "expected dtype ");
         put_dtype(&m, param->dtype);
+        if (has_nibbles(param) || param->dtype == DTYPE_E4M3 || param->dtype == DTYPE_E5M2) {
+            put(&m, " or uint8");
+        }
         put(&m, ", got ");
         put_dtype(&m, tensor->dtype);
         return refuse_call(&m, call, "TypeError");
@@ -314,9 +350,11 @@ static COLD int32_t check_shape(const struct call *call, uint32_t index,
     const struct param *param = param_of(call->sig, index);
     const struct extent *extents = extents_of(call->sig, param);
     for (uint32_t k = 0; k < param->ndim; k++) {
-        int64_t extent = tensor->shape[k], expected = extent;
+        int64_t expected = 0, extent = tensor->shape[k];
         if (extents[k].kind == EXTENT_CONST) expected = extents[k].value;
         if (extents[k].kind == EXTENT_EQUALS) expected = (int64_t)call->slots[extents[k].value];
+        extent = extent_of(param, tensor, k, expected);
+        if (extents[k].kind == EXTENT_BINDS || extents[k].kind == EXTENT_ACTUAL) expected = extent;
         if (extent == expected && extent >= 0) {
             if (extents[k].kind == EXTENT_BINDS || extents[k].kind == EXTENT_ACTUAL) {
                 call->slots[extents[k].value] = (uint64_t)extent;
@@ -337,6 +375,11 @@ static COLD int32_t check_shape(const struct call *call, uint32_t index,
             put(&m, ", got ");
         }
         put_int(&m, extent);
+        if (extent != tensor->shape[k]) {
+            put(&m, " in ");
+            put_int(&m, tensor->shape[k]);
+            put(&m, " bytes");
+        }
         return refuse_call(&m, call, "ValueError");
     }
     return 0;
@@ -483,6 +526,7 @@ static COLD int32_t are_interleaved(const struct call *call, uint32_t a, uint32_
                                     const uint64_t begin[2], const uint64_t end[2]) {
     uint32_t index[2] = {a, b};
     uint64_t step[2], width[2];
+    if (has_nibbles(param_of(call->sig, a)) || has_nibbles(param_of(call->sig, b))) return 0;
     for (uint32_t i = 0; i < 2; i++) {
         const struct param *param = param_of(call->sig, index[i]);
         const struct tensor *tensor = checked_tensor(call, index[i]);

@@ -71,6 +71,8 @@ struct signature {
 enum { KIND_TENSOR = 0, KIND_SCALAR = 1, KIND_RUNTIME = 2 };
 
 enum { CLASS_SIGNED = 0, CLASS_UNSIGNED = 1, CLASS_FLOAT = 2, CLASS_BFLOAT = 4, CLASS_BOOL = 6 };
+/* DLPack types as words. */
+enum { DTYPE_UINT8 = 0x10801, DTYPE_E4M3 = 0x1080a, DTYPE_E5M2 = 0x1080c };
 
 struct param {
     uint32_t name;    /* offset */

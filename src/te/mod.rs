@@ -7,6 +7,7 @@ mod bounds;
 mod contract;
 mod elaborate;
 mod params;
+mod quantized;
 mod reducer;
 
 pub use bounds::{check_bounds, replace_shape};
@@ -101,7 +102,9 @@ impl Graph {
         });
         let stages = self.stages.iter().flat_map(|stage| &stage.buffers);
         for buffer in inputs.chain(stages) {
-            for extent in buffer.shape.iter().filter(|extent| extent.as_int().is_none()) {
+            let declared = buffer.declared.iter().flat_map(|(_, shape)| shape);
+            let extents = declared.chain(&buffer.shape);
+            for extent in extents.filter(|extent| extent.as_int().is_none()) {
                 let bounds = [
                     Expr::le(Expr::index(0), extent.clone()),
                     Expr::le(extent.clone(), Expr::index(bounds::MAX_BYTES)),

@@ -275,6 +275,11 @@ impl Generator {
             .filter(|&at| self.scope.tensors[at].dtype == ty && self.is_readable(at, place))
             .collect();
         let known = !fitting.is_empty() && self.chance(75);
+        if !known && !self.scope.closed && self.chance(25) {
+            if let Some(load) = self.quantized(ty, place) {
+                return load;
+            }
+        }
         let at = match known {
             true => self.pick(&fitting),
             false if self.scope.closed => {
@@ -292,6 +297,24 @@ impl Generator {
             false => self.input(ty, place),
         };
         self.element(at, place)
+    }
+
+    /// Returns an element of a new input of a quantized type, which nothing else reads.
+    fn quantized(&mut self, ty: DType, place: &Place) -> Option<Node> {
+        if !matches!(ty, DType::Int8 | DType::Int32 | DType::Float32) {
+            return None;
+        }
+        let exts = place.axes.iter().map(|axis| axis.ext.clone());
+        let exts: Vec<Ext> = exts.filter(|ext| ext.value <= 400).collect();
+        if exts.is_empty() {
+            return None;
+        }
+        self.feature("quantized input");
+        let (ext, of) = (self.pick(&exts), self.pick(&DType::QUANTIZED));
+        let name = self.fresh("Q");
+        self.scope.inputs.push(Node::stmt(format!("input {name}: {of}[$]"), vec![ext.node()]));
+        let index = self.index(&ext, place);
+        Some(Node::new(ty, format!("({name}[$] as {ty})"), vec![index]))
     }
 
     /// Whether there are valid indices: an empty tensor needs its own empty axes.

@@ -95,6 +95,11 @@ pub fn all_ops() -> Vec<Op> {
         for to in DType::ALL {
             add("as", format!("($ as {to})"), vec![ty], to);
         }
+        // Nothing but casts takes a quantized value.
+        for to in DType::QUANTIZED {
+            let wide = if to.is_float() { DType::Float32 } else { DType::Int32 };
+            add(to.name(), format!("(($ as {to}) as {wide})"), vec![ty], wide);
+        }
     }
     let bool = DType::Bool;
     for name in ["and", "or"] {
@@ -270,6 +275,7 @@ pub const FEATURES: &[&str] = &[
     "rank 2",
     "rank 3",
     "rank 4",
+    "quantized input",
     "real parameter",
     "recurrence",
     "reassociate",

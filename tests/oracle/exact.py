@@ -17,6 +17,13 @@ UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTS = SIGNED + UNSIGNED
 TYPES = FLOATS + INTS + ("bool",)
 
+# The types that are cast before anything is computed: values of int4 are int8, those of uint4
+# uint8, those of 8-bit floats float32. Bits of the exponent and of the fraction, and whether the
+# largest exponent is that of infinity and NaN (OCP FP8).
+NIBBLES = {"int4": "int8", "uint4": "uint8"}
+FLOATS8 = {"float8_e4m3fn": (4, 3, False), "float8_e5m2": (5, 2, True)}
+QUANTIZED = (*NIBBLES, *FLOATS8)
+
 # The type of values of each type during computations.
 VALUE = {t: np.dtype(t) for t in ("float64", "float32", "bool") + INTS}
 VALUE |= {"float16": np.dtype("float32"), "bfloat16": np.dtype("float32")}
@@ -229,8 +236,63 @@ def _odd_float32(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), near, (bits | sign).view(np.float32)).astype(np.float32)
 
 
+def float8_numbers(t: str) -> np.ndarray:
+    """The positive finite numbers of an 8-bit float type, and 0, in the order of their codes."""
+    exponent_bits, fraction_bits, special = FLOATS8[t]
+    bias = 2**(exponent_bits - 1) - 1
+    numbers = []
+    for code in range(128):
+        exponent, fraction = code >> fraction_bits, code % 2**fraction_bits
+        largest = 2**exponent_bits - 1
+        if exponent == largest and (special or fraction == 2**fraction_bits - 1):
+            break
+        if exponent:
+            value = Fraction(2)**(exponent - bias) * (1 + Fraction(fraction, 2**fraction_bits))
+        else:
+            value = Fraction(2)**(1 - bias) * Fraction(fraction, 2**fraction_bits)
+        numbers.append(float(value))
+    return np.array(numbers)
+
+
+def float8(x: np.ndarray, t: str) -> np.ndarray:
+    """Rounds numbers to an 8-bit float type: the nearest one, or of two the one with an even code.
+
+    Numbers are compared as float64: integers beyond 2^53 are far beyond the largest number.
+    """
+    x = np.asarray(x).astype(np.float64)
+    numbers = float8_numbers(t)
+    # The number after the largest one would be the next with these steps.
+    steps = np.append(numbers, 2 * numbers[-1] - numbers[-2])
+    size = np.where(np.isnan(x), 0, np.minimum(np.abs(x), steps[-1]))
+    high = np.minimum(np.searchsorted(steps, size), len(steps) - 1)
+    low = np.maximum(high - 1, 0)
+    up, down = steps[high] - size, size - steps[low]
+    code = np.where((up < down) | ((up == down) & (high % 2 == 0)), high, low)
+    beyond = np.inf if FLOATS8[t][2] else np.nan
+    value = np.where(code == len(numbers), beyond, numbers[np.minimum(code, len(numbers) - 1)])
+    return np.where(np.isnan(x), np.nan, np.copysign(value, x)).astype(np.float32)
+
+
+def nibble(x: np.ndarray, source: str, target: str) -> np.ndarray:
+    """`x as target` for 4 bits: integers drop bits, floats truncate and saturate."""
+    low, high = (-8, 7) if target == "int4" else (0, 15)
+    if source in FLOATS:
+        wide = x.astype(np.float64)
+        whole = np.clip(np.trunc(np.where(np.isnan(wide), 0, wide)), low, high)
+        return whole.astype(VALUE[NIBBLES[target]])
+    bits = x.astype(np.uint8) & 15
+    if target == "int4":
+        return ((bits ^ 8).astype(np.int16) - 8).astype(np.int8)
+    return bits
+
+
 def cast(x: np.ndarray, source: str, target: str) -> np.ndarray:
     """`x as target`."""
+    source = NIBBLES.get(source, "float32" if source in FLOATS8 else source)
+    if target in FLOATS8:
+        return float8(x, target)
+    if target in NIBBLES:
+        return nibble(x, source, target)
     if target == "bool":
         return x != 0
     if source in INTS + ("bool", "index"):

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .exact import FLOATS, HALVES, INTS, MEMORY, SIGNED, TYPES, UNSIGNED, bfloat16_bits, limits
+from .exact import FLOATS, HALVES, INTS, MEMORY, QUANTIZED, SIGNED, TYPES, UNSIGNED
+from .exact import bfloat16_bits, limits
 from .program import COMPARISONS, E, Input, Kernel, Reducer, Reduction, Stage, axis, binary
 from .program import index, var
 
@@ -304,7 +305,10 @@ class Generator:
             return self._call(t, depth, scope)
         if choice < 0.75:
             source = rng.choice(self.types + ["index", "bool"])
-            return E("cast", t, (self.expression(source, depth - 1, scope),))
+            inner = self.expression(source, depth - 1, scope)
+            if rng.random() < 0.15:
+                inner = E("cast", rng.choice(QUANTIZED), (inner,))
+            return E("cast", t, (inner,))
         if choice < 0.9:
             op = "if" if rng.random() < 0.7 else "select"
             c = self.condition(1, scope)

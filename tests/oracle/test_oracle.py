@@ -87,6 +87,22 @@ def test_bfloat16_rounds_as_ml_dtypes_does() -> None:
     assert (exact.bfloat16_bits(values)[some] == want[some]).all()
 
 
+@pytest.mark.parametrize("t", exact.FLOATS8)
+def test_8_bit_floats_are_those_of_ml_dtypes(t: str) -> None:
+    kind = getattr(ml_dtypes, t)
+    codes = np.arange(128, dtype=np.uint8).view(kind).astype(np.float64)
+    numbers = exact.float8_numbers(t)
+    assert np.array_equal(codes[np.isfinite(codes)], numbers)
+    values = np.concatenate([wild("float32", 6), numbers, (numbers[1:] + numbers[:-1]) / 2])
+    values = values.astype(np.float32)
+    values = np.concatenate([values, np.nextafter(values, np.float32(np.inf)), -values])
+    with np.errstate(all="ignore"):
+        want = values.astype(kind).astype(np.float32)
+    got = exact.cast(values, "float32", t)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+
+
 def test_integer_arithmetic_is_that_of_the_language() -> None:
     a = np.array([-128, -128, 7, -7, 7, -7, 5, 0], np.int8)
     b = np.array([-1, 0, 2, 2, -2, -2, 0, 3], np.int8)

@@ -91,7 +91,16 @@ pub fn make_args(
                 runtime.iter().find(|(known, _)| known == var).map_or(0, |(_, value)| *value);
             // Tensors are contiguous. Strides of an empty one have no effect, and may overflow.
             Value::Index(match source {
-                Some(Source::Extent(param, dim)) => shapes[*param][*dim],
+                Some(Source::Extent(param, dim)) => match &kernel.params[*param] {
+                    // The last dimension counts bytes of two elements, of which one may be missing.
+                    Param::Tensor { buffer, .. }
+                        if buffer.declared_dtype().bits() < 8 && dim + 1 == buffer.shape.len() =>
+                    {
+                        let elements = 2 * shapes[*param][*dim];
+                        if given == elements - 1 { given } else { elements }
+                    }
+                    _ => shapes[*param][*dim],
+                },
                 Some(Source::Stride(param, dim)) => {
                     let inner = shapes[*param][dim + 1..].iter();
                     inner.fold(1i64, |stride, extent| stride.saturating_mul(*extent))

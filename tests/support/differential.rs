@@ -12,7 +12,7 @@ use tec::emulate::{Emulator, Orders};
 use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
 use tec::ir::verify::verify_kernel;
-use tec::ir::{DType, Kernel, Param};
+use tec::ir::{DType, Expr, Kernel, Param, Var};
 use tec::lang::{Loader, Program};
 use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
@@ -438,7 +438,8 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
     let params = interpreted.kernel.params.iter().zip(&interpreted.args);
     let place = |(param, value): (&Param, &Value)| match (param, value) {
         (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) => {
-            Some(Placed::new(buffer, tensor, &mut rng))
+            let last = buffer.declared_shape().last().and_then(|last| extent(interpreted, last));
+            Some(Placed::new(buffer, tensor, last, &mut rng))
         }
         _ => None,
     };
@@ -469,6 +470,21 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
     }
     compare(interpreted, &actual, "the module")?;
     Ok(Verdict::Same { refused_at_entry: actual.is_err() })
+}
+
+/// Returns the value of an extent that is a constant or a run-time integer.
+fn extent(interpreted: &Interpreted, extent: &Expr) -> Option<i64> {
+    let pairs = interpreted.kernel.params.iter().zip(&interpreted.args);
+    let value = |var: &Var| {
+        pairs.into_iter().find_map(|(param, value)| match (param, value) {
+            (Param::Runtime { var: own, .. }, Value::Index(value)) if own == var => Some(*value),
+            _ => None,
+        })
+    };
+    match extent.as_int() {
+        Some(known) => i64::try_from(known).ok(),
+        None => extent.as_var().and_then(value),
+    }
 }
 
 fn argument(param: &Param, value: &Value) -> Option<Arg<'static>> {

@@ -3,8 +3,8 @@
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use tec::ir::Buffer;
 use tec::ir::interp::Tensor;
+use tec::ir::{Buffer, DType};
 use tec::module::load::Arg;
 
 /// The number of guard bytes around every tensor, which must not change.
@@ -20,11 +20,18 @@ pub struct Placed {
     memory: Vec<u8>,
     /// The place of the first element.
     start: usize,
+    /// The type and the extents that the caller of the kernel gives, if elements share bytes.
+    declared: Option<(DType, Vec<i64>)>,
 }
 
 impl Placed {
-    /// Copies a tensor to memory of its own.
-    pub fn new(buffer: &Buffer, tensor: &Tensor, rng: &mut ChaCha8Rng) -> Placed {
+    /// Copies a tensor to memory of its own. `last` is its last extent as the kernel declares it.
+    pub fn new(
+        buffer: &Buffer,
+        tensor: &Tensor,
+        last: Option<i64>,
+        rng: &mut ChaCha8Rng,
+    ) -> Placed {
         let size = tensor.dtype.bytes() as usize;
         let (mut strides, mut first, mut span) = (None, 0, tensor.data.len() / size);
         if let (Some(declared), true) = (&buffer.strides, !tensor.data.is_empty()) {
@@ -51,7 +58,14 @@ impl Placed {
         }
         let memory = vec![FENCE_BYTE; 2 * FENCE + span * size];
         let start = FENCE + first as usize * size;
-        let mut placed = Placed { like: tensor.clone(), strides, memory, start };
+        let mut shape = tensor.shape.clone();
+        if let (4, Some(bytes)) = (buffer.declared_dtype().bits(), shape.last_mut()) {
+            let elements = *bytes * 2;
+            *bytes = if last == Some(elements - 1) { elements - 1 } else { elements };
+        }
+        let declared = (buffer.declared.is_some() && buffer.strides.is_none())
+            .then(|| (buffer.declared_dtype(), shape));
+        let mut placed = Placed { like: tensor.clone(), strides, memory, start, declared };
         for (element, at) in placed.places().into_iter().enumerate() {
             let data = &tensor.data[element * size..][..size];
             placed.memory[at..at + size].copy_from_slice(data);
@@ -79,6 +93,9 @@ impl Placed {
 
     /// Returns the argument of a call.
     pub fn argument(&mut self, written: bool) -> Arg<'_> {
+        if let Some((dtype, shape)) = &self.declared {
+            return Arg::Quantized(*dtype, shape.clone().into(), &mut self.memory[self.start..]);
+        }
         let (dtype, shape) = (self.like.dtype, &self.like.shape[..]);
         match (&self.strides, written) {
             (Some(strides), _) => Arg::View(dtype, shape, strides, &mut self.memory, self.start),

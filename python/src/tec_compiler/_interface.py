@@ -12,6 +12,11 @@ from typing import Any
 
 Extent = int | str
 
+#: Types of which two elements share a byte.
+HALVED = ("int4", "uint4")
+#: Types that NumPy lacks: its arrays hold their bytes.
+QUANTIZED = (*HALVED, "float8_e4m3fn", "float8_e5m2")
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "max": max,
@@ -59,6 +64,12 @@ class Argument:
     def python_name(self) -> str:
         """The name of the parameter in Python."""
         return self.name + "_" if keyword.iskeyword(self.name) else self.name
+
+    def extent_of(self, value: Any, dim: int) -> Any:
+        """The extent of a tensor, in elements: its bytes hold two each for types of 4 bits."""
+        extent = value.shape[dim]
+        holds_bytes = self.dtype in HALVED and str(value.dtype) in ("uint8", "torch.uint8")
+        return 2 * extent if holds_bytes and dim + 1 == len(self.shape) else extent
 
     def __str__(self) -> str:
         if self.is_tensor:
@@ -142,9 +153,10 @@ class Interface:
     def output_shapes(self, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The shape of each output for the values of the other arguments, by name."""
         numbers = {one.name: values[one.name] for one in self.arguments if one.kind == "integer"}
+        tensors = {one.name: one for one in self.arguments if one.is_tensor}
         for name, tensor, dim in self.extents:
             if tensor in values:
-                numbers[name] = values[tensor].shape[dim]
+                numbers[name] = tensors[tensor].extent_of(values[tensor], dim)
         shapes = []
         for output in self.outputs:
             try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ._binary import find_tec
 from ._build import is_text, read_manifest, run_build, run_tec
 from ._errors import TecError
-from ._interface import Argument, Interface, interfaces
+from ._interface import HALVED, QUANTIZED, Argument, Interface, interfaces
 from ._options import Options, Path, arguments
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Kernel:
 
     Call it with its inputs, and with the outputs or without: it returns the outputs, and allocates
     those that are left out. Tensors are arrays of NumPy or tensors of PyTorch, or of any library
-    with DLPack. A wrong argument raises `TypeError` or `ValueError`, and nothing is written.
+    with DLPack. Arrays of uint8 hold the bytes of `int4`, `uint4` and 8-bit floats, as inputs and as
+    allocated outputs; inputs may be arrays of 8-bit floats of ml_dtypes. A wrong argument raises
+    `TypeError` or `ValueError`, and nothing is written.
     """
 
     __signature__: inspect.Signature
@@ -62,6 +64,7 @@ class Kernel:
         every = interface.arguments
         self._outputs = [at for at, one in enumerate(every) if one.kind == "output"]
         self._has_integers = any(one.kind == "integer" for one in every)
+        self._floats8 = [at for at, one in enumerate(every) if one.dtype.startswith("float8")]
 
     def __repr__(self) -> str:
         return f"<kernel {self.interface.name}{self.__signature__} of tec>"
@@ -71,8 +74,17 @@ class Kernel:
         complete = len(values) == len(self.interface.arguments) and not self._has_integers
         if kwargs or not complete or any(values[at] is None for at in self._outputs):
             values = self._bind(args, kwargs)
-        self.function(*values)
+        passed = [*values] if self._floats8 else values
+        for at in self._floats8:
+            if type(passed[at]).__module__ == "numpy" and passed[at].dtype.name != "uint8":
+                passed[at] = self._bytes_of(at, passed[at])
+        self.function(*passed)
         return self.interface.result([values[at] for at in self._outputs])
+
+    def _bytes_of(self, at: int, array: Any) -> Any:
+        """The bytes of an array of ml_dtypes, which NumPy does not export."""
+        wanted = self.interface.arguments[at].dtype
+        return array.view("uint8") if array.dtype.name == wanted else array
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         try:
@@ -97,14 +109,18 @@ class Kernel:
 
 def allocate(output: Argument, shape: tuple[int, ...], like: Any) -> Any:
     """An output of the library and on the device of a tensor."""
+    dtype = output.dtype
+    if dtype in HALVED and shape:
+        shape = (*shape[:-1], (shape[-1] + 1) // 2)
     if is_torch(like):
         torch = require("torch")
-        return torch.empty(shape, dtype=getattr(torch, output.dtype), device=like.device)
+        dtype = "uint8" if dtype in HALVED else dtype
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
     if output.dtype == "bfloat16":
         name = output.python_name
         raise TypeError(f"NumPy has no bfloat16: pass `{name}`, or tensors of PyTorch")
     numpy = require("numpy")
-    return numpy.empty(shape, output.dtype)
+    return numpy.empty(shape, "uint8" if dtype in QUANTIZED else dtype)
 
 
 class Module:

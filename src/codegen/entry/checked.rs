@@ -580,6 +580,9 @@ impl CheckedEmitter<'_, '_, '_, '_> {
                 };
                 bytes = self.multiply(bytes, *extent, value);
             }
+            if dtype.bits() < 8 {
+                bytes = self.half(bytes);
+            }
             let bytes = match bytes {
                 Bytes::Const(bytes) => self.env.builder.ins().iconst(types::I64, bytes),
                 Bytes::Value(bytes) => bytes,
@@ -598,6 +601,17 @@ impl CheckedEmitter<'_, '_, '_, '_> {
             copies.push(copy);
         }
         copies
+    }
+
+    /// Returns the bytes of elements of 4 bits.
+    fn half(&mut self, elements: Bytes) -> Bytes {
+        match elements {
+            Bytes::Const(elements) => Bytes::Const((elements + 1) / 2),
+            Bytes::Value(elements) => {
+                let more = self.env.builder.ins().iadd_imm_s(elements, 1);
+                Bytes::Value(self.env.builder.ins().ushr_imm_u(more, 1))
+            }
+        }
     }
 
     /// Branches on a failure code. Returns the blocks for a code other than 0, and for 0.

@@ -88,7 +88,7 @@ impl ArgumentChecks {
         for (index, param) in kernel.params.iter().enumerate() {
             params.push(match param {
                 Param::Tensor { buffer, role, .. } => CheckedParam::Tensor {
-                    dtype: buffer.dtype,
+                    dtype: buffer.declared_dtype(),
                     extents: (0..buffer.shape.len())
                         .map(|dim| extent(kernel, (index, dim), &mut bound))
                         .collect(),
@@ -226,6 +226,8 @@ pub fn dlpack_dtype(dtype: DType) -> u32 {
         DType::Float64 | DType::Float32 | DType::Float16 => 2,
         DType::BFloat16 => 4,
         DType::Bool => 6,
+        DType::Float8E4M3 => 10,
+        DType::Float8E5M2 => 12,
         _ if dtype.is_signed() => 0,
         _ => 1,
     };
@@ -249,7 +251,7 @@ fn extent(kernel: &Kernel, place: (usize, usize), bound: &mut Vec<Var>) -> Exten
     let Param::Tensor { buffer, .. } = &kernel.params[place.0] else {
         bug!("only tensors have extents")
     };
-    let expr = &buffer.shape[place.1];
+    let expr = &buffer.declared_shape()[place.1];
     if let Some(value) = expr.as_int() {
         return ExtentCheck::Const(value as i64);
     }
@@ -352,5 +354,9 @@ mod tests {
         assert_eq!(dlpack_dtype(DType::Bool), 0x0001_0806);
         assert_eq!(dlpack_dtype(DType::Uint64), 0x0001_4001);
         assert_eq!(dlpack_dtype(DType::Int8), 0x0001_0800);
+        assert_eq!(dlpack_dtype(DType::Int4), 0x0001_0400);
+        assert_eq!(dlpack_dtype(DType::Uint4), 0x0001_0401);
+        assert_eq!(dlpack_dtype(DType::Float8E4M3), 0x0001_080a);
+        assert_eq!(dlpack_dtype(DType::Float8E5M2), 0x0001_080c);
     }
 }

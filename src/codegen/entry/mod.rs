@@ -106,8 +106,9 @@ pub fn signature_text(kernel: &Kernel) -> String {
         .iter()
         .filter_map(|param| match param {
             Param::Tensor { buffer, .. } => {
-                let shape: Vec<String> = buffer.shape.iter().map(extent_text).collect();
-                Some(format!("{}: {}[{}]", buffer.name, buffer.dtype, shape.join(", ")))
+                let (dtype, shape) = (buffer.declared_dtype(), buffer.declared_shape());
+                let shape: Vec<String> = shape.iter().map(extent_text).collect();
+                Some(format!("{}: {dtype}[{}]", buffer.name, shape.join(", ")))
             }
             Param::Scalar { var, dtype } => Some(format!("{}: {dtype}", var.name())),
             Param::Runtime { var, source: None } => Some(format!("{}: int", var.name())),

@@ -335,6 +335,9 @@ pub(super) fn ty_of(dtype: DType) -> Ty {
         DType::Int64 | DType::Index => Ty::S64,
         DType::Uint64 => Ty::U64,
         DType::Bool => Ty::Pred,
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => {
+            crate::bug!("{dtype} in the loop IR")
+        }
     }
 }
 

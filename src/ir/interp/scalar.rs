@@ -3,6 +3,7 @@
 //! A register has 64 bits: integers are sign- or zero-extended by their type, `bool` is 0 or 1,
 //! floats are bit patterns, zero-extended.
 
+use crate::ir::fp8;
 use crate::ir::{BinOp, Const, DType, UnOp, half_bits};
 
 /// An operator on one operand.
@@ -23,6 +24,7 @@ pub fn encode_float(dtype: DType, value: f64) -> u64 {
         DType::Float64 => value.to_bits(),
         DType::Float32 => (value as f32).to_bits() as u64,
         DType::Float16 | DType::BFloat16 => half_bits(value, dtype).into(),
+        DType::Float8E4M3 | DType::Float8E5M2 => fp8::bits(value, dtype).into(),
         _ => panic!("float of type {dtype}"),
     }
 }
@@ -47,6 +49,7 @@ pub fn decode_float(dtype: DType, bits: u64) -> f64 {
         DType::Float32 => f32::from_bits(bits as u32) as f64,
         DType::Float16 => half::f16::from_bits(bits as u16).to_f64(),
         DType::BFloat16 => half::bf16::from_bits(bits as u16).to_f64(),
+        DType::Float8E4M3 | DType::Float8E5M2 => fp8::value(bits as u8, dtype),
         _ => panic!("float of type {dtype}"),
     }
 }
@@ -86,6 +89,7 @@ pub fn unary_fn(op: UnOp, dtype: DType) -> Option<UnaryFn> {
         DType::Uint32 => uint32_unary(op),
         DType::Uint64 => uint64_unary(op),
         DType::Float16 | DType::BFloat16 => None,
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => None,
     }
 }
 
@@ -105,6 +109,7 @@ pub fn binary_fn(op: BinOp, dtype: DType) -> Option<BinaryFn> {
         DType::Uint32 => uint32_binary(op),
         DType::Uint64 => uint64_binary(op),
         DType::Float16 | DType::BFloat16 => None,
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => None,
     }
 }
 
@@ -365,6 +370,9 @@ pub fn cast_fn(from: DType, to: DType) -> UnaryFn {
         DType::Uint32 => cast_from::<Uint32>(to),
         DType::Uint64 => cast_from::<Uint64>(to),
         DType::Bool => cast_from::<Bool>(to),
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => {
+            crate::bug!("a cast of {from} in the loop IR")
+        }
     }
 }
 
@@ -383,6 +391,9 @@ fn cast_from<F: Element>(to: DType) -> UnaryFn {
         DType::Uint32 => cast::<F, Uint32>,
         DType::Uint64 => cast::<F, Uint64>,
         DType::Bool => cast::<F, Bool>,
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => {
+            crate::bug!("a cast to {to} in the loop IR")
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn check_shapes(graph: &mut Graph, checker: &mut Checker) {
 fn symbolic_extents(graph: &Graph, checker: &Checker) -> Vec<Expr> {
     let mut seen = FxHashSet::default();
     let buffers = tensors(graph);
-    let extents = buffers.iter().flat_map(|buffer| &buffer.shape);
+    let extents = buffers.iter().flat_map(Buffer::declared_shape);
     let symbolic = extents.filter(|e| e.as_int().is_none() && seen.insert(checker.facts.poly(e)));
     symbolic.cloned().collect()
 }
@@ -162,7 +162,7 @@ fn equate_shapes(graph: &mut Graph, checker: &mut Checker) {
 /// extents.
 fn equations(param: usize, buffer: &Buffer, facts: &Facts) -> (Vec<Stmt>, Vec<ActualDim>) {
     let (mut checks, mut dims) = (Vec::new(), Vec::new());
-    for (dim, extent) in buffer.shape.iter().enumerate() {
+    for (dim, extent) in buffer.declared_shape().iter().enumerate() {
         if extent.as_int().is_some() || extent.as_var().is_some() {
             continue;
         }

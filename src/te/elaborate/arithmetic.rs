@@ -38,6 +38,9 @@ impl<'a> Elaborator<'a> {
             }
             _ => {}
         }
+        if self.refuses_quantized(&[a, b], &format!("`{}`", op.symbol()), span) {
+            return Value::Poison;
+        }
         if let Some(compared) = compare_integers(op, &a, &b) {
             return self.limit_size(compared, span);
         }
@@ -64,6 +67,14 @@ impl<'a> Elaborator<'a> {
             (UnaryOp::BitNot, Value::Int(x)) => return Value::Int(-x - 1),
             (UnaryOp::Not, Value::Bool(x)) => return Value::Bool(!x),
             _ => {}
+        }
+        let text = match op {
+            UnaryOp::Neg => "`-`",
+            UnaryOp::BitNot => "`~`",
+            UnaryOp::Not => "`not`",
+        };
+        if self.refuses_quantized(&[a], text, span) {
+            return Value::Poison;
         }
         let Some((ty, exprs, size)) = self.unify(&[a], "an operator", span) else {
             return Value::Poison;

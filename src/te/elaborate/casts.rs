@@ -368,7 +368,7 @@ pub(super) fn wider(a: SourceType, b: SourceType) -> Option<DType> {
         }
         (float, _) => {
             let float = if float { a } else { b };
-            Some(if float.is_half() { DType::Float32 } else { float })
+            Some(if float.bits() < 32 { DType::Float32 } else { float })
         }
     }
 }

@@ -121,6 +121,8 @@ pub fn to_float(value: &BigRational, dtype: DType) -> Option<f64> {
         DType::Float32 => (24, -126, 127),
         DType::Float16 => (11, -14, 15),
         DType::BFloat16 => (8, -126, 127),
+        DType::Float8E4M3 => (4, -6, 8),
+        DType::Float8E5M2 => (3, -14, 15),
         _ => crate::bug!("to_float({dtype})"),
     };
     if value.is_zero() {
@@ -144,6 +146,10 @@ pub fn to_float(value: &BigRational, dtype: DType) -> Option<f64> {
         return None;
     }
     let magnitude = scale(rounded.to_f64().expect("at most 53 bits"), quantum);
+    if dtype == DType::Float8E4M3 && magnitude > 448.0 {
+        // NaN has the place of 480.
+        return None;
+    }
     Some(if value.is_negative() { -magnitude } else { magnitude })
 }
 

@@ -234,10 +234,11 @@ impl<'a> Elaborator<'a> {
                 Diag::new("E0214", name.span, format!("`{}` is {found}, not a type", name.text))
             }
             None => {
-                let all = DType::ALL.map(DType::name);
+                let all: Vec<&str> =
+                    DType::ALL.into_iter().chain(DType::QUANTIZED).map(DType::name).collect();
                 let message = format!("unknown type `{}`", name.text);
                 let diag = Diag::new("E0201", name.span, message);
-                match closest(&name.text, all) {
+                match closest(&name.text, all.iter().copied()) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
                     None => diag.note(format!("types: {}", all.join(", "))),
                 }

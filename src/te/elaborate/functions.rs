@@ -202,6 +202,9 @@ impl<'a> Elaborator<'a> {
             return folded;
         }
         let what = format!("`{}`", name.text);
+        if self.refuses_quantized(operands, &what, span) {
+            return Value::Poison;
+        }
         let Some((ty, exprs, size)) = self.unify(operands, &what, span) else {
             return Value::Poison;
         };
@@ -361,10 +364,13 @@ pub fn limit_of(builtin: Builtin, dtype: DType) -> Option<Typed> {
         DType::Float32 => f64::from(f32::MAX),
         DType::Float16 => half::f16::MAX.to_f64(),
         DType::BFloat16 => half::bf16::MAX.to_f64(),
+        DType::Float8E4M3 => 448.0,
+        DType::Float8E5M2 => 57344.0,
         _ => 0.0,
     };
     let expr = match builtin {
         _ if dtype == DType::Bool => return None,
+        Builtin::Inf if dtype == DType::Float8E4M3 => return None,
         Builtin::Inf if dtype.is_float() => Expr::float(compute, f64::INFINITY),
         Builtin::MaxValue if dtype.is_float() => Expr::float(compute, largest),
         Builtin::MinValue if dtype.is_float() => Expr::float(compute, -largest),

@@ -9,6 +9,7 @@ use super::values::Value;
 use crate::diag::{Diag, Span};
 use crate::ir::{Buffer, ExprKind};
 use crate::lang::ast;
+use crate::te::quantized::expand_quantized;
 use crate::te::{Graph, check_bounds};
 use rustc_hash::FxHashSet;
 
@@ -41,7 +42,11 @@ impl<'a> Elaborator<'a> {
         self.check_dropped(&graph);
         drop_unneeded(&mut graph);
         self.check_indices(&mut graph);
+        self.check_quantized(&graph);
         self.stopped = false;
+        if self.diags.is_empty() {
+            expand_quantized(&mut graph);
+        }
         graph
     }
 

@@ -21,6 +21,7 @@ mod pack_functions;
 mod pack_tests;
 mod packs;
 mod parameters;
+mod quantized;
 mod reals;
 mod recurrences;
 mod reducers;

@@ -399,6 +399,10 @@ impl<'a> Elaborator<'a> {
         let parts = components(term);
         let mut fits = Some(());
         for (i, (dtype, part)) in dtypes.iter().zip(parts).enumerate() {
+            if self.refuses_quantized_term(name, part, *dtype) {
+                fits = None;
+                continue;
+            }
             let Some(wanted) = kind.refuses(i, *dtype) else { continue };
             fits = None;
             let text = &name.text;

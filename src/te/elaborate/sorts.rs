@@ -89,6 +89,11 @@ impl<'a> Elaborator<'a> {
         let found: Vec<(DType, Typed)> = found.into_iter().collect::<Option<_>>()?;
         let (dtypes, exprs): (Vec<DType>, Vec<Expr>) =
             found.into_iter().map(|(dtype, typed)| (dtype, rounded(typed, dtype).expr)).unzip();
+        for (part, dtype) in parts.iter().zip(&dtypes) {
+            if self.refuses_quantized_term(call.name, part, *dtype) {
+                return None;
+            }
+        }
         if dtypes[0] == DType::Bool {
             let cast = self.with_cast(&parts[0], DType::Uint8);
             let message = format!("`{}` compares numbers, not `bool`", call.name.text);

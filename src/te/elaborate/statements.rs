@@ -189,6 +189,10 @@ impl<'a> Elaborator<'a> {
             self.argument_scalar(frame, name, dtype)
         } else {
             match dtype {
+                Some(dtype) if dtype.is_quantized() => {
+                    self.refuse_quantized_scalar(name, dtype);
+                    Value::Poison
+                }
                 Some(dtype) => {
                     let var = Var::new(&name.text, dtype.compute_type());
                     let expr = Expr::var(&var);

@@ -478,7 +478,11 @@ impl<'a> Function<'a> {
             match (array, self.operands_with(name).next()) {
                 (Some((tensor, dim)), operand) if callee == "pack" || operand.is_some() => {
                     let array = &self.params[tensor].ident;
-                    out.line(format!("let {ident} = {array}.extent({dim});"));
+                    let twice = match self.is_halved(tensor, dim) {
+                        true => "Int::from(2_i64) * ",
+                        false => "",
+                    };
+                    out.line(format!("let {ident} = {twice}{array}.extent({dim});"));
                 }
                 (None, Some((_, operand))) => {
                     out.line(format!("let {ident} = {}.0.integer({name:?});", operand.ident));
@@ -501,6 +505,17 @@ impl<'a> Function<'a> {
         self.write_scalars(out);
         out.call(&format!("{callee}_{at}"), &self.call_args(callee), "");
         out.line("}");
+    }
+
+    /// Whether a dimension of a parameter counts bytes of two elements.
+    fn is_halved(&self, param: usize, dim: usize) -> bool {
+        let name = self.params[param].name;
+        self.manifest.args.iter().any(|arg| match arg {
+            ArgManifest::Tensor { name: own, dtype, shape, .. } => {
+                own == name && matches!(&dtype[..], "int4" | "uint4") && dim + 1 == shape.len()
+            }
+            _ => false,
+        })
     }
 
     fn array_param(&self, param: &Parameter<'a>) -> Option<String> {
@@ -632,6 +647,8 @@ fn entry_type(dtype: DType) -> &'static str {
         DType::Int16 => "i16",
         DType::Int32 => "i32",
         DType::Int64 | DType::Index => "i64",
+        // Arguments of quantized types are bytes.
+        DType::Int4 | DType::Uint4 | DType::Float8E4M3 | DType::Float8E5M2 => "u8",
         DType::Uint8 => "u8",
         DType::Uint32 => "u32",
         DType::Uint64 => "u64",
