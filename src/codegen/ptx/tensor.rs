@@ -41,13 +41,15 @@ fn flat<'e>(element: &Element<'e>) -> &'e Expr {
 }
 
 fn instruction(product: WarpProduct) -> Mma {
-    match product.factor {
-        DType::BFloat16 => Mma::BF16,
-        DType::Float16 => Mma::F16,
-        DType::Float32 => Mma::TF32,
-        DType::Int8 => Mma::S8,
-        DType::Uint8 => Mma::U8,
-        other => crate::bug!("no product of {other}"),
+    match (product.a, product.b) {
+        (DType::BFloat16, DType::BFloat16) => Mma::BF16,
+        (DType::Float16, DType::Float16) => Mma::F16,
+        (DType::Float32, DType::Float32) => Mma::TF32,
+        (DType::Int8, DType::Int8) => Mma::S8,
+        (DType::Uint8, DType::Uint8) => Mma::U8,
+        (DType::Uint8, DType::Int8) => Mma::U8_S8,
+        (DType::Int8, DType::Uint8) => Mma::S8_U8,
+        _ => crate::bug!("no product of {}", product.factors()),
     }
 }
 
