@@ -19,7 +19,7 @@ use tec::ir::DType;
 /// The largest number of elements of a stage, or of its reduction terms.
 const MAX_POINTS: i64 = 2500;
 /// The same for products that a warp can compute.
-const MAX_WARP_POINTS: i64 = 32 * 16 * 64;
+const MAX_WARP_POINTS: i64 = 32 * 16 * 128;
 /// One program in this many has a recurrence for certain.
 const RECURRENCE_PERIOD: u64 = 8;
 

@@ -26,7 +26,7 @@ def program(left, right, turned, term):
     a, at = ("l, n", "k, x") if turned[0] else ("n, l", "x, k")
     b, bt = ("m, l", "y, k") if turned[1] else ("l, m", "k, y")
     term = term.format(a=f"(A[{at}] as int32)", b=f"(B[{bt}] as int32)")
-    return f"""kernel product(n = 64, m = 32, l = 128) {{
+    return f"""kernel product(n = 256, m = 256, l = 256) {{
     input A: {left}[{a}]
     input B: {right}[{b}]
     input za: int32
@@ -37,9 +37,12 @@ def program(left, right, turned, term):
 """
 
 
+LAYOUTS = list(itertools.product([False, True], [False, True]))
+CASES = [(turned, False) for turned in LAYOUTS] + [((False, False), True)]
+
+
 @pytest.mark.parametrize("left, right", itertools.product(TYPES, TYPES))
-@pytest.mark.parametrize("turned", itertools.product([False, True], [False, True]))
-@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize("turned, zero_points", CASES)
 def test_product(tmp_path, rng, left, right, turned, zero_points):
     term = "({a} - za) * ({b} - zb)" if zero_points else "{a} * {b}"
     source = tmp_path / "product.te"
@@ -47,7 +50,7 @@ def test_product(tmp_path, rng, left, right, turned, zero_points):
     if not zero_points:
         text = text.replace("    input za: int32\n    input zb: int32\n", "")
     source.write_text(text)
-    a, b = matrix(rng, TYPES[left], (64, 128)), matrix(rng, TYPES[right], (128, 32))
+    a, b = matrix(rng, TYPES[left], (256, 256)), matrix(rng, TYPES[right], (256, 256))
     np.save(tmp_path / "a.npy", np.ascontiguousarray(a.T) if turned[0] else a)
     np.save(tmp_path / "b.npy", np.ascontiguousarray(b.T) if turned[1] else b)
     za, zb = (131, -77) if zero_points else (0, 0)
@@ -59,7 +62,9 @@ def test_product(tmp_path, rng, left, right, turned, zero_points):
     )
     assert done.returncode == 0, done.stderr
     assert "no findings" in done.stdout, done.stdout
-    assert "mma.sync.aligned.m16n8k32" in done.stdout, done.stdout
+    ptx = tmp_path / "product.ptx"
+    built = run_tec("build", source, "--schedule", "auto", "--target", "nvptx-sm_80", "-o", ptx)
+    assert built.returncode == 0 and "mma.sync.aligned.m16n8k32" in ptx.read_text()
     expected = (a.astype(np.int64) - za) @ (b.astype(np.int64) - zb)
     assert np.abs(expected).max() > 2**15
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), expected.astype(np.int32))

@@ -338,7 +338,7 @@ impl Pipeline {
         if warp {
             self.tag("warp product");
             (n, m) = (literal(self, &[16, 16, 32]), literal(self, &[8, 16]));
-            l = literal(self, &[32, 32, 64]);
+            l = literal(self, &[32, 32, 64, 128]);
             match self.int(0, 3) {
                 0 => left = right,
                 1 => right = left,
