@@ -1,6 +1,6 @@
 //! Stages that reduce: windows, products, reductions of any kind.
 
-use super::{Pipeline, Tensor};
+use super::{MAX_POINTS, MAX_WARP_POINTS, Pipeline, Tensor};
 use crate::generate::Ext;
 use crate::table::{Reducer, all_reducers};
 use crate::tree::Node;
