@@ -94,6 +94,26 @@ const GPU_PROGRAMS: &[(&str, &str)] = &[
         "tensor",
     ),
     (
+        "kernel bytes(n = 64, l = 128) {
+    input A: uint8[n, l]
+    input B: int8[l, n]
+    reduce k: 0..l
+    output C[x: n, y: n] = sum((A[x, k] as int32) * (B[k, y] as int32), axis=k)
+}
+",
+        "tensor",
+    ),
+    (
+        "kernel turned(n = 64, l = 128) {
+    input A: int8[l, n]
+    input B: int8[n, l]
+    reduce k: 0..l
+    output C[x: n, y: n] = sum((A[k, x] as int32) * (B[y, k] as int32), axis=k)
+}
+",
+        "tensor",
+    ),
+    (
         "kernel rows(m = 8, n = 1024) reassociate {
     input A: float32[m, n]
     reduce k: 0..n

@@ -4,34 +4,40 @@
 use crate::support::{answer, ptxas};
 use std::process::Command;
 
-/// Intrinsic, type of factors, type of the sum, terms, elements that are copied at once.
-const INTRINSICS: [(&str, &str, &str, u32, u32); 5] = [
-    ("mma_m16n8k16_bf16", "bfloat16", "float32", 16, 8),
-    ("mma_m16n8k16_f16", "float16", "float32", 16, 8),
-    ("mma_m16n8k8_tf32", "float32", "float32", 8, 4),
-    ("mma_m16n8k32_s8", "int8", "int32", 32, 4),
-    ("mma_m16n8k32_u8", "uint8", "int32", 32, 4),
+/// Intrinsic, types of the factors, type of the sum, terms, elements that are copied at once.
+type Product = (&'static str, [&'static str; 2], &'static str, u32, u32);
+
+const INTRINSICS: [Product; 7] = [
+    ("mma_m16n8k16_bf16", ["bfloat16"; 2], "float32", 16, 8),
+    ("mma_m16n8k16_f16", ["float16"; 2], "float32", 16, 8),
+    ("mma_m16n8k8_tf32", ["float32"; 2], "float32", 8, 4),
+    ("mma_m16n8k32_s8", ["int8"; 2], "int32", 32, 16),
+    ("mma_m16n8k32_u8", ["uint8"; 2], "int32", 32, 16),
+    ("mma_m16n8k32_u8_s8", ["uint8", "int8"], "int32", 32, 16),
+    ("mma_m16n8k32_s8_u8", ["int8", "uint8"], "int32", 32, 4),
 ];
 
 /// Returns a product of matrices, `wx` times `wy` warps a block, `rows` times `columns` products a
 /// warp. `a` and `b` say whether the factors are transposed.
 fn program(
-    (name, factor, sum, terms, copied): (&str, &str, &str, u32, u32),
+    (name, factors, sum, terms, copied): Product,
     (a, b): (bool, bool),
     tiles: &str,
 ) -> String {
     let (a_shape, a) = if a { ("l, n", "k, x") } else { ("n, l", "x, k") };
     let (b_shape, b) = if b { ("m, l", "y, k") } else { ("l, m", "k, y") };
-    let align = 64 / copied * 8;
-    let of = |element: String| match factor {
+    let bytes = if sum == "int32" { 1 } else { 16 / copied };
+    let align = 32 / bytes;
+    let [left_type, right_type] = factors;
+    let of = |element: String| match left_type {
         "float32" => format!("tf32({element})"),
         _ => format!("({element} as {sum})"),
     };
     let (left, right) = (of(format!("A[{a}]")), of(format!("B[{b}]")));
     format!(
         "kernel product(n = 64, m = 64, l = 128) {{
-    input A: {factor}[{a_shape}]
-    input B: {factor}[{b_shape}]
+    input A: {left_type}[{a_shape}]
+    input B: {right_type}[{b_shape}]
     reduce k: 0..l
     output C[x: n, y: m] = sum({left} * {right}, axis=k)
 }}
@@ -57,7 +63,7 @@ schedule product({tiles}) for nvptx {{
     CL.tensorize(half, {name}, reassociate=true)
     for S in [AS, BS] {{
         S.compute_at(CL, ko)
-        S.storage_align(ax0, {align}, 16)
+        S.storage_align(ax0, {align}, {padding})
         let so, si = S.split(ax1, factor={copied})
         let chunk = S.fuse(ax0, so)
         let rest, z, y, x = S.split(chunk, factors=[wx, wy, 32])
@@ -68,14 +74,15 @@ schedule product({tiles}) for nvptx {{
     }}
 }}
 ",
-        steps = 64 / terms
+        steps = 64 / terms,
+        padding = 16 / bytes
     )
 }
 
 /// Factors of 8 and 32 bits have their terms next to each other.
-fn layouts(copied: u32) -> &'static [(bool, bool)] {
+fn layouts(factor: &str) -> &'static [(bool, bool)] {
     const ALL: [(bool, bool); 4] = [(false, true), (false, false), (true, false), (true, true)];
-    if copied == 4 { &ALL[..1] } else { &ALL }
+    if factor.ends_with("float16") { &ALL } else { &ALL[..1] }
 }
 
 #[test]
@@ -84,7 +91,7 @@ fn products_match_the_interpreter() {
     let file = folder.path().join("product.te");
     let path = file.to_str().expect("UTF-8");
     for intrinsic in INTRINSICS {
-        for layout in layouts(intrinsic.4) {
+        for layout in layouts(intrinsic.1[0]) {
             for tiles in
                 ["wx = 1, wy = 2, rows = 2, columns = 2", "wx = 2, wy = 1, rows = 1, columns = 4"]
             {

@@ -45,22 +45,31 @@ impl<'e> Copied<'e> {
     }
 }
 
+/// Returns the most elements that one load or store moves through registers.
+pub fn loaded_at_once(dtype: DType) -> u32 {
+    // Halves are packed in pairs: eight are a vector of four words.
+    if dtype.is_half() { 8 } else { 4 }
+}
+
+/// Returns the most elements that one asynchronous copy moves: 16 bytes.
+pub fn copied_at_once(dtype: DType) -> u32 {
+    16 / dtype.bytes() as u32
+}
+
 /// Returns the number of elements of a vector that one instruction accesses: the largest power of
-/// two, up to 8 halves or 4 others, that is aligned to its size. `is_multiple` tells whether an
-/// index is a multiple of a number.
+/// two, up to `most`, that is aligned to its size. `is_multiple` tells whether an index is a
+/// multiple of a number.
 pub fn elements_at_once(
     dtype: DType,
     index: &Expr,
-    align: u32,
+    (most, align): (u32, u32),
     mut is_multiple: impl FnMut(&Expr, u32) -> bool,
 ) -> u32 {
     let ExprKind::Ramp(base, stride) = &index.kind else { return 1 };
     if stride.as_int() != Some(1) {
         return 1;
     }
-    let chunks = [8, 4, 2].into_iter().filter(|chunk| {
-        // Halves are packed in pairs: eight are a vector of four words.
-        let most = if dtype.is_half() { 8 } else { 4 };
+    let chunks = [16, 8, 4, 2].into_iter().filter(|chunk| {
         let bytes = chunk * dtype.bytes() as u32;
         *chunk <= most && bytes <= align.min(16) && index.ty.lanes.is_multiple_of(*chunk)
     });

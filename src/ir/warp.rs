@@ -18,43 +18,42 @@ use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var}
 /// The number of rows, and of columns, of a thread's part.
 pub const HALVES: i64 = 2;
 
+/// The first GPUs with these products, as compute capability times 10 (PTX ISA: `mma.sync`).
+pub const FIRST_WITH_PRODUCTS: u32 = 80;
+
 /// A kind of warp product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WarpProduct {
     /// The name in `lib/intrinsics.te`.
     pub name: &'static str,
-    /// The element type of the factors.
-    pub factor: DType,
+    /// The element type of `a`, the factor that depends on the row.
+    pub a: DType,
+    /// The element type of `b`, which has as many bytes.
+    pub b: DType,
     /// The element type of the sum.
     pub sum: DType,
     /// The number of terms of an element of the sum.
     pub terms: i64,
 }
 
+const fn kind(name: &'static str, a: DType, b: DType, sum: DType, terms: i64) -> WarpProduct {
+    WarpProduct { name, a, b, sum, terms }
+}
+
 impl WarpProduct {
     /// All warp products.
-    pub const ALL: [WarpProduct; 5] = [
-        WarpProduct {
-            name: "mma_m16n8k16_bf16",
-            factor: DType::BFloat16,
-            sum: DType::Float32,
-            terms: 16,
-        },
-        WarpProduct {
-            name: "mma_m16n8k16_f16",
-            factor: DType::Float16,
-            sum: DType::Float32,
-            terms: 16,
-        },
-        WarpProduct {
-            name: "mma_m16n8k8_tf32",
-            factor: DType::Float32,
-            sum: DType::Float32,
-            terms: 8,
-        },
-        WarpProduct { name: "mma_m16n8k32_s8", factor: DType::Int8, sum: DType::Int32, terms: 32 },
-        WarpProduct { name: "mma_m16n8k32_u8", factor: DType::Uint8, sum: DType::Int32, terms: 32 },
-    ];
+    pub const ALL: [WarpProduct; 7] = {
+        use DType::{BFloat16, Float16, Float32, Int8, Int32, Uint8};
+        [
+            kind("mma_m16n8k16_bf16", BFloat16, BFloat16, Float32, 16),
+            kind("mma_m16n8k16_f16", Float16, Float16, Float32, 16),
+            kind("mma_m16n8k8_tf32", Float32, Float32, Float32, 8),
+            kind("mma_m16n8k32_s8", Int8, Int8, Int32, 32),
+            kind("mma_m16n8k32_u8", Uint8, Uint8, Int32, 32),
+            kind("mma_m16n8k32_u8_s8", Uint8, Int8, Int32, 32),
+            kind("mma_m16n8k32_s8_u8", Int8, Uint8, Int32, 32),
+        ]
+    };
 
     /// Returns the warp product with this name; `None` for intrinsics of a single thread.
     pub fn of(name: &str) -> Option<WarpProduct> {
@@ -63,7 +62,12 @@ impl WarpProduct {
 
     /// Returns the number of elements of a factor in 16 bytes, a row of an 8×8 matrix of halves.
     pub fn row(self) -> i64 {
-        16 / self.factor.bytes() as i64
+        16 / self.a.bytes() as i64
+    }
+
+    /// Returns the types of the factors, for messages.
+    pub fn factors(self) -> String {
+        if self.a == self.b { self.a.to_string() } else { format!("{} by {}", self.a, self.b) }
     }
 }
 
@@ -163,6 +167,12 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<ThreadPart<'_>, 
     let moves =
         |element: &Element<'_>, var: &Var| element.indices.iter().any(|index| mentions(index, var));
     let (a, b) = if moves(&x, vars[0]) { (x, y) } else { (y, x) };
+    for (element, wanted) in [(&a, product.a), (&b, product.b)] {
+        let (name, dtype) = (&element.buffer.name, element.buffer.dtype);
+        if dtype != wanted {
+            return Err(format!("`{name}` holds {dtype}, {wanted} is expected"));
+        }
+    }
     Ok(ThreadPart { vars: [vars[0], vars[1], vars[2]], c, a, b })
 }
 
@@ -176,29 +186,24 @@ fn single(stmt: &Stmt) -> &Stmt {
 
 fn factor(product: WarpProduct, expr: &Expr) -> Result<Element<'_>, String> {
     let shown = || super::print::print_expr(expr);
+    let no_element = || Err(format!("`{}` is no element of {}", shown(), product.factors()));
     let inner = match &expr.kind {
-        ExprKind::Cast(inner) if product.factor != DType::Float32 => inner,
+        ExprKind::Cast(inner) if product.a != DType::Float32 => inner,
         // A float32 factor must be rounded to TF32 by the source: no pass changes a rounding.
-        ExprKind::Call(Intrinsic::Tf32, args) if product.factor == DType::Float32 => &args[0],
-        _ if product.factor == DType::Float32 => {
+        ExprKind::Call(Intrinsic::Tf32, args) if product.a == DType::Float32 => &args[0],
+        _ if product.a == DType::Float32 => {
             return Err(format!(
                 "`{0}` is no element rounded to ten bits; the source says so: `tf32({0})`",
                 shown()
             ));
         }
-        _ => return Err(format!("`{}` is no element of {}", shown(), product.factor)),
+        _ => return no_element(),
     };
     match &inner.kind {
         ExprKind::Load { buffer, indices, mask: None } if expr.ty.dtype == product.sum => {
-            if buffer.dtype != product.factor {
-                return Err(format!(
-                    "`{}` holds {}, {} is expected",
-                    buffer.name, buffer.dtype, product.factor
-                ));
-            }
             Ok(Element { buffer, indices })
         }
-        _ => Err(format!("`{}` is no element of {}", shown(), product.factor)),
+        _ => no_element(),
     }
 }
 

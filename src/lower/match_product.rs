@@ -177,7 +177,7 @@ impl Matcher<'_> {
                 ));
             }
         }
-        let halves = self.product.factor.bytes() == 2;
+        let halves = self.product.a.bytes() == 2;
         let other = match (term, row) {
             (1, row) => row,
             (term, 1) if halves => term,

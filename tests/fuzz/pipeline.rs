@@ -18,6 +18,8 @@ use tec::ir::DType;
 
 /// The largest number of elements of a stage, or of its reduction terms.
 const MAX_POINTS: i64 = 2500;
+/// The same for products that a warp can compute.
+const MAX_WARP_POINTS: i64 = 32 * 16 * 128;
 /// One program in this many has a recurrence for certain.
 const RECURRENCE_PERIOD: u64 = 8;
 
@@ -46,6 +48,8 @@ struct Pipeline {
     gpu: bool,
     /// Whether it is a network: its tensors are contiguous, and may be updated several times.
     network: bool,
+    /// The largest number of elements of the next stages, or of their terms.
+    most_points: i64,
     tags: BTreeSet<String>,
     names: usize,
 }
@@ -106,6 +110,7 @@ impl Pipeline {
             empty: false,
             gpu: false,
             network: false,
+            most_points: MAX_POINTS,
             tags: BTreeSet::new(),
             names: 0,
         }
@@ -330,6 +335,7 @@ impl Pipeline {
             21 if rank < 3 => self.broadcast(&tensor),
             22 if rank == 2 => self.reshape(&tensor),
             23 => self.byte_product(),
+            32 if self.gpu => self.byte_product(),
             24 | 25 if rank > 0 => self.prefix(&tensor),
             26 | 27 if rank > 0 => self.scattered(&tensor),
             28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
@@ -377,7 +383,7 @@ impl Pipeline {
     ) {
         let shape: Vec<Ext> = axes.iter().map(|(_, ext)| ext.clone()).collect();
         let points: i64 = axes.iter().chain(reduce).map(|(_, ext)| ext.value.max(1)).product();
-        if points > MAX_POINTS || shape.iter().any(|ext| ext.value < 0) {
+        if points > self.most_points || shape.iter().any(|ext| ext.value < 0) {
             return;
         }
         for (name, ext) in reduce {

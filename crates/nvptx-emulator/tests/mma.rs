@@ -174,7 +174,7 @@ fn bytes_are_multiplied() {
     let value = |i: usize, j: usize, seed: usize| (i * 37 + j * 101 + seed * 59) as u8;
     let wide = |v: u8, signed: bool| if signed { i64::from(v as i8) } else { i64::from(v) };
     for (shape, rows, k) in [("m16n8k32", 16, 32), ("m16n8k16", 16, 16), ("m8n8k16", 8, 16)] {
-        for (sa, sb) in [(true, true), (false, true), (false, false)] {
+        for (sa, sb) in [(true, true), (false, true), (true, false), (false, false)] {
             let four =
                 |f: &dyn Fn(usize) -> u8| (0..4).fold(0, |v, i| v | u64::from(f(i)) << (8 * i));
             let blocks = rows / 8;

@@ -13,7 +13,7 @@
 //! registers.
 
 use super::emit::{Emitter, Memory, Place};
-use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, read_in};
+use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, copied_at_once, read_in};
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{Buffer, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{CpAsync, Operand, Space, Ty, U32};
@@ -101,8 +101,9 @@ impl Emitter<'_> {
         if self.in_group && self.read_in_group.contains(buffer) {
             return Err(NotAsync::Read);
         }
-        let chunk = self.chunk(buffer, to, index);
-        let chunk = chunk.min(self.chunk(copied.source, &from, copied.index));
+        let most = copied_at_once(buffer.dtype);
+        let chunk = self.chunk_of(buffer, to, index, most);
+        let chunk = chunk.min(self.chunk_of(copied.source, &from, copied.index, most));
         let size = chunk as u32 * buffer.dtype.bytes() as u32;
         // Strided elements are copied one by one.
         let (to_first, from_first) = match (&index.kind, &copied.index.kind) {

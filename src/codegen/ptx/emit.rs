@@ -98,6 +98,8 @@ pub(super) struct Emitter<'a> {
     pub(super) read_in_group: FxHashSet<Buffer>,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
+    /// The threads of a block, as far as their loops are open.
+    pub(super) block_threads: u64,
     /// Whether float32 division and square roots are approximated.
     pub(super) fast_math: bool,
     /// The predicate of loads.
@@ -151,6 +153,7 @@ impl<'a> Emitter<'a> {
             read_in_group: FxHashSet::default(),
             fast_math: false,
             lane: None,
+            block_threads: 1,
             guard: None,
             dynamic_shared: 0,
             static_shared: 0,

@@ -3,7 +3,7 @@
 
 use super::address::Term;
 use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
-use crate::ir::async_copy::elements_at_once;
+use crate::ir::async_copy::{elements_at_once, loaded_at_once};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
 use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
 
@@ -213,8 +213,19 @@ impl Emitter<'_> {
 
     /// The lanes that one instruction accesses: the most that are provably aligned.
     pub(super) fn chunk(&mut self, buffer: &Buffer, memory: &Memory, index: &Expr) -> usize {
+        self.chunk_of(buffer, memory, index, loaded_at_once(buffer.dtype))
+    }
+
+    /// [`Emitter::chunk`] for an instruction that accesses up to `most` elements.
+    pub(super) fn chunk_of(
+        &mut self,
+        buffer: &Buffer,
+        memory: &Memory,
+        index: &Expr,
+        most: u32,
+    ) -> usize {
         let bytes = buffer.dtype.bytes() as u32;
-        let chunk = elements_at_once(buffer.dtype, index, memory.align, |base, n| {
+        let chunk = elements_at_once(buffer.dtype, index, (most, memory.align), |base, n| {
             self.is_multiple(base, n)
         });
         if chunk > 1 {

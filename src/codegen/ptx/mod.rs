@@ -10,6 +10,7 @@
 //! is done in 32 bits if constant bounds (`range`) show that it fits.
 
 mod address;
+mod ahead;
 mod cast;
 mod copy;
 mod divide;

@@ -1,6 +1,7 @@
 //! Statements to instructions.
 
 use super::address::Moving;
+use super::ahead::Ahead;
 use super::emit::{Emitter, Val, view};
 use super::range::WORD;
 use crate::ir::arith::Interval;
@@ -88,9 +89,12 @@ impl Emitter<'_> {
         if index == ThreadIndex::Thread(0) {
             self.lane = Some(var.clone());
         }
-        let index = self.e.special(special).s32().erase().operand();
         // A launch has no more threads or blocks than `limit`.
         let most = self.ranges.of(extent).hi.clamp(1, limit.into());
+        if let ThreadIndex::Thread(_) = index {
+            self.block_threads *= most as u64;
+        }
+        let index = self.e.special(special).s32().erase().operand();
         self.ranges.bind(var, Interval::new(0, most - 1));
         self.facts.bind(var, &Expr::index(0), extent);
         self.bind(var, index);
@@ -139,7 +143,11 @@ impl Emitter<'_> {
         self.bind(var, counter.operand());
         let moving = self.prepare_loop(var, begin, body);
         let copying = self.copying;
-        self.loop_body((counter, end), &moving, body, name);
+        let ahead = self.plan_ahead(body);
+        if let Some(ahead) = &ahead {
+            self.start_ahead(ahead, var, min);
+        }
+        self.loop_body((var, counter, end), &moving, body, ahead.as_ref());
         self.loops.pop();
         self.pop();
         self.vars.remove(var);
@@ -151,16 +159,19 @@ impl Emitter<'_> {
 
     fn loop_body(
         &mut self,
-        (counter, end): (Reg, Val),
+        (var, counter, end): (&Var, Reg, Val),
         moving: &[Moving],
         body: &Stmt,
-        name: &str,
+        ahead: Option<&Ahead<'_>>,
     ) {
-        let next = self.e.label(name);
+        let next = self.e.label(var.name());
         self.e.place(next);
         self.all_changes += 1;
         self.push();
-        self.stmt(body);
+        match ahead {
+            Some(ahead) => self.body_ahead(ahead, var, (counter, end)),
+            None => self.stmt(body),
+        }
         self.wait_in_loop(body);
         self.leave_level();
         self.pop();

@@ -5,6 +5,7 @@
 //! tile is loaded once until its memory changes.
 
 use super::emit::{Emitter, Memory, Place, Val, ty_of, view};
+use super::memory::Loaded;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
@@ -14,6 +15,18 @@ use nvptx_builder::{B32, Convert, Mma, Reg, Source, Ty};
 
 /// Rows of a matrix that `ldmatrix` loads; a row has 16 bytes.
 const MATRIX_ROWS: i64 = 8;
+
+/// The part of a factor that a warp loads by one instruction.
+#[derive(Clone)]
+pub(super) struct Tile {
+    pub(super) memory: Memory,
+    pub(super) dtype: DType,
+    /// The element at which the row of a lane begins.
+    pub(super) index: Expr,
+    /// The registers of a thread.
+    pub(super) count: usize,
+    pub(super) transposed: bool,
+}
 
 /// The flat indices of the elements of the sum that a thread holds, in the order of the
 /// instruction.
@@ -41,22 +54,23 @@ fn flat<'e>(element: &Element<'e>) -> &'e Expr {
 }
 
 fn instruction(product: WarpProduct) -> Mma {
-    match product.factor {
-        DType::BFloat16 => Mma::BF16,
-        DType::Float16 => Mma::F16,
-        DType::Float32 => Mma::TF32,
-        DType::Int8 => Mma::S8,
-        DType::Uint8 => Mma::U8,
-        other => crate::bug!("no product of {other}"),
+    match (product.a, product.b) {
+        (DType::BFloat16, DType::BFloat16) => Mma::BF16,
+        (DType::Float16, DType::Float16) => Mma::F16,
+        (DType::Float32, DType::Float32) => Mma::TF32,
+        (DType::Int8, DType::Int8) => Mma::S8,
+        (DType::Uint8, DType::Uint8) => Mma::U8,
+        (DType::Uint8, DType::Int8) => Mma::U8_S8,
+        (DType::Int8, DType::Uint8) => Mma::S8_U8,
+        _ => crate::bug!("no product of {}", product.factors()),
     }
 }
 
 impl Emitter<'_> {
     /// Emits a warp product; `body` is its nest.
     pub(super) fn warp_product(&mut self, product: WarpProduct, body: &Stmt) {
-        let part = part_of(product, body);
-        let a = self.fragment(product, &part, 0);
-        let b = self.fragment(product, &part, 1);
+        let a = self.fragment(product, body, 0);
+        let b = self.fragment(product, body, 1);
         let (buffer, indices) = sums(product, body);
         let how = instruction(product);
         match self.place(&buffer) {
@@ -99,7 +113,14 @@ impl Emitter<'_> {
     }
 
     /// The registers of a factor; `which` is 0 for `a`, 1 for `b`.
-    fn fragment(&mut self, product: WarpProduct, part: &ThreadPart<'_>, which: usize) -> Vec<Val> {
+    fn fragment(&mut self, product: WarpProduct, nest: &Stmt, which: usize) -> Vec<Val> {
+        let tile = self.tile_of(product, nest, which);
+        self.load_tile(&tile, None)
+    }
+
+    /// What a warp loads of a factor; `which` is 0 for `a`, 1 for `b`.
+    pub(super) fn tile_of(&mut self, product: WarpProduct, nest: &Stmt, which: usize) -> Tile {
+        let part = part_of(product, nest);
         let element = if which == 0 { &part.a } else { &part.b };
         let memory = match self.place(element.buffer) {
             Place::Memory(memory) => memory,
@@ -117,25 +138,29 @@ impl Emitter<'_> {
         let place = lane_row_offset(&lane, which, (row, term), product.row());
         let index = simplify_expr(&Expr::add(first, place), &Facts::new());
         let count = if which == 0 { 4 } else { 2 };
-        self.load_matrices(&memory, element.buffer, &index, count, transposed)
+        Tile { memory, dtype: element.buffer.dtype, index, count, transposed }
     }
 
-    fn load_matrices(
-        &mut self,
-        memory: &Memory,
-        buffer: &Buffer,
-        index: &Expr,
-        count: usize,
-        transposed: bool,
-    ) -> Vec<Val> {
-        let key = self.loaded_matrices(memory, index, (count, transposed));
+    /// The key of the loaded fragment, if its index has one.
+    pub(super) fn tile_key(&mut self, tile: &Tile) -> Option<Loaded> {
+        self.loaded_matrices(&tile.memory, &tile.index, (tile.count, tile.transposed))
+    }
+
+    /// Loads a fragment, into these registers if some are given, unless it was loaded before.
+    pub(super) fn load_tile(&mut self, tile: &Tile, into: Option<&Vec<Reg>>) -> Vec<Val> {
+        let key = self.tile_key(tile).filter(|_| into.is_none());
         if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
             return values;
         }
-        let address = self.address(memory, buffer.dtype.bytes() as u32, index);
-        let regs = self.e.ldmatrix_as(count, transposed, address);
+        let address = self.address(&tile.memory, tile.dtype.bytes() as u32, &tile.index);
+        let is_float = tile.dtype == DType::Float32;
+        if let (Some(registers), false) = (into, is_float) {
+            self.e.to_all(registers).ldmatrix_as(tile.count, tile.transposed, address);
+            return registers.iter().map(|reg| reg.operand()).collect();
+        }
+        let regs = self.e.ldmatrix_as(tile.count, tile.transposed, address);
         let mut values: Vec<Val> = regs.iter().map(|reg| reg.erase().operand()).collect();
-        if buffer.dtype == DType::Float32 {
+        if is_float {
             // The instruction would truncate the mantissa.
             let round = |value: Val| {
                 let float = self.bitcast(DType::Uint32, DType::Float32, view(value, Ty::U32));
@@ -143,6 +168,9 @@ impl Emitter<'_> {
                 view(rounded.operand(), Ty::B32)
             };
             values = values.into_iter().map(round).collect();
+        }
+        for (register, value) in into.into_iter().flatten().zip(&values) {
+            self.e.to(*register).mov(*value);
         }
         if let Some(key) = key {
             self.loads.insert(key, values.clone());

@@ -4,13 +4,10 @@
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span, closest};
-use crate::ir::warp::WarpProduct;
+use crate::ir::warp::{FIRST_WITH_PRODUCTS, WarpProduct};
 use crate::lang::intrinsics;
 use crate::schedule::state::{AxisId, Schedule};
 use crate::te::{Body, Graph, contract_floats, elaborate, kernel_names};
-
-/// The first GPUs with `mma.sync` for these types, as compute capability times 10 (PTX ISA).
-const FIRST: u32 = 80;
 
 /// The annotation of `tensorize`: the nest from `axis` inwards is an intrinsic.
 #[derive(Clone, Debug)]
@@ -102,13 +99,14 @@ fn check_order(schedule: &Schedule, call: &Call, name: &str) -> Result<()> {
 /// Refuses a product that the target does not have (E0403), or whose order of terms nothing allows
 /// (E0389).
 fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Result<()> {
-    let WarpProduct { name, factor, .. } = product;
+    let name = product.name;
     let target = &schedule.target;
-    if target.gpu.is_none_or(|gpu| gpu.capability < FIRST) {
-        let text = format!("`{name}` needs tensor cores that multiply {factor}");
+    if target.gpu.is_none_or(|gpu| gpu.capability < FIRST_WITH_PRODUCTS) {
+        let text = format!("`{name}` needs tensor cores that multiply {}", product.factors());
+        let first = FIRST_WITH_PRODUCTS;
         return Err(Box::new(
             Diag::new("E0403", call.span_of(1), text)
-                .note(format!("it needs nvptx-sm_{FIRST} or later, but the target is {target}")),
+                .note(format!("it needs nvptx-sm_{first} or later, but the target is {target}")),
         ));
     }
     let stage = schedule.stage(call.stage());

@@ -11,7 +11,7 @@ use super::nest::{
 use super::ops::ValueCost;
 use super::plan::{CostPlan, Event, Frame, MemoryBuffer, Work};
 use crate::ir::arith::divisor;
-use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, elements_at_once, read_in};
+use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, copied_at_once, elements_at_once, read_in};
 use crate::ir::limits::{
     MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, NEST_FRAME_BYTES, max_promoted_lanes,
 };
@@ -281,7 +281,8 @@ impl Walker<'_> {
         }
         let value_of = |var: &Var| self.defined.get(var).cloned();
         let is_multiple = |base: &Expr, n: u32| divisor(base, &value_of) % i128::from(n) == 0;
-        let at_once = |index| elements_at_once(buffer.dtype, index, 16, is_multiple);
+        let most = copied_at_once(buffer.dtype);
+        let at_once = |index| elements_at_once(buffer.dtype, index, (most, 16), is_multiple);
         let size = at_once(index).min(at_once(copied.index)) * buffer.dtype.bytes() as u32;
         ASYNC_COPY_BYTES.contains(&size)
     }

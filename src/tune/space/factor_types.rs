@@ -3,12 +3,15 @@
 //! - `int8` by `int8`, and `uint8` by `uint8`: a copy of one factor with 128 added or subtracted
 //!   has the other signedness, which the instruction for bytes needs. `distribute` moves the sum
 //!   that this adds out of the product.
+//! - Bytes on a GPU: its tensor cores multiply bytes of either signedness; `distribute` moves
+//!   what is added to them, such as zero points, out of the product.
 //! - Bytes without that instruction: copies in `int16`, for the instruction that adds two products.
 //! - Integers that are multiplied as floats: copies in the type of the product, so that each
 //!   element is converted once.
 
 use super::view::{Access, StageView, UNKNOWN, coefficient};
 use crate::ir::equal::equal;
+use crate::ir::warp::FIRST_WITH_PRODUCTS;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::schedule::Stage;
 use crate::target::Target;
@@ -33,7 +36,8 @@ pub(super) fn conversions(target: &Target, stage: &Stage, view: &StageView) -> O
     let [term] = &sum.terms[..] else { return None };
     let ExprKind::Binary(BinOp::Mul, x, y) = &term.kind else { return None };
     let plain = sum.combiner.is_sum() && sum.condition.is_none() && !view.tuple;
-    if !plain || target.simd().is_none() || view.points() < MIN_POINTS {
+    let tensor_cores = target.gpu.is_some_and(|gpu| gpu.capability >= FIRST_WITH_PRODUCTS);
+    if !plain || !(target.simd().is_some() || tensor_cores) || view.points() < MIN_POINTS {
         return None;
     }
     let (x, y) = (factor(sum, view, x)?, factor(sum, view, y)?);
@@ -51,8 +55,13 @@ pub(super) fn conversions(target: &Target, stage: &Stage, view: &StageView) -> O
     let copy = |factor: &Factor, arguments: &str| {
         format!("{}.cache_read(global, [{name}], {arguments})", factor.read.buffer.name)
     };
+    let is_byte = |dtype: DType| matches!(dtype, DType::Int8 | DType::Uint8);
     let mut lines = Vec::new();
     let mut constants = shared.has_constant || each.has_constant;
+    if tensor_cores {
+        let bytes = is_byte(a) && is_byte(b) && view.dtype == DType::Int32;
+        return (bytes && constants).then(|| vec![format!("{name}.distribute()")]);
+    }
     if view.dtype.is_float() {
         let is_converted = |dtype: DType| dtype.is_int() && dtype.bytes() <= 2;
         for factor in [&shared, &each] {
@@ -65,7 +74,6 @@ pub(super) fn conversions(target: &Target, stage: &Stage, view: &StageView) -> O
     if view.dtype != DType::Int32 {
         return None;
     }
-    let is_byte = |dtype: DType| matches!(dtype, DType::Int8 | DType::Uint8);
     if is_byte(a) && is_byte(b) && target.has_intrinsic("dot4_u8_i8") {
         match (a, b) {
             (DType::Int8, DType::Int8) => lines.push(copy(&shared, "dtype=uint8, offset=128")),

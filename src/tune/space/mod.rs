@@ -86,9 +86,9 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "tensor",
-        about: "on a GPU with tensor cores: a product of matrices of two-byte elements whose terms \
-                may be reordered: warps compute tiles, a pipeline copies the factors to shared \
-                memory",
+        about: "on a GPU with tensor cores: a product of matrices of bytes, or of two-byte \
+                elements whose terms may be reordered: warps compute tiles, a pipeline copies the \
+                factors to shared memory",
         fits: warps::tensor_fits,
         apply: warps::tensor,
     },

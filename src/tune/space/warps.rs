@@ -3,23 +3,22 @@
 use super::Fit;
 use super::plan::Planner;
 use super::view::{StageView, Stride};
-use crate::ir::warp::WarpProduct;
-use crate::ir::{BinOp, DType, ExprKind};
+use crate::ir::warp::{FIRST_WITH_PRODUCTS, WarpProduct};
+use crate::ir::{BinOp, ExprKind};
 
-/// Rows, columns and terms of a warp product.
-const PRODUCT: (i64, i64, i64) = (16, 8, 16);
-/// Elements of one asynchronous copy: 16 bytes.
-const COPY_ELEMENTS: i64 = 8;
-/// The first compute capability with bfloat16 tensor cores and asynchronous copies.
-const CAPABILITY: u32 = 80;
-
+/// Rows and columns of a warp product.
+const PRODUCT: (i64, i64) = (16, 8);
+/// Rows of a tile that neighbouring threads copy: as many as `ldmatrix` reads at once.
+const COPY_ROWS: i64 = 8;
+/// Terms that a thread gathers into a word when it transposes bytes.
+const WORD: i64 = 4;
 /// Fewer terms are added by one thread.
 const MANY_TERMS: i64 = 256;
 /// Elements that keep all threads busy with one thread each.
 const ENOUGH_ELEMENTS: i64 = 1 << 15;
 
 pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
-    let able = planner.target.gpu.is_some_and(|gpu| gpu.capability >= CAPABILITY);
+    let able = planner.target.gpu.is_some_and(|gpu| gpu.capability >= FIRST_WITH_PRODUCTS);
     let view = &planner.facts.views[at];
     match able && factors(view).is_some() && planner.facts.order_may_change(at) {
         true => Fit::Best,
@@ -27,42 +26,57 @@ pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
     }
 }
 
-/// Matches `sum(A[x, k] * B[k, y])` with elements cast to float32 and extents that are multiples of
-/// a warp product's. Returns the intrinsic, and the two factors by index among the loads.
-fn factors(view: &StageView) -> Option<(&'static str, usize, usize)> {
+/// The factors of a product of matrices.
+struct Factors {
+    product: WarpProduct,
+    /// The factor with the rows, then that with the columns.
+    sides: [Side; 2],
+}
+
+/// A factor of a product of matrices.
+struct Side {
+    /// Its index among the loads.
+    load: usize,
+    /// Whether neighbouring elements in memory are terms, and not rows or columns.
+    terms_last: bool,
+}
+
+/// Matches `sum(A[x, k] * B[k, y])` with elements cast to the type of the sum and extents that are
+/// multiples of a warp product's. Either factor may be transposed.
+fn factors(view: &StageView) -> Option<Factors> {
     let reduction = view.reduction.as_ref()?;
     let [x, y] = &view.data[..] else { return None };
     let [k] = &view.reduce[..] else { return None };
-    let multiple = |extent: Option<i64>, of: i64| extent.is_some_and(|extent| extent % of == 0);
-    let sizes = multiple(x.extent, PRODUCT.0)
-        && multiple(y.extent, PRODUCT.1)
-        && multiple(k.extent, PRODUCT.2);
-    if !sizes || view.tuple || view.dtype != DType::Float32 {
-        return None;
-    }
     let is_product = |term: &crate::ir::Expr| {
-        let cast = |factor: &crate::ir::Expr| matches!(factor.kind, ExprKind::Cast(_));
+        let cast = |factor: &crate::ir::Expr| match &factor.kind {
+            ExprKind::Cast(inner) => matches!(inner.kind, ExprKind::Load { .. }),
+            _ => false,
+        };
         matches!(&term.kind, ExprKind::Binary(BinOp::Mul, a, b) if cast(a) && cast(b))
     };
-    let is_sum = reduction.combiner.is_sum() && reduction.condition.is_none();
+    let is_sum = reduction.combiner.is_sum() && reduction.condition.is_none() && !view.tuple;
     if !is_sum || !matches!(&reduction.terms[..], [term] if is_product(term)) {
         return None;
     }
     let [a, b] = &view.loads[..] else { return None };
-    let is = |load: &super::view::Access, rows: &crate::ir::Var, columns: &crate::ir::Var| {
-        let vars: Vec<_> = load.indices.iter().map(|index| index.as_var()).collect();
-        vars == [Some(rows), Some(columns)] && load.stride(columns) == Stride::By(1)
+    let side = |load: usize, own: &crate::ir::Var| {
+        let access = &view.loads[load];
+        let vars: Vec<_> = access.indices.iter().map(|index| index.as_var()).collect();
+        let last = if vars == [Some(own), Some(&k.var)] { &k.var } else { own };
+        let fits = last == &k.var || vars == [Some(&k.var), Some(own)];
+        let side = Side { load, terms_last: last == &k.var };
+        (fits && access.stride(last) == Stride::By(1)).then_some(side)
     };
-    let same = |one: &&WarpProduct| {
-        (one.factor, one.factor) == (a.buffer.dtype, b.buffer.dtype)
-            && (one.sum, one.terms) == (view.dtype, PRODUCT.2)
-    };
-    let product = WarpProduct::ALL.iter().find(same)?;
-    match () {
-        () if is(a, &x.var, &k.var) && is(b, &k.var, &y.var) => Some((product.name, 0, 1)),
-        () if is(b, &x.var, &k.var) && is(a, &k.var, &y.var) => Some((product.name, 1, 0)),
-        () => None,
-    }
+    let sides = |x_at, y_at| Some([side(x_at, &x.var)?, side(y_at, &y.var)?]);
+    let sides = sides(0, 1).or_else(|| sides(1, 0)).filter(|_| a.buffer != b.buffer)?;
+    let [left, right] = [0, 1].map(|at: usize| view.loads[sides[at].load].buffer.dtype);
+    let same = |one: &WarpProduct| (one.a, one.b, one.sum) == (left, right, view.dtype);
+    let product = WarpProduct::ALL.into_iter().find(same)?;
+    let multiple = |extent: Option<i64>, of: i64| extent.is_some_and(|extent| extent % of == 0);
+    let sizes = multiple(x.extent, PRODUCT.0)
+        && multiple(y.extent, PRODUCT.1)
+        && multiple(k.extent, product.terms);
+    sizes.then_some(Factors { product, sides })
 }
 
 /// Returns the options that divide an extent.
@@ -74,7 +88,7 @@ fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
 pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
-    let (intrinsic, a, b) = factors(view).expect("the rule fits");
+    let Factors { product, sides } = factors(view).expect("the rule fits");
     let stage = planner.plans[at].name.clone();
     let [x, y, k] = [&view.data[0], &view.data[1], &view.reduce[0]];
     let chooser = &mut planner.chooser;
@@ -84,7 +98,10 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let columns = chooser.pick(&stage, "columns", &parts(y.size(), PRODUCT.1, &[1, 2, 4, 8]), &4);
     let wide = parts(y.size(), PRODUCT.1 * columns, &[1, 2, 4]);
     let wide = chooser.pick(&stage, "warps along columns", &wide, &4);
-    let terms = chooser.pick(&stage, "terms at once", &parts(k.size(), 1, &[16, 32, 64]), &32);
+    // Rows of 64 bytes are usual.
+    let bytes = product.a.bytes() as i64;
+    let terms = [32, 64, 128].map(|row| row / bytes);
+    let terms = chooser.pick(&stage, "terms at once", &parts(k.size(), 1, &terms), &(64 / bytes));
     let most = (k.size() / terms).clamp(1, 4);
     let stages: Vec<i64> = (1..=most).collect();
     let stages = chooser.pick(&stage, "stages", &stages, &most);
@@ -98,7 +115,13 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let mut fresh = |base: &str, suffix: &str| text.fresh(base, suffix);
     let (x, y, k) = (&x.name, &y.name, &k.name);
     let sums = fresh(&stage, "_sums");
-    let copies = [a, b].map(|load| fresh(&view.loads[load].buffer.name, "_shared"));
+    let copies = [0, 1].map(|at: usize| {
+        let side = &sides[at];
+        let name = view.loads[side.load].buffer.name.clone();
+        // The instruction has halves in either order, but of bytes it has the terms in words.
+        let turned = !side.terms_last && bytes == 1;
+        Copy { copy: fresh(&name, "_shared"), name, turned }
+    });
     let [xb, xw, xv, xg] = ["_b", "_w", "_v", "_g"].map(|suffix| fresh(x, suffix));
     let [yb, yw, yv, yt, yi] = ["_b", "_w", "_v", "_t", "_i"].map(|suffix| fresh(y, suffix));
     let lane = fresh(&stage, "_lane");
@@ -106,9 +129,9 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let [row, half] = ["_row", "_half"].map(|suffix| fresh(&stage, suffix));
     let layout = format!("[{x} // 8, {x} % 8, {y} // 8, {y} % 8 // 2, {y} % 2]");
     text.push(format!("let {sums} = {stage}.cache_write(local, layout={layout})"));
-    for (copy, load) in copies.iter().zip([a, b]) {
-        let name = &view.loads[load].buffer.name;
-        text.push(format!("let {copy} = {name}.cache_read(shared, [{sums}])"));
+    for Copy { copy, name, turned } in &copies {
+        let layout = if *turned { ", layout=[ax1, ax0]" } else { "" };
+        text.push(format!("let {copy} = {name}.cache_read(shared, [{sums}]{layout})"));
     }
     let double = rows * 2;
     text.push(format!(
@@ -125,8 +148,9 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     }
     text.push(format!("{stage}.vectorize({yi})"));
     text.push(format!("{sums}.compute_at({stage}, {lane})"));
-    let steps = terms / PRODUCT.2;
-    text.push(format!("let {ko}, {kt}, {ki} = {sums}.split({k}, factors=[{steps}, 16])"));
+    let (each, intrinsic) = (product.terms, product.name);
+    let steps = terms / each;
+    text.push(format!("let {ko}, {kt}, {ki} = {sums}.split({k}, factors=[{steps}, {each}])"));
     text.push(format!("let {row}, {half} = {sums}.split(p0, factor=2)"));
     text.push(format!("{sums}.reorder({ko}, {kt}, {row}, p1, p2, p3, {half}, p4, {ki})"));
     text.push(format!("{sums}.unroll({kt})"));
@@ -135,30 +159,66 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     }
     text.push(format!("{sums}.tensorize({half}, {intrinsic}{permission})"));
     for copy in &copies {
-        fetch(planner, copy, (&sums, &ko), (high, wide));
+        planner.text.push(format!("{}.compute_at({sums}, {ko})", copy.copy));
+        match copy.turned {
+            true => fetch_turned(planner, &copy.copy, stages, (high, wide)),
+            false => fetch(planner, &copy.copy, product.row(), (high, wide)),
+        }
     }
 }
 
-/// Writes a copy in shared memory by all warps of a block; its rows are padded to avoid bank
-/// conflicts.
-fn fetch(planner: &mut Planner, copy: &str, (sums, at): (&str, &str), (high, wide): (i64, i64)) {
+/// A copy of a factor in shared memory.
+struct Copy {
+    copy: String,
+    /// The factor.
+    name: String,
+    /// Whether it is transposed.
+    turned: bool,
+}
+
+/// Writes a copy in shared memory by all warps of a block, `piece` elements at once; its rows are
+/// padded to avoid bank conflicts.
+fn fetch(planner: &mut Planner, copy: &str, piece: i64, (high, wide): (i64, i64)) {
     let text = &mut planner.text;
     let [ro, ri, so, si] = ["_ro", "_ri", "_so", "_si"].map(|suffix| text.fresh(copy, suffix));
     let chunk = text.fresh(copy, "_chunk");
-    let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
-    text.push(format!("{copy}.compute_at({sums}, {at})"));
-    text.push(format!("{copy}.storage_align(ax0, 16, 8)"));
-    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={COPY_ELEMENTS})"));
-    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={COPY_ELEMENTS})"));
+    text.push(format!("{copy}.storage_align(ax0, {}, {piece})", 2 * piece));
+    text.push(format!("let {ro}, {ri} = {copy}.split(ax0, factor={COPY_ROWS})"));
+    text.push(format!("let {so}, {si} = {copy}.split(ax1, factor={piece})"));
     text.push(format!("{copy}.reorder({ro}, {so}, {ri}, {si})"));
     text.push(format!("let {chunk} = {copy}.fuse({ro}, {so}, {ri})"));
+    share(planner, copy, &chunk, (high, wide));
+    planner.text.push(format!("{copy}.vectorize({si})"));
+}
+
+/// Writes a transposed copy of bytes by all warps of a block: neighbouring threads read adjacent
+/// bytes, and a thread gathers the terms of a word.
+fn fetch_turned(planner: &mut Planner, copy: &str, stages: i64, (high, wide): (i64, i64)) {
+    let text = &mut planner.text;
+    let [po, pi] = ["_po", "_pi"].map(|suffix| text.fresh(copy, suffix));
+    let chunk = text.fresh(copy, "_chunk");
+    text.push(format!("{copy}.storage_align(p0, 32, 16)"));
+    if stages > 1 {
+        // Single bytes are not copied asynchronously, so the pipeline would wait for them.
+        text.push(format!("{copy}.double_buffer()"));
+    }
+    text.push(format!("let {po}, {pi} = {copy}.split(p1, factor={WORD})"));
+    text.push(format!("{copy}.reorder({po}, p0, {pi})"));
+    text.push(format!("let {chunk} = {copy}.fuse({po}, p0)"));
+    share(planner, copy, &chunk, (high, wide));
+    planner.text.push(format!("{copy}.vectorize({pi})"));
+}
+
+/// Distributes the pieces of a copy over the threads of a block.
+fn share(planner: &mut Planner, copy: &str, chunk: &str, (high, wide): (i64, i64)) {
+    let text = &mut planner.text;
+    let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
     text.push(format!(
         "let {rest}, {z}, {y}, {x} = {copy}.split({chunk}, factors=[{high}, {wide}, 32])"
     ));
     for (axis, index) in [(z, "threadIdx.z"), (y, "threadIdx.y"), (x, "threadIdx.x")] {
         text.push(format!("{copy}.bind({axis}, {index})"));
     }
-    text.push(format!("{copy}.vectorize({si})"));
 }
 
 pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {

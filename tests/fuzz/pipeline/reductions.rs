@@ -1,6 +1,6 @@
 //! Stages that reduce: windows, products, reductions of any kind.
 
-use super::{Pipeline, Tensor};
+use super::{MAX_POINTS, MAX_WARP_POINTS, Pipeline, Tensor};
 use crate::generate::Ext;
 use crate::table::{Reducer, all_reducers};
 use crate::tree::Node;
@@ -328,31 +328,51 @@ impl Pipeline {
     /// Adds a product of signed and unsigned bytes for the intrinsics of a CPU, often of whole
     /// vectors and whole instructions.
     pub(super) fn byte_product(&mut self) {
-        self.tag("byte product");
         let literal = |this: &mut Self, values: &[i64]| Ext::literal(this.pick(values));
-        let n = literal(self, &[1, 2, 3, 5]);
-        let m = literal(self, &[16, 16, 32, 32, 48, 64, 17, 21, 40]);
-        let l = literal(self, &[4, 4, 8, 8, 12, 3, 6]);
-        let (left, right) = match self.chance(60) {
+        let (mut left, mut right) = match self.chance(60) {
             true => (DType::Uint8, DType::Int8),
             false => (DType::Int8, DType::Uint8),
         };
+        let (n, m, l);
+        let warp = self.gpu && self.chance(50);
+        if warp {
+            self.tag("warp product");
+            (n, m) = (literal(self, &[16, 16, 32]), literal(self, &[8, 16]));
+            l = literal(self, &[32, 32, 64, 128]);
+            match self.int(0, 3) {
+                0 => left = right,
+                1 => right = left,
+                _ => {}
+            }
+        } else {
+            self.tag("byte product");
+            n = literal(self, &[1, 2, 3, 5]);
+            m = literal(self, &[16, 16, 32, 32, 48, 64, 17, 21, 40]);
+            l = literal(self, &[4, 4, 8, 8, 12, 3, 6]);
+        }
         let transposed = self.chance(40);
-        let a = self.companion(left, &[n.clone(), l.clone()]);
+        let left_transposed = warp && self.chance(25);
+        let shape = if left_transposed { [&l, &n] } else { [&n, &l] };
+        let a = self.companion(left, &shape.map(Ext::clone));
         let shape = if transposed { [m.clone(), l.clone()] } else { [l.clone(), m.clone()] };
         let b = self.companion(right, &shape);
         let k = self.fresh("k");
         let axes = self.axes(&[n, m]);
         let place = |a: &str, b: &str| [a.to_string(), b.to_string()];
         let column = if transposed { place("j", &k) } else { place(&k, "j") };
-        let mut factors = vec![self.load(&a, &place("i", &k)), self.load(&b, &column)];
+        let row = if left_transposed { place(&k, "i") } else { place("i", &k) };
+        let mut factors = vec![self.load(&a, &row), self.load(&b, &column)];
         if self.chance(50) {
             factors.reverse();
         }
         let term = Node::new(DType::Int32, "(($ as int32) * ($ as int32))", factors);
         let sum = |reducer: &Reducer| reducer.name == "sum" && reducer.types[0] == DType::Int32;
         let sum = all_reducers().into_iter().find(sum).expect("all numbers are added");
+        if warp {
+            self.most_points = MAX_WARP_POINTS;
+        }
         self.push_reduction(&axes, &[(k, l)], &sum, term, None);
+        self.most_points = MAX_POINTS;
     }
 
     /// Adds a stage that the intrinsic `dot4_i32` can compute.

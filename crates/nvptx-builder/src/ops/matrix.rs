@@ -46,14 +46,14 @@ pub struct Mma {
 }
 
 macro_rules! shapes {
-    ($($(#[$doc:meta])* $name:ident: $m:literal $n:literal $k:literal $a:ident $bits:literal $acc:ident $feature:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $m:literal $n:literal $k:literal $a:ident $b:ident $bits:literal $acc:ident $feature:ident;)*) => {
         impl Mma {
             $($(#[$doc])* pub const $name: Mma = Mma {
                 m: $m,
                 n: $n,
                 k: $k,
                 a: (stringify!($a), $bits),
-                b: (stringify!($a), $bits),
+                b: (stringify!($b), $bits),
                 acc: Ty::$acc,
                 feature: Feature::$feature,
             };)*
@@ -66,31 +66,35 @@ macro_rules! shapes {
 
 shapes! {
     /// `m16n8k8`, f16 into f32.
-    F16_K8: 16 8 8 f16 16 F32 MmaTuring;
+    F16_K8: 16 8 8 f16 f16 16 F32 MmaTuring;
     /// `m16n8k16`, f16 into f32.
-    F16: 16 8 16 f16 16 F32 MmaAmpere;
+    F16: 16 8 16 f16 f16 16 F32 MmaAmpere;
     /// `m16n8k16`, f16 into f16.
-    F16_F16: 16 8 16 f16 16 F16x2 MmaAmpere;
+    F16_F16: 16 8 16 f16 f16 16 F16x2 MmaAmpere;
     /// `m16n8k8`, bf16 into f32.
-    BF16_K8: 16 8 8 bf16 16 F32 MmaAmpere;
+    BF16_K8: 16 8 8 bf16 bf16 16 F32 MmaAmpere;
     /// `m16n8k16`, bf16 into f32.
-    BF16: 16 8 16 bf16 16 F32 MmaAmpere;
+    BF16: 16 8 16 bf16 bf16 16 F32 MmaAmpere;
     /// `m16n8k4`, tf32 into f32.
-    TF32_K4: 16 8 4 tf32 32 F32 MmaAmpere;
+    TF32_K4: 16 8 4 tf32 tf32 32 F32 MmaAmpere;
     /// `m16n8k8`, tf32 into f32.
-    TF32: 16 8 8 tf32 32 F32 MmaAmpere;
+    TF32: 16 8 8 tf32 tf32 32 F32 MmaAmpere;
     /// `m8n8k4`, f64 into f64.
-    F64: 8 8 4 f64 64 F64 MmaAmpere;
+    F64: 8 8 4 f64 f64 64 F64 MmaAmpere;
     /// `m16n8k16`, s8 into s32.
-    S8_K16: 16 8 16 s8 8 S32 MmaAmpere;
+    S8_K16: 16 8 16 s8 s8 8 S32 MmaAmpere;
     /// `m16n8k32`, s8 into s32.
-    S8: 16 8 32 s8 8 S32 MmaAmpere;
+    S8: 16 8 32 s8 s8 8 S32 MmaAmpere;
     /// `m16n8k32`, u8 into s32.
-    U8: 16 8 32 u8 8 S32 MmaAmpere;
+    U8: 16 8 32 u8 u8 8 S32 MmaAmpere;
+    /// `m16n8k32`, u8 times s8 into s32.
+    U8_S8: 16 8 32 u8 s8 8 S32 MmaAmpere;
+    /// `m16n8k32`, s8 times u8 into s32.
+    S8_U8: 16 8 32 s8 u8 8 S32 MmaAmpere;
     /// `m16n8k32`, e4m3 into f32.
-    E4M3: 16 8 32 e4m3 8 F32 MmaFp8;
+    E4M3: 16 8 32 e4m3 e4m3 8 F32 MmaFp8;
     /// `m16n8k32`, e5m2 into f32.
-    E5M2: 16 8 32 e5m2 8 F32 MmaFp8;
+    E5M2: 16 8 32 e5m2 e5m2 8 F32 MmaFp8;
 }
 
 impl Mma {

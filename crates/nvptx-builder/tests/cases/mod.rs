@@ -328,6 +328,10 @@ cases! {
         e.mma(Mma::S8, &[a; 4], &[a; 2], &[c; 4]);
     MmaAmpere "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32" |e, a: B32, c: S32|
         e.mma(Mma::U8, &[a; 4], &[a; 2], &[c; 4]);
+    MmaAmpere "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32" |e, a: B32, c: S32|
+        e.mma(Mma::U8_S8, &[a; 4], &[a; 2], &[c; 4]);
+    MmaAmpere "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32" |e, a: B32, c: S32|
+        e.mma(Mma::S8_U8, &[a; 4], &[a; 2], &[c; 4]);
     Mbarrier "mbarrier.init.shared.b64" |e| { let t = tile(e); e.mbarrier_init(t, 1u32) };
     Mbarrier "mbarrier.inval.shared.b64" |e| { let t = tile(e); e.mbarrier_inval(t) };
     Mbarrier "mbarrier.arrive.shared.b64" |e| { let t = tile(e); e.mbarrier_arrive(t) };

@@ -35,7 +35,7 @@ impl Walker<'_> {
         work.products += copies;
         work.tensor += copies * PRODUCT_SIZE.0 * PRODUCT_SIZE.1 * terms / rate(product, &gpu);
         work.accumulators = work.accumulators.max(held);
-        let bytes = product.factor.bytes() as f64 * terms;
+        let bytes = product.a.bytes() as f64 * terms;
         self.factor(part.a, part.vars, (PRODUCT_SIZE.0 * bytes, false));
         self.factor(part.b, part.vars, (PRODUCT_SIZE.1 * bytes, true));
         true
@@ -125,5 +125,5 @@ impl Walker<'_> {
 
 /// Returns the multiply-adds of a product that a multiprocessor computes per cycle.
 fn rate(product: WarpProduct, gpu: &GpuModel) -> f64 {
-    gpu.tensor * 2.0 / product.factor.bytes() as f64
+    gpu.tensor * 2.0 / product.a.bytes() as f64
 }
