@@ -195,9 +195,7 @@ impl AlignedArgs {
         args.map(|arg| match arg {
             Arg::Input(dtype, shape, data) => Arg::Input(dtype, shape, &data[next()..]),
             Arg::Output(dtype, shape, data) => Arg::Output(dtype, shape, &mut data[next()..]),
-            Arg::Quantized(dtype, shape, data) => {
-                Arg::Quantized(dtype, shape, &mut data[next()..])
-            }
+            Arg::Quantized(dtype, shape, data) => Arg::Quantized(dtype, shape, &mut data[next()..]),
             other => other,
         })
         .collect()

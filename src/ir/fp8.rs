@@ -105,12 +105,9 @@ mod tests {
                 let (a, b) = (value(low, dtype), value(low + 1, dtype));
                 let tie = (a + b) / 2.0;
                 let even = if low % 2 == 0 { low } else { low + 1 };
-                for (number, expected) in [
-                    (a, low),
-                    (tie, even),
-                    (tie.next_up(), low + 1),
-                    (tie.next_down(), low),
-                ] {
+                for (number, expected) in
+                    [(a, low), (tie, even), (tie.next_up(), low + 1), (tie.next_down(), low)]
+                {
                     assert_eq!(bits(number, dtype), expected, "{number} as {dtype}");
                     assert_eq!(bits(-number, dtype), expected | 0x80, "-{number} as {dtype}");
                 }

@@ -244,6 +244,9 @@ impl Cutter {
     /// Returns the iterations in which every choice that depends on the loop is decided; `None` if
     /// the loop is not cut.
     fn interior(&mut self, head: &Head, body: &Stmt, room: i128) -> Option<(i128, i128)> {
+        if head.end <= head.min {
+            return None;
+        }
         let lanes = match head.kind {
             ForKind::Serial | ForKind::Parallel => false,
             ForKind::Vectorized => {

@@ -266,7 +266,7 @@ impl Trimmer {
                 Limit::End(value) => (value, &head.min, BinOp::Max),
             };
             if !(*fits && self.is_inside(value)) {
-                if !*is_complete && !(*fits && self.is_inside_where(value, given, tile)) {
+                if !(*is_complete || *fits && self.is_inside_where(value, given, tile)) {
                     return false;
                 }
                 for cond in given.iter().rev() {

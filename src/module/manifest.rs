@@ -12,10 +12,7 @@ use crate::ir::argument::argument_buffer;
 use crate::ir::arith::Facts;
 use crate::ir::cost::output_bytes;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{
-    BinOp, DType, Expr, Kernel, Param, PrepackRole, Role, Source, Stmt,
-    Var,
-};
+use crate::ir::{BinOp, DType, Expr, Kernel, Param, PrepackRole, Role, Source, Stmt, Var};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

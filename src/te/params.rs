@@ -41,8 +41,8 @@ fn source_of(var: &Var, params: &[Param]) -> Option<Source> {
             _ => None,
         })
     };
-    let extent =
-        tensors().find_map(|(index, buffer)| Some(Source::Extent(index, find(buffer.declared_shape())?)));
+    let extent = tensors()
+        .find_map(|(index, buffer)| Some(Source::Extent(index, find(buffer.declared_shape())?)));
     extent.or_else(|| {
         tensors().find_map(|(index, buffer)| {
             Some(Source::Stride(index, find(buffer.strides.as_deref()?)?))

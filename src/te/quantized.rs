@@ -38,9 +38,8 @@ pub fn expand_quantized(graph: &mut Graph) {
         expander.move_spans(&mut assertion.load_spans);
     }
     let checks = std::mem::take(&mut graph.checks);
-    let checks = checks.into_iter().map(|check| {
-        rewrite_exprs(check, &mut |expr| expander.visit(expr))
-    });
+    let checks =
+        checks.into_iter().map(|check| rewrite_exprs(check, &mut |expr| expander.visit(expr)));
     graph.checks = checks.collect();
 }
 
@@ -258,9 +257,8 @@ fn pack(stage: &Stage, nibble: &Expr) -> Expr {
         let twice = Expr::mul(Expr::var(&axis.var), Expr::index(2));
         if place == 0 { twice } else { Expr::add(twice, Expr::index(place)) }
     };
-    let of = |place: i64| {
-        substitute(nibble, &mut |var: &Var| (*var == axis.var).then(|| at(place)))
-    };
+    let of =
+        |place: i64| substitute(nibble, &mut |var: &Var| (*var == axis.var).then(|| at(place)));
     let mut high = Expr::binary(BinOp::Shl, of(1), byte(4));
     let is_even = axis.extent.as_int().is_some_and(|extent| extent % 2 == 0);
     // Rows of tensors have an even number of elements.
@@ -363,9 +361,7 @@ fn decode(bits: &Expr, dtype: DType) -> Expr {
     let is_small = Expr::lt(magnitude.clone(), int(formats.normal.1));
     let number = Expr::select(is_small, small, normal);
     let value = match dtype {
-        DType::Float8E4M3 => {
-            Expr::select(Expr::eq(magnitude, int(0x7f)), int(0x7fc0_0000), number)
-        }
+        DType::Float8E4M3 => Expr::select(Expr::eq(magnitude, int(0x7f)), int(0x7fc0_0000), number),
         // The exponent of infinity and NaN is the largest one in both formats.
         _ => {
             let beyond = binary(BinOp::Add, &number, 112 << 23);
@@ -382,8 +378,7 @@ fn encode(value: &Expr, dtype: DType) -> Expr {
         // Far beyond the largest number, and exact in `float32` up to there.
         source @ (DType::Int32 | DType::Int64 | DType::Index | DType::Uint32 | DType::Uint64) => {
             let most = 1 << 20;
-            let mut clamped =
-                Expr::binary(BinOp::Min, value.clone(), Expr::int(source, most));
+            let mut clamped = Expr::binary(BinOp::Min, value.clone(), Expr::int(source, most));
             if source.is_signed() {
                 clamped = Expr::binary(BinOp::Max, clamped, Expr::int(source, -most));
             }

@@ -9,10 +9,13 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tec::driver::{self, Failure, Options, PassId, Trace};
 use tec::emulate::{Emulator, Orders};
+use tec::ir::arith::Facts;
 use tec::ir::interp::{Order, Tensor, Trap, Value, run_in_order};
 use tec::ir::print::{Style, print_kernel};
+use tec::ir::simplify::simplify_expr;
 use tec::ir::verify::verify_kernel;
-use tec::ir::{DType, Expr, Kernel, Param, Var};
+use tec::ir::visit::substitute;
+use tec::ir::{Buffer, DType, Expr, Kernel, Param, Source, Var};
 use tec::lang::{Loader, Program};
 use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
@@ -438,7 +441,7 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
     let params = interpreted.kernel.params.iter().zip(&interpreted.args);
     let place = |(param, value): (&Param, &Value)| match (param, value) {
         (Param::Tensor { buffer, .. }, Value::Tensor(tensor)) => {
-            let last = buffer.declared_shape().last().and_then(|last| extent(interpreted, last));
+            let last = last_extent(interpreted, buffer);
             Some(Placed::new(buffer, tensor, last, &mut rng))
         }
         _ => None,
@@ -472,19 +475,34 @@ fn call_and_compare(interpreted: &Interpreted, module: &LoadedModule) -> Result<
     Ok(Verdict::Same { refused_at_entry: actual.is_err() })
 }
 
-/// Returns the value of an extent that is a constant or a run-time integer.
-fn extent(interpreted: &Interpreted, extent: &Expr) -> Option<i64> {
-    let pairs = interpreted.kernel.params.iter().zip(&interpreted.args);
+/// Returns the last extent of an argument in elements: the one that the interpreter was given, or
+/// the value of an expression of run-time integers.
+fn last_extent(interpreted: &Interpreted, buffer: &Buffer) -> Option<i64> {
+    let pairs = || interpreted.kernel.params.iter().zip(&interpreted.args);
+    let is_last = |source: &Option<Source>| match source {
+        Some(Source::Extent(param, dim)) => {
+            matches!(&interpreted.kernel.params[*param], Param::Tensor { buffer: own, .. } if own == buffer)
+                && dim + 1 == buffer.shape.len()
+        }
+        _ => false,
+    };
+    let given = pairs().find_map(|(param, value)| match (param, value) {
+        (Param::Runtime { source, .. }, Value::Index(value)) if is_last(source) => Some(*value),
+        _ => None,
+    });
     let value = |var: &Var| {
-        pairs.into_iter().find_map(|(param, value)| match (param, value) {
-            (Param::Runtime { var: own, .. }, Value::Index(value)) if own == var => Some(*value),
+        pairs().find_map(|(param, value)| match (param, value) {
+            (Param::Runtime { var: own, .. }, Value::Index(value)) if own == var => {
+                Some(Expr::index(*value))
+            }
             _ => None,
         })
     };
-    match extent.as_int() {
-        Some(known) => i64::try_from(known).ok(),
-        None => extent.as_var().and_then(value),
-    }
+    let computed = || {
+        let known = substitute(buffer.declared_shape().last()?, &mut |var| value(var));
+        simplify_expr(&known, &Facts::new()).as_int().and_then(|known| i64::try_from(known).ok())
+    };
+    given.or_else(computed)
 }
 
 fn argument(param: &Param, value: &Value) -> Option<Arg<'static>> {

@@ -14,7 +14,7 @@ mod race;
 mod scalar;
 mod sort;
 
-use super::{Buffer, DType, Expr, Kernel, Param, Role, Stmt, Var};
+use super::{ActualDim, Buffer, DType, Expr, Kernel, Param, Role, Stmt, Var};
 use code::Code;
 use machine::{Machine, Memory};
 
@@ -69,12 +69,29 @@ pub fn run_in_order(kernel: &Kernel, args: &mut [Value], order: Order) -> Result
         let Value::Tensor(tensor) = &args[dim.param] else {
             return Err(Trap::Bug(format!("{} is no tensor", kernel.params[dim.param].name())));
         };
-        in_checks.push((dim.var.clone(), tensor.shape[dim.dim] as u64));
+        let extent = elements_of(kernel, dim, tensor.shape[dim.dim], &bound);
+        in_checks.push((dim.var.clone(), extent as u64));
     }
     execute(kernel, &kernel.checks, &in_checks, args, order)?;
     compare_shapes(kernel, args, &bound)?;
     let body = super::empty::skip_empty_nests(kernel);
     execute(kernel, &body, &bound, args, order)
+}
+
+/// Returns the elements of a dimension that counts bytes. Two elements of 4 bits share one, of which
+/// the last one may be missing if the declared extent is odd.
+fn elements_of(kernel: &Kernel, dim: &ActualDim, count: i64, bound: &[(Var, u64)]) -> i64 {
+    let Param::Tensor { buffer, .. } = &kernel.params[dim.param] else { return count };
+    if buffer.declared_dtype().bits() >= 8 || dim.dim + 1 != buffer.shape.len() {
+        return count;
+    }
+    let declared = std::slice::from_ref(&buffer.declared_shape()[dim.dim]);
+    let (vars, values): (Vec<Var>, Vec<u64>) = bound.iter().cloned().unzip();
+    let wanted = Evaluator::new(declared, &vars).and_then(|evaluator| evaluator.eval(&values));
+    match wanted {
+        Ok(wanted) if wanted[0] as i64 == count * 2 - 1 => count * 2 - 1,
+        _ => count * 2,
+    }
 }
 
 /// Scalar expressions over variables, compiled once and evaluated often. Values are registers, as
