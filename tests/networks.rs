@@ -448,7 +448,7 @@ fn caches_of_models_are_updated_in_place() {
     assert!(told.contains("inout past_0_key: float32[1, capacity, 8]"), "{told}");
     // The cache is read where it is: there is one copy of rows, the new ones.
     let groups = succeeds(&["lower", "--groups", text]);
-    assert!(groups.contains("(k, past_0_key, new, capacity, past) -> past_0_key"), "{groups}");
+    assert!(groups.contains("(k, past_0_key, new, past, capacity) -> past_0_key"), "{groups}");
     assert!(!groups.contains("-> present"), "{groups}");
 
     // Both forms compute the same. The rows behind the new ones have no effect, and stay.

@@ -29,7 +29,8 @@ pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, 
     Ok(Source { loader, params, files, options })
 }
 
-/// Imports a model; `in_place` are the options `--in-place PAST=PRESENT`. Returns it, and the options without the `-D` that name its dimensions.
+/// Imports a model; `in_place` are the options `--in-place PAST=PRESENT`. Returns it, and the
+/// options without the `-D` that name its dimensions.
 pub fn import(
     path: &str,
     options: &Options,

@@ -346,4 +346,31 @@ impl Kernel {
         let (name, dims, checks, facts) = (name.into(), Vec::new(), Stmt::nothing(), Vec::new());
         Kernel { name, params, dims, checks, body, reassociated: false, facts }
     }
+
+    /// Adds the run-time extents that the checked entries would not know: neither single run-time
+    /// integers nor compared by the checks. Kernels of a network have such, because the network
+    /// has checked its arguments; a caller of one alone must pass the right ones.
+    pub fn with_all_dims(mut self) -> Kernel {
+        let is_bound = |extent: &Expr| {
+            self.params.iter().any(|param| match param {
+                Param::Runtime { var, source: Some(Source::Extent(..)) } => {
+                    extent.as_var() == Some(var)
+                }
+                _ => false,
+            })
+        };
+        let mut dims = Vec::new();
+        for (param, tensor) in self.params.iter().enumerate() {
+            let Param::Tensor { buffer, .. } = tensor else { continue };
+            for (dim, extent) in buffer.declared_shape().iter().enumerate() {
+                let is_known = self.dims.iter().any(|one| (one.param, one.dim) == (param, dim));
+                if extent.as_int().is_none() && !is_known && !is_bound(extent) {
+                    let var = Var::index(format!("{}_dim{dim}", buffer.name));
+                    dims.push(ActualDim { param, dim, var });
+                }
+            }
+        }
+        self.dims.extend(dims);
+        self
+    }
 }

@@ -61,7 +61,7 @@ pub fn build_loops(bounded: &BoundedSchedule) -> Result<Kernel> {
         body = nests.allocate(*id, body);
     }
     let body = in_place::access_arguments(schedule, body);
-    Ok(Kernel {
+    let kernel = Kernel {
         name: graph.name.clone(),
         params: build_params(graph),
         dims: graph.dims.clone(),
@@ -69,7 +69,8 @@ pub fn build_loops(bounded: &BoundedSchedule) -> Result<Kernel> {
         body,
         reassociated: schedule.reassociated,
         facts: schedule.known_facts(),
-    })
+    };
+    Ok(kernel.with_all_dims())
 }
 
 /// Builds the loops of a graph under its default schedule.

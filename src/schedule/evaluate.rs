@@ -270,7 +270,10 @@ impl<'a> Evaluator<'a> {
             let diag = Diag::new("E0315", name.span, text);
             return Err(Box::new(suggest(diag, &name.text, names.collect(), "schedules")));
         };
-        let is_it = |running: &Running| matches!(running, Running::Schedule(one) if std::ptr::eq(*one, item));
+        let is_it = |running: &Running| match running {
+            Running::Schedule(one) => std::ptr::eq(*one, item),
+            Running::Template(_) => false,
+        };
         if self.running.iter().any(is_it) {
             return refuse("E0315", name.span, format!("schedule `{}` uses itself", name.text));
         }

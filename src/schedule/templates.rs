@@ -19,7 +19,10 @@ impl<'a> Evaluator<'a> {
         let Some(template) = program.template(span.file, path) else {
             return Err(self.unknown_template(path, span));
         };
-        let is_it = |running: &Running| matches!(running, Running::Template(one) if std::ptr::eq(*one, template));
+        let is_it = |running: &Running| match running {
+            Running::Template(one) => std::ptr::eq(*one, template),
+            Running::Schedule(_) => false,
+        };
         if self.running.iter().any(is_it) {
             let text = format!("template `{}` uses itself", template.name.text);
             return refuse("E0315", span, text);

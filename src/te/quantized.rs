@@ -3,8 +3,8 @@
 //! Before: `W[i, k] as float32` with `W: int4[n, m]`.
 //! After: `((W[i, k // 2] as int32) << (28 - 4*(k % 2)) >> 28) as float32` with bytes `W`.
 //! Before: `Y[i: n, j: m] = x as int4`.
-//! After: `Y[i: n, j: m//2]`, where element `2*j` is in the low half of a byte, `2*j + 1` in the high
-//! one.
+//! After: `Y[i: n, j: m//2]`, where element `2*j` is in the low half of a byte, `2*j + 1` in the
+//! high one.
 //!
 //! So schedules, passes and back ends know bytes only. A value of 8 bits is its bits, as `uint8`;
 //! one of 4 bits is an `int8` or `uint8`, and so are the elements of stages that are no outputs.

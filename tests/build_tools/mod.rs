@@ -1,5 +1,6 @@
 //! Kernels in projects that other tools build: static libraries, files of dependencies, and the
-//! commands of the pages of `examples/c`, `examples/cmake`, `examples/meson` and `samples/networks`.
+//! commands of the pages of `examples/c`, `examples/cmake`, `examples/meson` and
+//! `samples/networks`.
 
 mod depfiles;
 mod examples;

@@ -275,10 +275,12 @@ impl Generator {
             .filter(|&at| self.scope.tensors[at].dtype == ty && self.is_readable(at, place))
             .collect();
         let known = !fitting.is_empty() && self.chance(75);
-        if !known && !self.scope.closed && self.chance(25) {
-            if let Some(load) = self.quantized(ty, place) {
-                return load;
-            }
+        if !known
+            && !self.scope.closed
+            && self.chance(25)
+            && let Some(load) = self.quantized(ty, place)
+        {
+            return load;
         }
         let at = match known {
             true => self.pick(&fitting),

@@ -481,8 +481,10 @@ fn last_extent(interpreted: &Interpreted, buffer: &Buffer) -> Option<i64> {
     let pairs = || interpreted.kernel.params.iter().zip(&interpreted.args);
     let is_last = |source: &Option<Source>| match source {
         Some(Source::Extent(param, dim)) => {
-            matches!(&interpreted.kernel.params[*param], Param::Tensor { buffer: own, .. } if own == buffer)
-                && dim + 1 == buffer.shape.len()
+            let Param::Tensor { buffer: own, .. } = &interpreted.kernel.params[*param] else {
+                return false;
+            };
+            own == buffer && dim + 1 == buffer.shape.len()
         }
         _ => false,
     };

@@ -47,8 +47,8 @@ class Kernel:
 
     Call it with its inputs, and with the outputs or without: it returns the outputs, and allocates
     those that are left out. Tensors are arrays of NumPy or tensors of PyTorch, or of any library
-    with DLPack. Arrays of uint8 hold the bytes of `int4`, `uint4` and 8-bit floats, as inputs and as
-    allocated outputs; inputs may be arrays of 8-bit floats of ml_dtypes. A wrong argument raises
+    with DLPack. Arrays of uint8 hold the bytes of `int4`, `uint4` and 8-bit floats, as inputs and
+    as allocated outputs; inputs may be arrays of 8-bit floats of ml_dtypes. A wrong argument raises
     `TypeError` or `ValueError`, and nothing is written.
     """
 

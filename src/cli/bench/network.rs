@@ -35,9 +35,11 @@ pub fn per_kernel(
 ) -> Result<String, Error> {
     let failed = |failure| Error::Compile(source.program.sources.clone(), failure);
     let options = &source.options;
-    let rename =
-        |(at, kernel): (usize, &Kernel)| Kernel { name: format!("k{at}"), ..kernel.clone() };
-    let kernels: Vec<Kernel> = network.code.kernels.iter().enumerate().map(rename).collect();
+    let entry = |(at, kernel): (usize, &Kernel)| {
+        let kernel = Kernel { name: format!("k{at}"), ..kernel.clone() };
+        kernel.with_all_dims()
+    };
+    let kernels: Vec<Kernel> = network.code.kernels.iter().enumerate().map(entry).collect();
     let mut infos = Vec::new();
     for one in &network.kernels {
         let graph = &one.bounded.schedule.graph;

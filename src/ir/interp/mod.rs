@@ -78,8 +78,8 @@ pub fn run_in_order(kernel: &Kernel, args: &mut [Value], order: Order) -> Result
     execute(kernel, &body, &bound, args, order)
 }
 
-/// Returns the elements of a dimension that counts bytes. Two elements of 4 bits share one, of which
-/// the last one may be missing if the declared extent is odd.
+/// Returns the elements of a dimension that counts bytes. Two elements of 4 bits share one, of
+/// which the last one may be missing if the declared extent is odd.
 fn elements_of(kernel: &Kernel, dim: &ActualDim, count: i64, bound: &[(Var, u64)]) -> i64 {
     let Param::Tensor { buffer, .. } = &kernel.params[dim.param] else { return count };
     if buffer.declared_dtype().bits() >= 8 || dim.dim + 1 != buffer.shape.len() {

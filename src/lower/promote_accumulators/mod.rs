@@ -3,12 +3,12 @@
 //! Before: `C[i] = 0; for k { C[i] = C[i] + A[k] }`
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
-//! The loop may have bounds that are computed between (`C[i] = 0; let end = P[i]; for k { … }`). The
-//! same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors
-//! (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that provably do not overlap. A
-//! mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed
-//! only in the final store. With SIMD instructions, an update of some lanes becomes a `select`:
-//! the lanes of a masked update, or the first lanes of the vector in the tail after the loop.
+//! The loop may have bounds that are computed between (`C[i] = 0; let end = P[i]; for k { … }`).
+//! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors (`C[ramp(i,
+//! 1, 8)]`), and for several elements of one buffer that provably do not overlap. A mask
+//! (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed only in
+//! the final store. With SIMD instructions, an update of some lanes becomes a `select`: the lanes
+//! of a masked update, or the first lanes of the vector in the tail after the loop.
 //!
 //! On CPUs, elements that no store before the loop initializes are loaded first, unless the loop
 //! stores them before it reads them. An outer loop over the reduction axis then passes them from

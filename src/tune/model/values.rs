@@ -32,9 +32,9 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns the iterations of a loop whose bounds are loaded: of one with one such bound, half of
-    /// its range, as if the bound was anywhere in it; of one with two, its part of the range, as if
-    /// the enclosing iterations shared it, as the rows of a sparse matrix do. A loop for several
+    /// Returns the iterations of a loop whose bounds are loaded: of one with one such bound, half
+    /// of its range, as if the bound was anywhere in it; of one with two, its part of the range, as
+    /// if the enclosing iterations shared it, as the rows of a sparse matrix do. A loop for several
     /// rows with one bound is as long as the longest, one with two as all together.
     ///
     /// Before: `max(L[i], L[i + 1])` with bounds 0 and 60. After: 40.
