@@ -1,5 +1,8 @@
 //! Limits that passes, the checks of schedules and the cost model share.
 
+use super::DType;
+use crate::target::Target;
+
 /// The largest number of copies of a statement that unrolling makes.
 pub const MAX_UNROLLED_COPIES: i128 = 65_536;
 
@@ -14,9 +17,15 @@ const MAX_PROMOTED_LANES: u32 = 64;
 const MAX_PROMOTED_SCALARS: u32 = 8;
 
 /// Returns the largest number of lanes of an element that `promote_accumulators` keeps in
-/// registers; `vectors` says whether the target has vectors.
-pub const fn max_promoted_lanes(vectors: bool, element_bytes: u64) -> u32 {
-    if vectors && element_bytes >= 4 { MAX_PROMOTED_LANES } else { MAX_PROMOTED_SCALARS }
+/// registers. Only the SIMD back end has vectors of short integers in registers, one register each.
+pub fn max_promoted_lanes(target: &Target, dtype: DType) -> u32 {
+    match dtype.bytes() {
+        4.. if target.vector_bytes > 0 => MAX_PROMOTED_LANES,
+        bytes if target.simd().is_some() && dtype.is_int() => {
+            (u64::from(target.vector_bytes) / bytes) as u32
+        }
+        _ => MAX_PROMOTED_SCALARS,
+    }
 }
 
 /// The bytes of a row that a transposed tile loads with one instruction: one lane group of AVX2 and

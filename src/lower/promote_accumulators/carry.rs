@@ -37,12 +37,12 @@ impl Chain {
 
 /// The chains of a loop, and the statements of an iteration that use their registers.
 struct Scans<'a> {
-    promoter: &'a Promoter,
+    promoter: &'a Promoter<'a>,
     chains: Vec<Chain>,
     stmts: Vec<Stmt>,
 }
 
-impl Promoter {
+impl Promoter<'_> {
     /// Whether no element of a scan overlaps one of another scan of the same buffer in an
     /// iteration.
     fn are_chains_disjoint(&self, chains: &[Chain]) -> bool {

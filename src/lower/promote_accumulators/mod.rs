@@ -53,7 +53,7 @@ pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let promoter = Promoter {
-        vectors: target.vector_bytes > 0,
+        target,
         loads: !target.is_gpu(),
         selects: target.simd().is_some(),
         facts: RefCell::new(facts),
@@ -61,9 +61,8 @@ pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
     Ok(Kernel { body: promoter.promote(kernel.body), ..kernel })
 }
 
-struct Promoter {
-    /// Whether the target has vectors.
-    vectors: bool,
+struct Promoter<'a> {
+    target: &'a Target,
     /// Whether elements without initial stores are loaded. The threads of a GPU may share them.
     loads: bool,
     /// Whether updates of some lanes become selections.
@@ -72,7 +71,7 @@ struct Promoter {
     facts: RefCell<Facts>,
 }
 
-impl Promoter {
+impl Promoter<'_> {
     /// Promotes in the statements inside of one, under what holds there.
     fn promote_inside(&self, stmt: Stmt) -> Stmt {
         let under = |learn: &dyn Fn(&mut Facts), inner: Stmt| {
@@ -411,7 +410,7 @@ impl Promoter {
     /// Whether the lanes of an element are few enough for registers.
     fn has_room(&self, register: &Buffer) -> bool {
         let lanes = register.shape[0].as_int().expect("made so");
-        lanes <= i128::from(max_promoted_lanes(self.vectors, register.dtype.bytes()))
+        lanes <= i128::from(max_promoted_lanes(self.target, register.dtype))
     }
 }
 

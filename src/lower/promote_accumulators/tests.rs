@@ -31,9 +31,10 @@ fn sum(start: Option<Expr>, read: Masking, update: Masking) -> Stmt {
     promoter().promote(Stmt::Block(vec![store(wide(0.0), start), nest]))
 }
 
-fn promoter() -> Promoter {
+fn promoter() -> Promoter<'static> {
     let facts = RefCell::new(Facts::new());
-    Promoter { vectors: true, loads: true, selects: true, facts }
+    let target = Box::leak(Box::new(Target::native()));
+    Promoter { target, loads: true, selects: true, facts }
 }
 
 fn eight(dtype: DType, kind: ExprKind) -> Expr {

@@ -361,8 +361,7 @@ impl Walker<'_> {
             let copies = copies_of(stores, &index);
             let lanes = f64::from(index.ty.lanes);
             let bytes = buffer.dtype.bytes() as f64;
-            let vectors = self.machine.target.vector_bytes > 0;
-            let most = max_promoted_lanes(vectors, buffer.dtype.bytes());
+            let most = max_promoted_lanes(&self.machine.target, buffer.dtype);
             let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
                 && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
                 && lanes <= f64::from(most);

@@ -80,16 +80,18 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
 }
 
 /// Chooses the axis to vectorize, of axes with scores. If no score is positive, lanes may cost more
-/// than they save; then the default is none.
+/// than they save; then the default is none. So it is for rows that begin and end anywhere, which
+/// have few iterations in common.
 fn choose_axis(planner: &mut Planner, at: usize, axes: &[(usize, i64)]) -> Option<usize> {
     let best = axes.iter().map(|(_, score)| *score).max()?;
     let usual = axes.iter().rposition(|(_, score)| *score == best)?;
-    let none = usize::from(best <= 0);
     let view = &planner.facts.views[at];
+    let ragged = view.ragged_bounds();
+    let none = usize::from(best <= 0 || ragged > 0);
     let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone());
     let names = std::iter::repeat_n("none".to_string(), none).chain(names).collect();
     let stage = planner.plans[at].name.clone();
-    let usual = if none > 0 { 0 } else { usual };
+    let usual = if best <= 0 || ragged > 1 { 0 } else { usual + none };
     let chosen = planner.chooser.index(&stage, "lanes", names, usual);
     chosen.checked_sub(none).map(|chosen| axes[chosen].0)
 }
@@ -135,7 +137,7 @@ fn choose_vectors(
     let view = &facts.views[at];
     let in_registers = match view.reduce.is_empty() {
         true => i64::MAX,
-        false => i64::from(max_promoted_lanes(true, view.dtype.bytes())).max(lanes),
+        false => i64::from(max_promoted_lanes(planner.target, view.dtype)).max(lanes),
     };
     let most = most.min(in_registers);
     let fits = |count: &i64| count * lanes <= most;

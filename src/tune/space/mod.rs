@@ -252,7 +252,10 @@ fn loops(planner: &mut Planner, at: usize) {
         .filter(|(_, fit)| *fit != Fit::No)
         .collect();
     let view = &planner.facts.views[at];
-    let only = view.scan.is_some() || !view.scatter.is_empty() || view.sorted_rows.is_some();
+    let only = view.scan.is_some()
+        || !view.scatter.is_empty()
+        || view.sorted_rows.is_some()
+        || view.ragged_bounds() > 1;
     let fits = match only {
         true => fits.into_iter().take(1).collect(),
         false => fits,

@@ -2,7 +2,7 @@
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
-use crate::ir::visit::{for_each_child, map_children, mentions};
+use crate::ir::visit::{any_expr, for_each_child, map_children, mentions};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{
     Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
@@ -51,6 +51,21 @@ pub(super) struct StageView {
     pub(super) turns: i64,
     /// Whether it keeps all its steps, so that it is computed at the root.
     pub(super) kept: bool,
+}
+
+impl StageView {
+    /// Returns the number of bounds of its reduction that each row loads: 1 for sums of rows of
+    /// different lengths, 2 for rows of a sparse matrix.
+    pub(super) fn ragged_bounds(&self) -> usize {
+        let conditions = self.reduction.iter().flat_map(Reduction::conditions);
+        let of = |axes: &[AxisView], expr: &Expr| axes.iter().any(|axis| mentions(expr, &axis.var));
+        let of_rows = |load: &Expr| of(&self.data, load) && !of(&self.reduce, load);
+        let is_bound = |cond: &Expr| {
+            of(&self.reduce, cond)
+                && any_expr(cond, &mut |e| matches!(e.kind, ExprKind::Load { .. }) && of_rows(e))
+        };
+        conditions.filter(is_bound).count()
+    }
 }
 
 /// An axis as declared.
