@@ -1,7 +1,6 @@
 //! Limits that passes, the checks of schedules and the cost model share.
 
 use super::DType;
-use crate::target::Target;
 
 /// The largest number of copies of a statement that unrolling makes.
 pub const MAX_UNROLLED_COPIES: i128 = 65_536;
@@ -17,13 +16,12 @@ const MAX_PROMOTED_LANES: u32 = 64;
 const MAX_PROMOTED_SCALARS: u32 = 8;
 
 /// Returns the largest number of lanes of an element that `promote_accumulators` keeps in
-/// registers. Only the SIMD back end has vectors of short integers in registers, one register each.
-pub fn max_promoted_lanes(target: &Target, dtype: DType) -> u32 {
+/// registers, on a target with vectors of `vector_bytes` bytes. Only the SIMD back end (`simd`) has
+/// vectors of short integers in registers, one register each.
+pub fn max_promoted_lanes(vector_bytes: u32, simd: bool, dtype: DType) -> u32 {
     match dtype.bytes() {
-        4.. if target.vector_bytes > 0 => MAX_PROMOTED_LANES,
-        bytes if target.simd().is_some() && dtype.is_int() => {
-            (u64::from(target.vector_bytes) / bytes) as u32
-        }
+        4.. if vector_bytes > 0 => MAX_PROMOTED_LANES,
+        bytes if simd && dtype.is_int() => (u64::from(vector_bytes) / bytes) as u32,
         _ => MAX_PROMOTED_SCALARS,
     }
 }

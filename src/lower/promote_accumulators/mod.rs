@@ -410,7 +410,8 @@ impl Promoter<'_> {
     /// Whether the lanes of an element are few enough for registers.
     fn has_room(&self, register: &Buffer) -> bool {
         let lanes = register.shape[0].as_int().expect("made so");
-        lanes <= i128::from(max_promoted_lanes(self.target, register.dtype))
+        let (vector_bytes, simd) = (self.target.vector_bytes, self.target.simd().is_some());
+        lanes <= i128::from(max_promoted_lanes(vector_bytes, simd, register.dtype))
     }
 }
 

@@ -361,7 +361,9 @@ impl Walker<'_> {
             let copies = copies_of(stores, &index);
             let lanes = f64::from(index.ty.lanes);
             let bytes = buffer.dtype.bytes() as f64;
-            let most = max_promoted_lanes(&self.machine.target, buffer.dtype);
+            let target = &self.machine.target;
+            let simd = target.simd().is_some();
+            let most = max_promoted_lanes(target.vector_bytes, simd, buffer.dtype);
             let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
                 && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
                 && lanes <= f64::from(most);

@@ -135,9 +135,13 @@ fn choose_vectors(
     // Longer sums are updated in memory.
     let facts = planner.facts.clone();
     let view = &facts.views[at];
+    let target = planner.target;
     let in_registers = match view.reduce.is_empty() {
         true => i64::MAX,
-        false => i64::from(max_promoted_lanes(planner.target, view.dtype)).max(lanes),
+        false => {
+            i64::from(max_promoted_lanes(target.vector_bytes, target.simd().is_some(), view.dtype))
+                .max(lanes)
+        }
     };
     let most = most.min(in_registers);
     let fits = |count: &i64| count * lanes <= most;

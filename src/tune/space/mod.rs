@@ -252,10 +252,11 @@ fn loops(planner: &mut Planner, at: usize) {
         .filter(|(_, fit)| *fit != Fit::No)
         .collect();
     let view = &planner.facts.views[at];
-    let only = view.scan.is_some()
-        || !view.scatter.is_empty()
-        || view.sorted_rows.is_some()
-        || view.ragged_bounds() > 1;
+    let only = view.scan.is_some() || !view.scatter.is_empty() || view.sorted_rows.is_some();
+    // Rows that begin and end anywhere have few terms in common.
+    let ragged = view.ragged_bounds() > 1 && !planner.target.is_gpu();
+    let fits: Vec<(&Rule, Fit)> =
+        fits.into_iter().filter(|(rule, _)| only || !ragged || rule.name == "lanes").collect();
     let fits = match only {
         true => fits.into_iter().take(1).collect(),
         false => fits,
