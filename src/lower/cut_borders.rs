@@ -357,8 +357,6 @@ impl InteriorSearch<'_> {
             return;
         }
         match &expr.kind {
-            // With run-time bounds, masks are as fast as a branch around each vector.
-            ExprKind::IfThenElse(..) if matches!(self.found, Found::Conditions { .. }) => {}
             ExprKind::IfThenElse(cond, ..) => self.comparisons(cond),
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, period)
                 if a.ty == DType::Index.into() =>
@@ -393,6 +391,14 @@ impl InteriorSearch<'_> {
             ExprKind::Binary(BinOp::And | BinOp::Or, ..) | ExprKind::Unary(UnOp::Not, _) => {
                 for_each_child(cond, &mut |child| self.comparisons(child));
             }
+            ExprKind::Binary(BinOp::Eq | BinOp::Ne, a, b)
+                if a.ty == DType::Index.into() && self.differs_in_lanes(cond) =>
+            {
+                self.keep_apart(a, b);
+            }
+            // With run-time bounds, masks are as fast as a branch around each vector.
+            ExprKind::Binary(BinOp::Lt | BinOp::Le, ..)
+                if matches!(self.found, Found::Conditions { .. }) => {}
             ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) if a.ty == DType::Index.into() => {
                 let slack = Expr::sub(b.clone(), a.clone());
                 let least = if *op == BinOp::Lt { 1 } else { 0 };
@@ -426,6 +432,36 @@ impl InteriorSearch<'_> {
         let fails = not_negative(head, (-high.0 - 1, -high.1));
         let length = |(from, to): (i128, i128)| to - from;
         let larger = if length(fails) > length(holds) { fails } else { holds };
+        if length(larger) > 0 {
+            self.keep(larger);
+        }
+    }
+
+    /// Keeps the iterations in which one index is greater than the other in all inner loops, or
+    /// those in which it is less, whichever are more.
+    fn keep_apart(&mut self, a: &Expr, b: &Expr) {
+        let distance = Expr::sub(a.clone(), b.clone());
+        if !self.decided.insert((self.facts.poly(&distance), Some(0))) {
+            return;
+        }
+        let inner: Vec<Var> = self.inner.clone();
+        let Some((low, high)) = self.facts.bounds(&distance, &inner) else { return };
+        let Found::Iterations { head, .. } = self.found else {
+            let (one, zero) = (Expr::index(1), Expr::index(0));
+            let above = (Expr::sub(low.clone(), one), Expr::lt(zero.clone(), low));
+            let below = (Expr::sub(Expr::index(-1), high.clone()), Expr::lt(high, zero));
+            if !self.require(above) {
+                self.require(below);
+            }
+            return;
+        };
+        let (Some(low), Some(high)) = (self.affine(head, &low), self.affine(head, &high)) else {
+            return;
+        };
+        let above = not_negative(head, (low.0 - 1, low.1));
+        let below = not_negative(head, (-high.0 - 1, -high.1));
+        let length = |(from, to): (i128, i128)| to - from;
+        let larger = if length(below) > length(above) { below } else { above };
         if length(larger) > 0 {
             self.keep(larger);
         }
