@@ -27,7 +27,7 @@ const UNARY: [(Intrinsic, f64); 13] = [
     (Log, 1.0),
     (Log2, 1.0),
     (Tanh, 2.0),
-    (Sigmoid, 1.0),
+    (Sigmoid, 2.0),
     (Erf, 2.0),
     (Sin, 2.0),
     (Cos, 2.0),

@@ -66,6 +66,7 @@ const PHASES: &[Phase] = &[
     bound_stages,
     pad_launch_stages,
     pad_tiles,
+    pad_rows,
     keep_last_steps,
     place_thread_guards,
     check_annotations,
@@ -223,6 +224,25 @@ fn pad_launch_stages(inference: &mut Inference) -> Result<()> {
 /// After: `CL` has no guard. The guard of the stage that reads `CL` stays.
 fn pad_tiles(inference: &mut Inference) -> Result<()> {
     whole_tiles::pad_tiles(inference);
+    Ok(())
+}
+
+/// CPUs: pads the rows of temporaries whose last vector has a mask.
+///
+/// Before: `CL`, attached, has rows of 28 elements, the lanes of one loop.
+/// After: rows begin 32 elements apart, as after `CL.storage_align(x, 16, 0)`.
+fn pad_rows(inference: &mut Inference) -> Result<()> {
+    let BoundedSchedule { schedule, bounds, .. } = &mut inference.bounded;
+    if threads::has_launches(schedule) {
+        return Ok(());
+    }
+    for id in schedule.order.clone() {
+        let stage = schedule.stage(id);
+        let lanes = stage.te.buffers.iter().map(|buffer| schedule.target.lanes(buffer.dtype));
+        let lanes = lanes.max().unwrap_or(1).into();
+        let bounds = bounds[id.0].as_ref().expect("the stage is in the order");
+        directives::pad_rows(schedule.stage_mut(id), bounds, lanes);
+    }
     Ok(())
 }
 

@@ -147,6 +147,16 @@ impl Builder {
         self.accumulate(if double { VOp::Fma231Pd } else { VOp::Fma231Ps }, width, a, b, c)
     }
 
+    /// `a * b - c`.
+    pub(super) fn fmsub(&mut self, double: bool, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
+        self.accumulate(if double { VOp::Fmsub231Pd } else { VOp::Fmsub231Ps }, width, a, b, c)
+    }
+
+    /// `c - a * b`.
+    pub(super) fn fnmadd(&mut self, double: bool, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
+        self.accumulate(if double { VOp::Fnmadd231Pd } else { VOp::Fnmadd231Ps }, width, a, b, c)
+    }
+
     /// `c + a op b`, which overwrites `c`.
     pub(super) fn accumulate(&mut self, op: VOp, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
         let to = self.vec();

@@ -4,12 +4,13 @@
 use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem};
 use super::table::{ALL_FORMS, VOp};
 use iced_x86::Code;
-use regalloc2::{OperandKind, VReg};
+use regalloc2::{OperandKind, RegClass, VReg};
 use rustc_hash::FxHashMap;
 
 /// Runs those that do not change which values are loaded.
 pub(super) fn simplify(func: &mut Func) {
     remove_overwritten(func);
+    merge_equal(func);
     remove_unused(func);
     choose_accumulators(func);
 }
@@ -54,6 +55,53 @@ fn remove_overwritten(func: &mut Func) {
         kept.reverse();
         block.insts = kept;
     }
+}
+
+/// Lets uses of an instruction's result use that of an equal one shortly before it in its block. A
+/// result from further up would occupy a register in between.
+fn merge_equal(func: &mut Func) {
+    const NEAR: usize = 64;
+    let mut merged: FxHashMap<VReg, VReg> = FxHashMap::default();
+    for block in &mut func.blocks {
+        let mut known: FxHashMap<(Code, Vec<Arg>), (usize, VReg)> = FxHashMap::default();
+        for (at, inst) in block.insts.iter_mut().enumerate() {
+            inst.rename_uses(&mut |reg| merged.get(&reg).copied().unwrap_or(reg));
+            let Some((key, result)) = value_of(inst) else { continue };
+            match known.get(&key) {
+                Some((place, earlier)) if at - place <= NEAR => {
+                    merged.insert(result, *earlier);
+                }
+                _ => {
+                    known.insert(key, (at, result));
+                }
+            }
+        }
+    }
+    // Blocks do not stand in the order of dominance.
+    for inst in func.blocks.iter_mut().flat_map(|block| &mut block.insts) {
+        inst.rename_uses(&mut |reg| merged.get(&reg).copied().unwrap_or(reg));
+    }
+}
+
+/// What a vector instruction computes from registers alone, and its result.
+fn value_of(inst: &Inst) -> Option<((Code, Vec<Arg>), VReg)> {
+    let plain = inst.kind == InstKind::Plain
+        && inst.access.is_none()
+        && inst.mask.is_none()
+        && inst.clobbered.is_none()
+        && inst.implicit.is_empty();
+    let (first, result) = match *inst.args.first()? {
+        Arg::Def(to) => (Arg::Imm(0), to),
+        Arg::Mod { from, to } => (Arg::Use(from), to),
+        _ => return None,
+    };
+    let sources = &inst.args[1..];
+    let has_source = sources.iter().any(|arg| matches!(arg, Arg::Use(_)));
+    let from_registers = sources.iter().all(|arg| matches!(arg, Arg::Use(_) | Arg::Imm(_)));
+    if !plain || !has_source || !from_registers || result.class() != RegClass::Float {
+        return None;
+    }
+    Some(((inst.code, [&[first], sources].concat()), result))
 }
 
 fn count_uses(func: &Func) -> Vec<u32> {
@@ -119,8 +167,17 @@ fn sets_flags(code: Code) -> bool {
 /// Lets `a * b + c` overwrite `a` if `c` is used later, which saves a copy.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
-    let (ps, pd) = (forms(VOp::Fma231Ps, VOp::Fma213Ps), forms(VOp::Fma231Pd, VOp::Fma213Pd));
-    let other: FxHashMap<Code, Code> = ps.into_iter().chain(pd).collect();
+    use VOp::*;
+    let pairs = [
+        (Fma231Ps, Fma213Ps),
+        (Fma231Pd, Fma213Pd),
+        (Fmsub231Ps, Fmsub213Ps),
+        (Fmsub231Pd, Fmsub213Pd),
+        (Fnmadd231Ps, Fnmadd213Ps),
+        (Fnmadd231Pd, Fnmadd213Pd),
+    ];
+    let other: FxHashMap<Code, Code> =
+        pairs.into_iter().flat_map(|(from, to)| forms(from, to)).collect();
     for block in &mut func.blocks {
         let params = block.params.clone();
         for inst in &mut block.insts {
@@ -235,9 +292,29 @@ fn fold_into(inst: &mut Inst, pending: &FxHashMap<VReg, Pending>) -> Option<Pend
 /// Whether the last two sources commute.
 fn commutes(code: Code) -> bool {
     use VOp::*;
-    const OPS: [VOp; 18] = [
-        AddPs, AddPd, MulPs, MulPd, Fma231Ps, Fma231Pd, AddB, AddW, AddD, AddQ, MulW, MulD, And,
-        AndQ, Or, OrQ, Xor, XorQ,
+    const OPS: [VOp; 22] = [
+        AddPs,
+        AddPd,
+        MulPs,
+        MulPd,
+        Fma231Ps,
+        Fma231Pd,
+        Fmsub231Ps,
+        Fmsub231Pd,
+        Fnmadd231Ps,
+        Fnmadd231Pd,
+        AddB,
+        AddW,
+        AddD,
+        AddQ,
+        MulW,
+        MulD,
+        And,
+        AndQ,
+        Or,
+        OrQ,
+        Xor,
+        XorQ,
     ];
     let is_form =
         |op: &VOp| ALL_FORMS.iter().any(|(width, isa)| op.code(*width, *isa) == Some(code));

@@ -68,7 +68,7 @@ impl Mem {
 }
 
 /// An operand, in the order of the encoding.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Arg {
     /// Written.
     Def(VReg),

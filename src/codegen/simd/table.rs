@@ -149,6 +149,46 @@ instructions! {
         EVEX_Vfmadd213pd_xmm_k1z_xmm_xmmm128b64,
         EVEX_Vfmadd213pd_ymm_k1z_ymm_ymmm256b64,
         EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er;
+    Fmsub231Ps, 4,
+        VEX_Vfmsub231ps_xmm_xmm_xmmm128, VEX_Vfmsub231ps_ymm_ymm_ymmm256,
+        EVEX_Vfmsub231ps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vfmsub231ps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vfmsub231ps_zmm_k1z_zmm_zmmm512b32_er;
+    Fmsub231Pd, 8,
+        VEX_Vfmsub231pd_xmm_xmm_xmmm128, VEX_Vfmsub231pd_ymm_ymm_ymmm256,
+        EVEX_Vfmsub231pd_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vfmsub231pd_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vfmsub231pd_zmm_k1z_zmm_zmmm512b64_er;
+    Fmsub213Ps, 4,
+        VEX_Vfmsub213ps_xmm_xmm_xmmm128, VEX_Vfmsub213ps_ymm_ymm_ymmm256,
+        EVEX_Vfmsub213ps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vfmsub213ps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vfmsub213ps_zmm_k1z_zmm_zmmm512b32_er;
+    Fmsub213Pd, 8,
+        VEX_Vfmsub213pd_xmm_xmm_xmmm128, VEX_Vfmsub213pd_ymm_ymm_ymmm256,
+        EVEX_Vfmsub213pd_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vfmsub213pd_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vfmsub213pd_zmm_k1z_zmm_zmmm512b64_er;
+    Fnmadd231Ps, 4,
+        VEX_Vfnmadd231ps_xmm_xmm_xmmm128, VEX_Vfnmadd231ps_ymm_ymm_ymmm256,
+        EVEX_Vfnmadd231ps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vfnmadd231ps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vfnmadd231ps_zmm_k1z_zmm_zmmm512b32_er;
+    Fnmadd231Pd, 8,
+        VEX_Vfnmadd231pd_xmm_xmm_xmmm128, VEX_Vfnmadd231pd_ymm_ymm_ymmm256,
+        EVEX_Vfnmadd231pd_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vfnmadd231pd_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vfnmadd231pd_zmm_k1z_zmm_zmmm512b64_er;
+    Fnmadd213Ps, 4,
+        VEX_Vfnmadd213ps_xmm_xmm_xmmm128, VEX_Vfnmadd213ps_ymm_ymm_ymmm256,
+        EVEX_Vfnmadd213ps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vfnmadd213ps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vfnmadd213ps_zmm_k1z_zmm_zmmm512b32_er;
+    Fnmadd213Pd, 8,
+        VEX_Vfnmadd213pd_xmm_xmm_xmmm128, VEX_Vfnmadd213pd_ymm_ymm_ymmm256,
+        EVEX_Vfnmadd213pd_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vfnmadd213pd_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vfnmadd213pd_zmm_k1z_zmm_zmmm512b64_er;
     RoundPs, 4,
         VEX_Vroundps_xmm_xmmm128_imm8, VEX_Vroundps_ymm_ymmm256_imm8,
         EVEX_Vrndscaleps_xmm_k1z_xmmm128b32_imm8,

@@ -382,13 +382,42 @@ impl Selector<'_> {
                 return self.load(buffer, &indices[0], mask.as_ref());
             }
             ExprKind::Call(Intrinsic::Fma, args) => {
-                let [a, b, c] = [0, 1, 2].map(|i| self.reg(&args[i]));
-                self.b.fma(ty.dtype == DType::Float64, width, a, b, c)
+                return self.multiply_add(args, ty);
             }
             ExprKind::Call(function, _) => crate::bug!("{} was not expanded", function.name()),
             ExprKind::Let(var, value, body) => {
                 self.bind(var, value);
                 return self.value(body);
+            }
+        };
+        Val::Vec(value)
+    }
+
+    /// `a * b + c` of the three arguments; signs of `a` or `b`, or of `c`, are a part of the
+    /// instruction.
+    fn multiply_add(&mut self, args: &[Expr], ty: Type) -> Val {
+        let (double, width) = (ty.dtype == DType::Float64, width_of(ty));
+        let negated = |arg: &Expr| match &arg.kind {
+            ExprKind::Unary(UnOp::Neg, inner) => Some(inner.clone()),
+            _ => None,
+        };
+        let plain = [0, 1, 2].map(|i| negated(&args[i]));
+        let value = match plain {
+            [None, None, Some(c)] => {
+                let [a, b, c] = [&args[0], &args[1], &c].map(|arg| self.reg(arg));
+                self.b.fmsub(double, width, a, b, c)
+            }
+            [Some(a), None, None] => {
+                let [a, b, c] = [&a, &args[1], &args[2]].map(|arg| self.reg(arg));
+                self.b.fnmadd(double, width, a, b, c)
+            }
+            [None, Some(b), None] => {
+                let [a, b, c] = [&args[0], &b, &args[2]].map(|arg| self.reg(arg));
+                self.b.fnmadd(double, width, a, b, c)
+            }
+            _ => {
+                let [a, b, c] = [0, 1, 2].map(|i| self.reg(&args[i]));
+                self.b.fma(double, width, a, b, c)
             }
         };
         Val::Vec(value)

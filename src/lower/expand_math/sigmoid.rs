@@ -1,9 +1,9 @@
 //! `tanh` and `sigmoid`, from the reduced exponential of `exp`.
 //!
 //! Float32: `tanh |x|` is a minimax polynomial up to 0.55, then `1 - 2 / (e^(2|x|) + 1)`, which
-//! halves the error of the quotient. `sigmoid(x) = 1 / (1 + e^-x)`: the sum is in two parts, and
-//! the reciprocal is corrected by its remainder. Both are scaled by 2^-32, which leaves room for
-//! `e^104`, and the product with 2^-32 at the end gives the denormal results.
+//! halves the error of the quotient. `sigmoid(x) = 1 / (1 + e^-x)`: both parts of the quotient are
+//! scaled by 2^-32, which leaves room for `e^104`, so the quotient is a denormal number if the result
+//! is.
 //!
 //! Float64: `tanh |x| = (1 - E) / (1 + E)` with `E = e^(-2|x|)`, from `1 - E` without cancellation;
 //! `sigmoid(x) = E / (1 + E)` for negative `x` and `1 / (1 + E)` otherwise with `E = e^(-|x|)`. The
@@ -68,16 +68,10 @@ fn sigmoid_f32(x: Value<'_>) -> Value<'_> {
     let n = shifted - magic;
     let r = n.fma(-LN_2_LO_F32, n.fma(LN_2, x));
     let scale = shifted.bits().shl(format.mantissa).bitcast(x.dtype());
-    // e^-r in two parts.
-    let (whole, linear_lo) = renormalize(r.constant(1.0), -r);
-    let rest = (r * r).fma(r.polynomial(&EXPM1_F32), linear_lo);
-    let power = whole * scale;
-    let (larger, smaller) = (power.at_least(DOWN), power.at_most(DOWN));
-    let (sum, sum_lo) = renormalize(larger, smaller);
-    let sum_lo = rest.fma(scale, sum_lo);
-    let minus = -1.0 / (sum + sum_lo);
-    let remainder = minus.fma(sum_lo, minus.fma(sum, 1.0));
-    minus.fma(remainder, minus) * -DOWN
+    // e^-r - 1, which is small, before the 1: one rounding less where the sum is about e^-x.
+    let power = (r * r).fma(r.polynomial(&EXPM1_F32), -r);
+    let sum = power.fma(scale, DOWN) + scale;
+    DOWN / sum
 }
 
 fn sigmoid_f64(x: Value<'_>) -> Value<'_> {

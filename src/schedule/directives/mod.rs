@@ -95,6 +95,7 @@ pub(super) use scan::apply_scan;
 pub use scan::{PrefixScan, prefix_scan};
 pub(super) use scatter::apply_scatter;
 pub use scatter::{ScatteredAxis, is_scattered, scatter_axes, scattered_axes};
+pub(super) use storage_align::pad_rows;
 pub use storage_align::strides;
 pub use tensorize::Tensorize;
 

@@ -5,8 +5,10 @@ use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
+use crate::ir::visit::mentions;
 use crate::ir::{BinOp, Expr};
-use crate::schedule::state::{Schedule, Stage};
+use crate::schedule::bounds::{StageBounds, is_vectorized};
+use crate::schedule::state::{Attach, Schedule, Stage};
 
 /// The largest `factor`; a row grows by less elements than that.
 const MAX_ALIGN: i64 = 1 << 16;
@@ -101,4 +103,29 @@ pub fn strides(stage: &Stage, shape: &[Expr]) -> Option<Vec<Expr>> {
         strides.insert(0, stride);
     }
     Some(strides)
+}
+
+/// CPUs: pads the rows of a temporary that vectors of `lanes` elements do not fill, if no directive
+/// aligned them.
+///
+/// The last vector of such a row is stored under a mask. A processor compares addresses without
+/// masks, so a load of the next row would wait until that store has left the store buffer.
+pub(in crate::schedule) fn pad_rows(stage: &mut Stage, bounds: &StageBounds, lanes: i64) {
+    let (shape, rank) = (&bounds.storage.shape, stage.rank());
+    let attached = matches!(stage.attach, Attach::At { .. });
+    if stage.te.output || !attached || rank < 2 || stage.annotation::<StorageAlign>().is_some() {
+        return;
+    }
+    let Some(row) = shape[rank - 1].as_int() else { return };
+    let row = row as i64;
+    let is_single = shape[..rank - 1].iter().all(|extent| extent.as_int() == Some(1));
+    let runs_along = stage.leaves.iter().any(|leaf| {
+        is_vectorized(stage, *leaf) && mentions(&bounds.values[rank - 1], &stage.axis(*leaf).var)
+    });
+    // Shorter rows would become more than twice as long.
+    if is_single || !runs_along || row % lanes == 0 || 2 * row < lanes {
+        return;
+    }
+    let align = StorageAlign { dim: rank - 2, factor: lanes, offset: 0 };
+    stage.annotate(&STORAGE_ALIGN, None, stage.span, align);
 }

@@ -135,8 +135,13 @@ impl Walker<'_> {
             return value;
         }
         let near = self.here();
+        let is_fma = matches!(expr.kind, ExprKind::Call(Intrinsic::Fma, _));
         for_each_child(expr, &mut |child| {
-            let child = self.value(child);
+            let child = match &child.kind {
+                // The instruction changes the sign.
+                ExprKind::Unary(UnOp::Neg, inner) if is_fma => self.value(inner),
+                _ => self.value(child),
+            };
             value.deps |= child.deps;
             // Invariant values are ready.
             if child.deps & near != 0 {
