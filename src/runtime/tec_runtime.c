@@ -5,6 +5,7 @@
 #include "cpu.c"
 #include "error.c"
 #include "check.c"
+#include "range.c"
 #include "float.c"
 #include "system.c"
 #include "workspace.c"

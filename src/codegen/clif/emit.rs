@@ -54,6 +54,8 @@ pub(super) struct Emitter<'a, 'u> {
     pub(super) overflow: Option<Variable>,
     /// Number of `Assert`s emitted.
     pub(super) asserts: i64,
+    /// Whether a scan encloses the current position.
+    pub(super) in_scan: bool,
     /// Where a `check` function stores the values of a failed `Assert`.
     pub(super) check_values: Option<Value>,
     /// The block from the workspace pool, if the function has one.
@@ -93,6 +95,7 @@ impl<'a, 'u> Emitter<'a, 'u> {
             depth: 0,
             conditional: false,
             overflow: None,
+            in_scan: false,
             asserts: 0,
             check_values: None,
             workspace: None,

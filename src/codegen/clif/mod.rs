@@ -16,6 +16,7 @@ mod listing;
 mod nest;
 mod network;
 mod range;
+mod scan;
 mod stmt;
 mod storage;
 mod support;

@@ -22,6 +22,7 @@ impl Emitter<'_, '_> {
             Stmt::For { var, min, extent, body, .. } if !self.in_task && is_task(stmt) => {
                 self.parallel_loop(var, min, extent, body);
             }
+            Stmt::For { .. } if self.scan(stmt) => {}
             Stmt::For { var, min, extent, body, .. } => self.loop_(var, min, extent, body),
             Stmt::If { cond, then, otherwise } => self.if_(cond, then, otherwise.as_deref()),
             Stmt::Store { buffer, indices, value, .. } => {
@@ -95,7 +96,7 @@ impl Emitter<'_, '_> {
 
     /// Emits a loop with its test at the bottom. A loop that may be empty has another test in
     /// front, and a preheader behind that test for what Cranelift hoists.
-    fn loop_(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
+    pub(super) fn loop_(&mut self, var: &Var, min: &Expr, extent: &Expr, body: &Stmt) {
         let count = extent.as_int();
         if count.is_some_and(|count| count <= 0) {
             // The assertions after the skipped ones keep their numbers.

@@ -57,6 +57,11 @@ pub(super) struct Capture {
 }
 
 impl Memory {
+    /// Whether it is never written while the function runs.
+    pub(super) fn is_readonly(&self) -> bool {
+        self.readonly
+    }
+
     /// The properties that a task of this function needs.
     pub(super) fn capture(&self) -> Capture {
         Capture { readonly: self.readonly, foreign: self.foreign }
@@ -214,7 +219,7 @@ impl Emitter<'_, '_> {
         matches!(self.places.get(buffer), Some(Place::Registers { .. }))
     }
 
-    fn place(&self, buffer: &Buffer) -> Place {
+    pub(super) fn place(&self, buffer: &Buffer) -> Place {
         match self.places.get(buffer) {
             Some(place) => place.clone(),
             None => crate::bug!("buffer `{}` is not visible here", buffer.name),

@@ -2,8 +2,8 @@
 //!
 //! Float32: `tanh |x|` is a minimax polynomial up to 0.55, then `1 - 2 / (e^(2|x|) + 1)`, which
 //! halves the error of the quotient. `sigmoid(x) = 1 / (1 + e^-x)`: both parts of the quotient are
-//! scaled by 2^-32, which leaves room for `e^104`, so the quotient is a denormal number if the result
-//! is.
+//! scaled by 2^-32, which leaves room for `e^104`, so the quotient is a denormal number if the
+//! result is one.
 //!
 //! Float64: `tanh |x| = (1 - E) / (1 + E)` with `E = e^(-2|x|)`, from `1 - E` without cancellation;
 //! `sigmoid(x) = E / (1 + E)` for negative `x` and `1 / (1 + E)` otherwise with `E = e^(-|x|)`. The
