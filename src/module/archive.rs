@@ -5,7 +5,7 @@ use crate::target::Arch;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source, for archives for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 14] = [
+const RUNTIME_SOURCE: [(&str, &str); 15] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
@@ -16,6 +16,7 @@ const RUNTIME_SOURCE: [(&str, &str); 14] = [
     ("float.c", include_str!("../runtime/float.c")),
     ("parallel.c", include_str!("../runtime/parallel.c")),
     ("pool.c", include_str!("../runtime/pool.c")),
+    ("range.c", include_str!("../runtime/range.c")),
     ("system.c", include_str!("../runtime/system.c")),
     ("threads.c", include_str!("../runtime/threads.c")),
     ("variants.c", include_str!("../runtime/variants.c")),

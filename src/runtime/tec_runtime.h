@@ -154,8 +154,8 @@ INTERNAL const char *tec_rt_last_error(void);
 INTERNAL uint32_t tec_rt_fp_enter(void);
 INTERNAL void tec_rt_fp_leave(uint32_t saved);
 
-/* Returns 1 if all elements, integers of 8 to 64 bits, are from 0 to extent - 1. Returns 0 if one is
- * not, or if the test does not tell. */
+/* Returns 1 if all elements, at least 16 integers of 8 to 64 bits, are from 0 to extent - 1.
+ * Returns 0 if one is not, or if the test does not tell. */
 INTERNAL int32_t tec_rt_all_below(const void *data, int64_t count, int32_t bits, int32_t is_signed,
                                   int64_t extent);
 

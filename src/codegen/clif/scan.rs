@@ -14,7 +14,7 @@ use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
-/// A tensor with fewer elements is not tested as a whole.
+/// A tensor with fewer elements is not tested as a whole. The runtime's test needs 16.
 const MIN_LEN: i64 = 64;
 
 /// The loop takes at least this much longer for an element than the test.
@@ -39,8 +39,8 @@ struct Scan {
 }
 
 impl Emitter<'_, '_> {
-    /// Emits a loop of a `check` function with a test in front, if `stmt` is a scan. Returns whether
-    /// it is.
+    /// Emits a loop of a `check` function with a test in front, if `stmt` is a scan. Returns
+    /// whether it is.
     pub(super) fn scan(&mut self, stmt: &Stmt) -> bool {
         let Stmt::For { var, min, extent, body, .. } = stmt else { return false };
         if self.overflow.is_none() || self.in_scan {
