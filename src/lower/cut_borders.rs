@@ -371,7 +371,7 @@ impl InteriorSearch<'_> {
             ExprKind::Binary(BinOp::Min | BinOp::Max, a, b)
                 if a.ty == DType::Index.into() && self.differs_in_lanes(expr) =>
             {
-                self.decide(&Expr::sub(a.clone(), b.clone()));
+                self.decide(&Expr::sub(a.clone(), b.clone()), 0);
             }
             _ => {}
         }
@@ -394,7 +394,7 @@ impl InteriorSearch<'_> {
             ExprKind::Binary(BinOp::Eq | BinOp::Ne, a, b)
                 if a.ty == DType::Index.into() && self.differs_in_lanes(cond) =>
             {
-                self.keep_apart(a, b);
+                self.decide(&Expr::sub(a.clone(), b.clone()), 1);
             }
             // With run-time bounds, masks are as fast as a branch around each vector.
             ExprKind::Binary(BinOp::Lt | BinOp::Le, ..)
@@ -402,23 +402,24 @@ impl InteriorSearch<'_> {
             ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) if a.ty == DType::Index.into() => {
                 let slack = Expr::sub(b.clone(), a.clone());
                 let least = if *op == BinOp::Lt { 1 } else { 0 };
-                self.decide(&Expr::sub(slack, Expr::index(least)));
+                self.decide(&Expr::sub(slack, Expr::index(least)), 0);
             }
             _ => {}
         }
     }
 
-    /// Keeps the iterations in which `slack` is at least 0 in all inner loops, or those in which it
-    /// is below, whichever are more.
-    fn decide(&mut self, slack: &Expr) {
-        if !self.decided.insert((self.facts.poly(slack), None)) {
+    /// Keeps the iterations in which `slack` is at least `least` (0 or 1) in all inner loops, or
+    /// those in which it is negative, whichever are more.
+    fn decide(&mut self, slack: &Expr, least: i64) {
+        // No period is 1.
+        if !self.decided.insert((self.facts.poly(slack), Some(least.into()))) {
             return;
         }
         let inner: Vec<Var> = self.inner.clone();
         let Some((low, high)) = self.facts.bounds(slack, &inner) else { return };
         let Found::Iterations { head, .. } = self.found else {
-            let zero = Expr::index(0);
-            let holds = (low.clone(), Expr::le(zero.clone(), low));
+            let (least, zero) = (Expr::index(least), Expr::index(0));
+            let holds = (Expr::sub(low.clone(), least.clone()), Expr::le(least, low));
             let fails = (Expr::sub(Expr::index(-1), high.clone()), Expr::lt(high, zero));
             if !self.require(holds) {
                 self.require(fails);
@@ -428,40 +429,10 @@ impl InteriorSearch<'_> {
         let (Some(low), Some(high)) = (self.affine(head, &low), self.affine(head, &high)) else {
             return;
         };
-        let holds = not_negative(head, low);
+        let holds = not_negative(head, (low.0 - i128::from(least), low.1));
         let fails = not_negative(head, (-high.0 - 1, -high.1));
         let length = |(from, to): (i128, i128)| to - from;
         let larger = if length(fails) > length(holds) { fails } else { holds };
-        if length(larger) > 0 {
-            self.keep(larger);
-        }
-    }
-
-    /// Keeps the iterations in which one index is greater than the other in all inner loops, or
-    /// those in which it is less, whichever are more.
-    fn keep_apart(&mut self, a: &Expr, b: &Expr) {
-        let distance = Expr::sub(a.clone(), b.clone());
-        if !self.decided.insert((self.facts.poly(&distance), Some(0))) {
-            return;
-        }
-        let inner: Vec<Var> = self.inner.clone();
-        let Some((low, high)) = self.facts.bounds(&distance, &inner) else { return };
-        let Found::Iterations { head, .. } = self.found else {
-            let (one, zero) = (Expr::index(1), Expr::index(0));
-            let above = (Expr::sub(low.clone(), one), Expr::lt(zero.clone(), low));
-            let below = (Expr::sub(Expr::index(-1), high.clone()), Expr::lt(high, zero));
-            if !self.require(above) {
-                self.require(below);
-            }
-            return;
-        };
-        let (Some(low), Some(high)) = (self.affine(head, &low), self.affine(head, &high)) else {
-            return;
-        };
-        let above = not_negative(head, (low.0 - 1, low.1));
-        let below = not_negative(head, (-high.0 - 1, -high.1));
-        let length = |(from, to): (i128, i128)| to - from;
-        let larger = if length(below) > length(above) { below } else { above };
         if length(larger) > 0 {
             self.keep(larger);
         }
@@ -507,8 +478,8 @@ impl InteriorSearch<'_> {
     /// Keeps the iterations in which `a // period` is 0 in all lanes.
     fn stay_in_first_period(&mut self, a: &Expr, period: &Expr) {
         if let Found::Conditions { .. } = self.found {
-            self.decide(a);
-            self.decide(&Expr::sub(a.clone(), period.clone()));
+            self.decide(a, 0);
+            self.decide(&Expr::sub(a.clone(), period.clone()), 0);
         }
     }
 

@@ -227,13 +227,14 @@ fn pad_tiles(inference: &mut Inference) -> Result<()> {
     Ok(())
 }
 
-/// CPUs: pads the rows of temporaries whose last vector has a mask.
+/// AVX2 and AVX-512: pads the rows of temporaries whose last vector has a mask.
 ///
 /// Before: `CL`, attached, has rows of 28 elements, the lanes of one loop.
 /// After: rows begin 32 elements apart, as after `CL.storage_align(x, 16, 0)`.
 fn pad_rows(inference: &mut Inference) -> Result<()> {
     let BoundedSchedule { schedule, bounds, .. } = &mut inference.bounded;
-    if threads::has_launches(schedule) {
+    // Others store the tail of a row as scalars.
+    if threads::has_launches(schedule) || schedule.target.simd().is_none() {
         return Ok(());
     }
     for id in schedule.order.clone() {

@@ -17,10 +17,12 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 /// A tensor with fewer elements is not tested as a whole. The runtime's test needs 16.
 const MIN_LEN: i64 = 64;
 
-/// The loop takes at least this much longer for an element than the test.
+/// The test of this many elements takes about as long as an iteration of the loops (0.6 ns against
+/// 0.07 ns for 32 bits and 0.14 ns for 64 bits on a Zen 4).
 const FASTER: i64 = 8;
 
-/// The same for the loops of a nest whose innermost one has bounds that depend on data.
+/// The same for an iteration of the loops around one whose bounds depend on data, which visits many
+/// elements as a rule.
 const FASTER_THAN_RAGGED: i64 = 64;
 
 /// More iterations of one loop than this count as this many, so that products stay small.

@@ -6,7 +6,7 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::mentions;
-use crate::ir::{BinOp, Expr};
+use crate::ir::{BinOp, Buffer, Expr};
 use crate::schedule::bounds::{StageBounds, is_vectorized};
 use crate::schedule::state::{Attach, Schedule, Stage};
 
@@ -105,11 +105,18 @@ pub fn strides(stage: &Stage, shape: &[Expr]) -> Option<Vec<Expr>> {
     Some(strides)
 }
 
-/// CPUs: pads the rows of a temporary that vectors of `lanes` elements do not fill, if no directive
-/// aligned them.
+/// The most by which rows grow, as a part of their length, unless the buffer is small.
+const MAX_GROWTH: i64 = 4;
+
+/// Bytes of a buffer whose rows may double: half the smallest L1 cache.
+const SMALL_BUFFER: i64 = 16 << 10;
+
+/// Targets with masked stores: pads the rows of a temporary that vectors of `lanes` elements do not
+/// fill, if no directive aligned them.
 ///
-/// The last vector of such a row is stored under a mask. A processor compares addresses without
-/// masks, so a load of the next row would wait until that store has left the store buffer.
+/// The last vector of such a row is stored under a mask. Processors do not forward such a store to
+/// a load that overlaps the whole vector, so a load of the next row would wait until the store has
+/// left the store buffer.
 pub(in crate::schedule) fn pad_rows(stage: &mut Stage, bounds: &StageBounds, lanes: i64) {
     let (shape, rank) = (&bounds.storage.shape, stage.rank());
     let attached = matches!(stage.attach, Attach::At { .. });
@@ -122,8 +129,16 @@ pub(in crate::schedule) fn pad_rows(stage: &mut Stage, bounds: &StageBounds, lan
     let runs_along = stage.leaves.iter().any(|leaf| {
         is_vectorized(stage, *leaf) && mentions(&bounds.values[rank - 1], &stage.axis(*leaf).var)
     });
-    // Shorter rows would become more than twice as long.
-    if is_single || !runs_along || row % lanes == 0 || 2 * row < lanes {
+    if is_single || !runs_along || row % lanes == 0 {
+        return;
+    }
+    let padded = row + lanes - row % lanes;
+    let bytes = |buffer: &Buffer| padded.saturating_mul(buffer.dtype.bytes() as i64);
+    let mut rows = shape[..rank - 1].iter().map(|extent| extent.as_int().map(|n| n as i64));
+    let rows = rows.try_fold(1_i64, |product, n| Some(product.saturating_mul(n?)));
+    let total = rows.map(|n| n.saturating_mul(stage.te.buffers.iter().map(bytes).sum()));
+    let is_small = total.is_some_and(|total| total <= SMALL_BUFFER) && padded <= 2 * row;
+    if !is_small && (padded - row) * MAX_GROWTH > row {
         return;
     }
     let align = StorageAlign { dim: rank - 2, factor: lanes, offset: 0 };
