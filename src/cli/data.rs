@@ -289,8 +289,22 @@ pub fn summary(name: &str, tensor: &Tensor) -> String {
     let min = values().fold(f64::INFINITY, f64::min);
     let max = values().fold(f64::NEG_INFINITY, f64::max);
     let mean = values().sum::<f64>() / count as f64;
+    if nans == count {
+        return format!("{head}  all NaN");
+    }
     let nans = if nans > 0 { format!("  {nans} NaN") } else { String::new() };
-    format!("{head}  min {min:.6}  max {max:.6}  mean {mean:.6}{nans}")
+    let is_float = tensor.dtype.is_float();
+    let [min, max] = [min, max].map(|value| match is_float {
+        true => number(value),
+        false => format!("{value:.0}"),
+    });
+    format!("{head}  min {min}  max {max}  mean {}{nans}", number(mean))
+}
+
+/// Six decimals, or an exponent where they would show few digits of the number, or too many.
+fn number(value: f64) -> String {
+    let plain = value == 0.0 || !value.is_finite() || (1e-3..1e9).contains(&value.abs());
+    if plain { format!("{value:.6}") } else { format!("{value:.6e}") }
 }
 
 /// Returns the outputs among a kernel's arguments, with their names.

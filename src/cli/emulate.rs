@@ -30,9 +30,9 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
     let ptx = driver::compile_ptx(&kernels, &options.target, &mut trace).map_err(failed)?;
     show_trace(&trace, args.compile.time);
     let source = Source { program, bounded, networks: Vec::new(), options };
-    check_outputs(args, Some(&source))?;
-    let emulator = Emulator::new(&ptx)?;
     let all: Vec<&Kernel> = kernels.iter().collect();
+    check_outputs(args, &all, Some(&source))?;
+    let emulator = Emulator::new(&ptx)?;
     let mut right = true;
     for (index, kernel) in kernels.iter().enumerate() {
         let given = args.arguments.read(kernel, &all)?;
@@ -55,7 +55,7 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
         text.push_str(&emulation.describe());
         right &= emulation.is_clean();
         print(&text)?;
-        write_outputs(args, kernel, &values, (&all, Some(&source)), reporter)?;
+        write_outputs(args, kernel, &values, reporter)?;
     }
     if right { Ok(()) } else { Err(Error::Silent) }
 }

@@ -18,7 +18,9 @@ pub struct ExplainErrorArgs {
 
 /// Runs the command.
 pub fn run(args: &ExplainErrorArgs) -> Result<(), Error> {
-    let code = args.code.to_uppercase();
+    // `204` and `E204` mean `E0204`.
+    let digits = args.code.trim_start_matches(['E', 'e']);
+    let code = format!("E{digits:0>4}");
     match codes::explain(&code) {
         Some(text) => print(text),
         None => {

@@ -50,7 +50,9 @@ pub struct ImportArgs {
 pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
     if !source::is_model(&args.file) {
         let text = format!("`{}` is not an ONNX model", args.file);
-        return Err(Diag::global("E0705", text).help("its name ends in `.onnx`").into());
+        return Err(Diag::global("E0705", text)
+            .help("give a file whose name ends in `.onnx`")
+            .into());
     }
     if let Some(name) = &args.name {
         check_name(name)?;

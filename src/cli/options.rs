@@ -143,7 +143,10 @@ impl CompileArgs {
 
     fn options_for(&self, target: Target) -> Result<Options, Error> {
         let mut options = Options::new(target);
-        options.kernels = (!self.kernel.is_empty()).then(|| self.kernel.clone());
+        let mut kernels = self.kernel.clone();
+        kernels.sort();
+        kernels.dedup();
+        options.kernels = (!kernels.is_empty()).then_some(kernels);
         options.defines =
             self.define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
         options.schedule = match &self.schedule[..] {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// When messages are coloured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless NO_COLOR is set.
+    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
     Auto,
     /// Always.
     Always,
@@ -34,7 +34,9 @@ impl Reporter {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => {
-                std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+                let plain = std::env::var_os("NO_COLOR").is_some()
+                    || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+                std::io::stderr().is_terminal() && !plain
             }
         };
         Reporter { color, writing: OnceLock::new() }

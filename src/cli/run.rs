@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, find};
 use super::compile::split_value;
-use super::data::{outputs, summaries};
+use super::data::{Given, outputs, summaries};
 use super::npy;
 use super::options::CompileArgs;
 use super::remote::on::{Far, OnArgs};
@@ -11,7 +11,7 @@ use super::session::{self, Source};
 use super::verify::verify;
 use crate::diag::Diag;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param};
+use crate::ir::{Kernel, Param, Role};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,17 +63,18 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
         let text = "--verify needs the `.te` file: the interpreter cannot run a module";
         return Err(Error::Usage(text.to_string()));
     }
-    check_outputs(args, session.source.as_ref())?;
     let threads = args.arguments.threads_on(far.as_ref().map(Far::hello));
     let wanted = session.kernels(&args.compile.kernel)?;
     let params = wanted.iter().map(|kernel| kernel.to_kernel()).collect::<Result<Vec<_>, _>>()?;
     let all: Vec<&Kernel> = params.iter().collect();
+    check_outputs(args, &all, session.source.as_ref())?;
     let mut different = false;
     for (manifest, params) in wanted.iter().zip(&params) {
         let given = args.arguments.read(params, &all)?;
         let (kernel, mut values) = session.prepare(manifest, &given)?;
         let inputs = args.verify.then(|| values.clone());
-        session.run(&kernel, &given, &mut values, threads, far.as_mut())?;
+        let ran = session.run(&kernel, &given, &mut values, threads, far.as_mut());
+        ran.map_err(|error| explain_index(error, &kernel, &given))?;
         let mut text = String::new();
         if wanted.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));
@@ -88,17 +89,24 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
             different |= !same;
         }
         print(&text)?;
-        write_outputs(args, &kernel, &values, (&all, session.source.as_ref()), reporter)?;
+        write_outputs(args, &kernel, &values, reporter)?;
     }
     if different { Err(Error::Silent) } else { Ok(()) }
 }
 
-/// Refuses outputs that would overwrite an input or each other.
-pub fn check_outputs(args: &RunArgs, source: Option<&Source>) -> Result<(), Error> {
+/// Refuses outputs that no kernel has, and those that would overwrite an input or each other.
+pub fn check_outputs(
+    args: &RunArgs,
+    kernels: &[&Kernel],
+    source: Option<&Source>,
+) -> Result<(), Error> {
     let mut files = session::files(&args.file, source, &args.arguments.input, &args.compile);
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
         files = files.output(&format!("--output {name}"), Some(path));
+        for kernel in kernels {
+            check_output(name, kernel, kernels, source)?;
+        }
     }
     files.check()
 }
@@ -108,23 +116,53 @@ pub fn write_outputs(
     args: &RunArgs,
     kernel: &Kernel,
     values: &[Value],
-    (all, source): (&[&Kernel], Option<&Source>),
     reporter: &Reporter,
 ) -> Result<(), Error> {
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
-        let is_output = |param: &Param| param.is_written();
-        let graphs = source.into_iter().flat_map(|source| &source.bounded);
-        let mut stages = graphs.flat_map(|bounded| &bounded.schedule.graph.stages);
-        if stages.any(|stage| !stage.output && stage.buffers.iter().any(|b| b.name == name)) {
-            let text = format!("`{name}` is an intermediate tensor, not an output");
-            let help = format!("declare it by `output {name}[…] = …` instead of `compute`");
-            return Err(Diag::global("E0543", text).help(help).into());
-        }
-        find("output", name, kernel, all, &is_output)?;
         if let Some((_, tensor)) = outputs(kernel, values).find(|(known, _)| *known == name) {
             reporter.write(&[npy::to_file(path, tensor)])?;
         }
     }
     Ok(())
+}
+
+fn check_output(
+    name: &str,
+    kernel: &Kernel,
+    all: &[&Kernel],
+    source: Option<&Source>,
+) -> Result<(), Error> {
+    let graphs = source.into_iter().flat_map(|source| &source.bounded);
+    let mut stages = graphs.flat_map(|bounded| &bounded.schedule.graph.stages);
+    if stages.any(|stage| !stage.output && stage.buffers.iter().any(|b| b.name == name)) {
+        let text = format!("`{name}` is an intermediate tensor, not an output");
+        let help = format!("declare it by `output {name}[…] = …` instead of `compute`");
+        return Err(Diag::global("E0543", text).help(help).into());
+    }
+    find("output", name, kernel, all, &|param| param.is_written()).map(|_| ())
+}
+
+/// Adds a help to the error of a call whose random integers were no indices.
+fn explain_index(error: Error, kernel: &Kernel, given: &Given) -> Error {
+    let random = kernel.params.iter().find_map(|param| match param {
+        Param::Tensor { buffer, role: Role::Input, .. }
+            if buffer.dtype.is_int()
+                && !given.tensors.iter().any(|(name, _)| *name == buffer.name) =>
+        {
+            Some(&buffer.name)
+        }
+        _ => None,
+    });
+    match (error, random) {
+        (Error::Plain(mut diag), Some(name))
+            if diag.code == "E0525" && diag.message.contains("but the extent is") =>
+        {
+            let text =
+                format!("random integers are 0 to 99; give indices: `--input {name}=FILE.npy`");
+            diag.help = Some(text);
+            Error::Plain(diag)
+        }
+        (error, _) => error,
+    }
 }

@@ -21,6 +21,7 @@ use crate::module::read::read_manifest;
 use crate::module::{ModuleKind, input, module_name};
 use crate::schedule::BoundedSchedule;
 use crate::target::Target;
+use std::ffi::OsStr;
 use std::path::Path;
 
 /// A program that can be called.
@@ -132,6 +133,12 @@ impl Opened {
     /// Loads a module file.
     pub fn open(path: &Path) -> diag::Result<Opened> {
         let manifest = read_manifest(path)?;
+        let to_link = |ext: &OsStr| ["a", "o", "tar", "ptx"].iter().any(|other| ext == *other);
+        if path.extension().is_some_and(to_link) {
+            let text = format!("`{}` is a module to link, and cannot be loaded", path.display());
+            let diag = Diag::global("E0523", text);
+            return Err(Box::new(diag.help("give the `.te` file, or a `.so` of `tec build`")));
+        }
         let module = LoadedModule::open(path)?;
         let manifest = match &manifest.variants[..] {
             [] => manifest,

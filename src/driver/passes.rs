@@ -88,6 +88,7 @@ passes! {
     DropHints, "drop_hints", 0, All, drop_hints::drop_hints;
     TransposeTiles, "transpose_tiles", 2, Cpus, transpose_tiles::transpose_tiles;
     LegalizeVectors, "legalize_vectors", 0, Cpus, legalize_vectors::legalize_vectors;
+    PrefetchTiles, "prefetch_tiles", 2, Cpus, prefetch_tiles::prefetch_tiles;
     HoistInvariants, "hoist_invariants", 3, All, hoist_invariants::hoist_invariants;
     SkipEmptyNests, "skip_empty_nests", 0, All, skip_empty_nests::skip_empty_nests;
     ExpandMath, "expand_math", 0, All, expand_math::expand_math;

@@ -31,6 +31,7 @@ pub mod insert_barriers;
 
 pub mod drop_hints;
 
+pub mod prefetch_tiles;
 pub mod promote_accumulators;
 
 pub mod split_clamped_loads;

@@ -360,7 +360,8 @@ const MAX_WIDTH: i128 = 1 << 20;
 /// Returns the interval, or the whole dimension if the interval is as wide.
 pub(super) fn clip_to(interval: Interval, extent: &Expr, facts: &Facts) -> Interval {
     let domain = whole(extent, facts);
-    let wide = interval.width.as_int().is_some_and(|width| width > MAX_WIDTH)
+    let (least, _) = facts.const_bounds(&interval.width);
+    let wide = least.is_some_and(|width| width > MAX_WIDTH)
         && !facts.prove(&Expr::le(interval.width.clone(), domain.width.clone()));
     if wide || covers(&interval, &domain.width, facts) { domain } else { interval }
 }

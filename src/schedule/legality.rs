@@ -479,7 +479,7 @@ fn check_shift(
     // Steps overlap if they are longer than the axis together.
     let reach = Expr::mul(bounds.extents[outer.0].clone(), step.clone());
     let overlap = !facts.prove(&Expr::le(reach, extent.clone()));
-    if overlap && adds_twice(stage, parent, outer) {
+    if overlap && adds_twice(stage, bounds, parent, outer) {
         let text = format!("`tail=shift` on `{name}`: `{}` accumulates", stage.te.name);
         return Err(Box::new(
             Diag::new("E0334", span, text)
@@ -536,16 +536,25 @@ fn check_shift(
 }
 
 /// Whether overlapping steps of `outer` add terms twice. They do not if each step first stores the
-/// start values of its elements.
-fn adds_twice(stage: &Stage, parent: AxisId, outer: AxisId) -> bool {
+/// start values of its elements and adds all terms before the next step begins. Lanes and virtual
+/// threads begin together.
+fn adds_twice(stage: &Stage, bounds: &StageBounds, parent: AxisId, outer: AxisId) -> bool {
     if matches!(stage.te.body, Body::Sort(_)) {
         return false;
     }
     let reduce = |axis: AxisId| stage.axis(axis).kind == AxisKind::Reduce;
     let first = stage.leaves.iter().position(|leaf| reduce(*leaf));
+    let together = |leaf: AxisId| {
+        let interleaved = matches!(
+            stage.axis(leaf).annotation,
+            Some((Annotation::Vectorize | Annotation::Thread(ThreadIndex::Virtual), _))
+        );
+        interleaved && bounds.extents[leaf.0].as_int() != Some(1)
+    };
     reduce(parent)
         || first.is_some_and(|first| {
-            leaves_of(stage, outer).any(|leaf| stage.leaves[first..].contains(&leaf))
+            leaves_of(stage, outer)
+                .any(|leaf| stage.leaves[first..].contains(&leaf) || together(leaf))
         })
 }
 

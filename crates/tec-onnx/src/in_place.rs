@@ -74,7 +74,7 @@ impl<'a> Importer<'a> {
             if past.matches('*').count() > 1
                 || past.matches('*').count() != present.matches('*').count()
             {
-                let text = format!("{option}: both names have one `*`, or none");
+                let text = format!("{option}: either both names have one `*`, or neither has");
                 return Err(Error::Option(text));
             }
             let mut found = 0;

@@ -144,7 +144,7 @@ fn caches_that_cannot_be_updated_in_place_are_refused() {
     let plain = || model("rows 4", "past new");
     assert!(refused(plain(), "past", "present").contains("update past[rows + i0: 1, i1: 4]"));
     let cases = [
-        (plain(), "past.*", "present", "both names have one `*`, or none"),
+        (plain(), "past.*", "present", "either both names have one `*`, or neither has"),
         (plain(), "key", "present", "the model has no such input"),
         (plain(), "past", "absent", "no output `absent`"),
         (plain(), "past", "other", "the output `other` is not `past` with rows behind it"),

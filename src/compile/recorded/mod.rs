@@ -72,8 +72,8 @@ pub fn insert_best_schedules(
                 texts.push(tuned_schedule(record, &graph.name, path)?);
             }
             None => notes.push(format!(
-                "{} has no record of `{}` for {target} that ran right; it is scheduled as \
-                 without the option",
+                "{} has no record with correct results of `{}` for {target}, which is scheduled \
+                 as if `--records` were not given",
                 path.display(),
                 graph.name,
             )),

@@ -137,7 +137,10 @@ fn check_selector(bounded: &[BoundedSchedule], selector: &InputSelector) -> Opti
     Some(suggest(format!("{whose} `{name}`"), name, inputs.collect()))
 }
 
-fn suggest(text: String, name: &str, names: Vec<&str>) -> Diag {
+fn suggest(text: String, name: &str, mut names: Vec<&str>) -> Diag {
+    // Several kernels may have an input of the same name.
+    let mut seen = FxHashSet::default();
+    names.retain(|name| seen.insert(*name));
     let diag = Diag::global("E0553", text);
     match closest(name, names.iter().copied()) {
         Some(close) => diag.help(format!("did you mean `{close}`?")),

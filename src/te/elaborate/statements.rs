@@ -370,6 +370,17 @@ impl<'a> Elaborator<'a> {
                 self.call_operator(frame, name, kernel, callee, args, true)
             }
             None => {
+                if let ast::ExprKind::Call(callee, _) = &*value.kind
+                    && callee.text.contains('.')
+                {
+                    let unknown = self.unknown_function(callee);
+                    self.error(unknown);
+                    return self.declare(
+                        frame,
+                        name,
+                        Entry { value: Value::Poison, what: "output", span: name.span },
+                    );
+                }
                 let message = format!("the output `{}` has no axes", name.text);
                 let help = format!(
                     "write `output {0}[i: n] = …`, or `output {0}[] = …` for one element; only the \

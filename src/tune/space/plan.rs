@@ -267,7 +267,7 @@ fn about(work: i64) -> String {
     } else if work < 1_000_000_000 {
         format!("about {} million", (work + 500_000) / 1_000_000)
     } else {
-        format!("about {} thousand million", work / 1_000_000_000)
+        format!("about {} billion", work / 1_000_000_000)
     }
 }
 
