@@ -46,7 +46,9 @@ int main() {
 
     // The raw entries: pointers and run-time integers. They fail if memory for temporaries is
     // missing, or if the CPU can run none of the targets.
-    std::vector<char> packed(dense_pack_W_bytes());
+    const std::int64_t bytes = dense_pack_W_bytes();
+    check(bytes < 0, "the CPU can run none of the targets");
+    std::vector<char> packed(bytes);
     check(dense_pack_W(weights.data(), packed.data()), dense_last_error());
     for (std::int64_t rows : {1, 3}) {
         std::vector<float> x(rows * features, 1.0f), y(rows * classes), zero(y), twice(y);

@@ -11,7 +11,7 @@ class TecError(RuntimeError):
 
 
 class UsageError(TecError):
-    """An option that `tec` refused; the text is its message."""
+    """An option that `tec` does not have, or a combination that it refuses."""
 
 
 class CompilerBug(TecError):
@@ -83,7 +83,7 @@ def diagnostics_of(messages: str, unnamed: str | None) -> tuple[Diagnostic, ...]
                 file=None if file == unnamed else file,
                 line=int(place[2]) if place else None,
                 column=int(place[3]) if place else None,
-                text="\n".join(block),
+                text="\n".join(block).replace(unnamed or "\0", "<text>"),
             )
         )
     return tuple(found)

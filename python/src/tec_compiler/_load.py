@@ -78,7 +78,11 @@ class Kernel:
         for at in self._floats8:
             if type(passed[at]).__module__ == "numpy" and passed[at].dtype.name != "uint8":
                 passed[at] = self._bytes_of(at, passed[at])
-        self.function(*passed)
+        try:
+            self.function(*passed)
+        except BufferError as error:
+            # A library refuses to share an array, for example because it is read-only.
+            raise ValueError(f"{self.interface.name}{self.__signature__}: {error}") from error
         return self.interface.result([values[at] for at in self._outputs])
 
     def _bytes_of(self, at: int, array: Any) -> Any:
@@ -95,6 +99,13 @@ class Kernel:
         bound.apply_defaults()
         every = self.interface.arguments
         values = {one.name: bound.arguments[one.python_name] for one in every}
+        for one in every:
+            value = values[one.name]
+            optional = value is None and one in self.interface.outputs
+            if one.is_tensor and not optional and not hasattr(value, "shape"):
+                found = type(value).__name__
+                text = f"`{one.python_name}` must be a tensor, such as an array, not {found}"
+                raise TypeError(f"{self.interface.name}{self.__signature__}: {text}")
         missing = [one for one in self.interface.outputs if values[one.name] is None]
         if missing:
             known = {name: value for name, value in values.items() if value is not None}
