@@ -122,7 +122,9 @@ pub(crate) fn write(network: &Network) -> Written {
     let symbols = if symbols.is_empty() { "()".to_string() } else { symbols };
     let order = if network.context.reassociate { " reassociate" } else { "" };
     writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
-    for (a, op, b) in &network.context.assumptions {
+    let mut assumptions = network.context.assumptions.clone();
+    assumptions.extend(graph.narrow_assumptions());
+    for (a, op, b) in &assumptions {
         let none = |_| String::new();
         writeln!(writer.text, "    assume {} {op} {}", a.text(&none), b.text(&none))
             .expect("a string");
