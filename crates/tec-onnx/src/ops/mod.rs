@@ -8,6 +8,7 @@ mod elementwise;
 mod gather;
 mod integer;
 mod loss;
+mod ml;
 mod moved;
 mod movement;
 mod norm;
@@ -205,6 +206,7 @@ const DEFAULT: &[(&str, Handler)] = &[
 pub(crate) fn find(domain: &str, op: &str) -> Option<Handler> {
     let table = match domain {
         "" => DEFAULT,
+        "ai.onnx.ml" => ml::TABLE,
         _ => return None,
     };
     table.iter().find(|(name, _)| *name == op).map(|(_, handler)| *handler)
