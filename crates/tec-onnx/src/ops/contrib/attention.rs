@@ -103,6 +103,9 @@ pub(super) fn multi_head_attention(cx: &mut Context, node: &Node) -> Outcome<Vec
         return Err("the operands must have three dimensions".into());
     }
     if let Some(bias) = node.optional(3) {
+        if cx.rank(bias) != 1 {
+            return Err("the bias must have one dimension".into());
+        }
         let mut first = Dim::zero();
         for (at, part) in parts.iter_mut().enumerate() {
             let size = cx.shape(*part)[2].clone();
@@ -127,6 +130,9 @@ pub(super) fn rotary_embedding(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
         return Err("a scale is not supported".into());
     }
     let shape = cx.shape(x);
+    if !(3..=4).contains(&shape.len()) {
+        return Err("the operand must have three or four dimensions".into());
+    }
     let half = cx.shape(cos).last().and_then(Dim::as_extent).unwrap_or(0) as i64;
     let positions = match cx.rank(positions) {
         2 => positions,

@@ -164,6 +164,9 @@ pub(super) fn embed_layer_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
     let one: (&str, Handler) = ("Gather", gather::gather);
     let words = apply(cx, "words", one, &[Some(node.input(2)?), Some(ids)], named(&[]))?;
     let table = node.input(3)?;
+    if cx.rank(table) != 2 || cx.rank(words) != 3 {
+        return Err("the tables must have two dimensions".into());
+    }
     let positions = match node.optional(8) {
         Some(at) => apply(cx, "positions", one, &[Some(table), Some(at)], named(&[]))?,
         None => {

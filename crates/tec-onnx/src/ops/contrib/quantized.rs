@@ -178,7 +178,8 @@ pub(super) fn matmul_n_bits(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if node.optional(4).is_some() {
         return Err("an order of the groups is not supported".into());
     }
-    if bits != 4 && bits != 8 || block < 16 || k < 1 || n < 1 {
+    let sizes = [k, n, block];
+    if bits != 4 && bits != 8 || block < 16 || sizes.iter().any(|v| !(1..1 << 31).contains(v)) {
         return Err("the number of bits or the size of the blocks is not supported".into());
     }
     let blocks = (k + block - 1) / block;

@@ -18,7 +18,7 @@ fn kernels(
     vectors: &[f64],
     n: usize,
 ) -> Outcome<T> {
-    if n == 0 || vectors.len() % n != 0 {
+    if n == 0 || !vectors.len().is_multiple_of(n) {
         return Err("the number of vectors is wrong".into());
     }
     let (dtype, shape) = (cx.dtype(x), cx.shape(x));
@@ -103,16 +103,17 @@ pub(super) fn classifier(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         .iter()
         .map(|n| usize::try_from(*n).unwrap_or(0))
         .collect();
-    let n: usize = counts.iter().sum();
+    let n = counts.iter().fold(0_usize, |n, count| n.saturating_add(*count));
     if n == 0 {
         return Err("classifiers without vectors are not supported".into());
     }
+    let count = classes.saturating_mul(classes.saturating_sub(1)) / 2;
+    if rho.len() != count || counts.len() != classes {
+        return Err("the lists of the classes differ in length".into());
+    }
     let pairs: Vec<(usize, usize)> =
         (0..classes).flat_map(|i| (i + 1..classes).map(move |j| (i, j))).collect();
-    if counts.len() != classes
-        || coefficients.len() != (classes - 1) * n
-        || rho.len() != pairs.len()
-    {
+    if (classes - 1).checked_mul(n) != Some(coefficients.len()) {
         return Err("the lists of the classes differ in length".into());
     }
     let vectors = numbers(cx, node, "support_vectors")?.ok_or("the vectors are missing")?;

@@ -11,7 +11,7 @@ use crate::graph::T;
 use crate::node::{Node, Outcome};
 
 /// The largest number of elements of the table of weights.
-const MAX_WEIGHTS: usize = 1 << 28;
+const MAX_WEIGHTS: usize = 1 << 26;
 
 /// How a node compares an element with its value.
 #[derive(Clone, Copy, PartialEq)]
@@ -37,6 +37,9 @@ struct Forest {
     nan: Vec<bool>,
     roots: Vec<usize>,
 }
+
+/// The number of each node by its tree and number in the tree.
+type Numbers = HashMap<(i64, i64), usize>;
 
 /// A weight that a leaf adds to a target.
 struct Weight {
@@ -174,7 +177,7 @@ struct Weights {
 }
 
 /// Reads the nodes of a classifier or regressor; returns the number of each by tree and node, too.
-fn forest(cx: &Context, node: &Node) -> Outcome<(Forest, HashMap<(i64, i64), usize>)> {
+fn forest(cx: &Context, node: &Node) -> Outcome<(Forest, Numbers)> {
     let list = |name: &str| node.ints(name).unwrap_or(&[]);
     let (trees, ids) = (list("nodes_treeids"), list("nodes_nodeids"));
     let count = trees.len();
@@ -237,12 +240,7 @@ fn forest(cx: &Context, node: &Node) -> Outcome<(Forest, HashMap<(i64, i64), usi
 }
 
 /// Reads the weights of the leaves from the attributes that begin with a word.
-fn leaf_weights(
-    cx: &Context,
-    node: &Node,
-    word: &str,
-    nodes: &HashMap<(i64, i64), usize>,
-) -> Outcome<Vec<Weight>> {
+fn leaf_weights(cx: &Context, node: &Node, word: &str, nodes: &Numbers) -> Outcome<Vec<Weight>> {
     let list = |name: &str| node.ints(&format!("{word}_{name}")).unwrap_or(&[]);
     let (trees, ids, targets) = (list("treeids"), list("nodeids"), list("ids"));
     let values = numbers(cx, node, &format!("{word}_weights"))?.unwrap_or_default();
