@@ -159,6 +159,21 @@ fn what_networks_lack_is_refused() {
     let bytes = safetensors::serialize(views, None).expect("a file");
     write(folder.path(), "rows.safetensors", bytes);
     fails(&["build", &file], "E0704");
+    // The check runs for batches that are not empty; the build evaluates it for all.
+    let batched = |n: usize| {
+        format!(
+            "network rows(batch: var) {{
+    input X: float32[batch, {n}]
+    param first: int32[4]
+    output Y[b: batch, i: 4] = X[b, first[i]]
+}}
+"
+        )
+    };
+    let file = write(folder.path(), "rows.te", batched(9));
+    fails(&["build", &file], "whether it is in range depends on the arguments");
+    let file = write(folder.path(), "rows.te", batched(10));
+    succeeds(&["build", &file]);
 }
 
 /// A model with run-time rows: two layers.

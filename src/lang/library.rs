@@ -6,16 +6,18 @@ pub(super) const LIB: &[(&str, &str)] = &[
     ("intrinsics.te", include_str!("../../lib/intrinsics.te")),
     ("nn.te", include_str!("../../lib/nn.te")),
     ("onnx.te", include_str!("../../lib/onnx.te")),
+    ("onnx_ml.te", include_str!("../../lib/onnx_ml.te")),
     ("schedules.te", include_str!("../../lib/schedules.te")),
     ("train.te", include_str!("../../lib/train.te")),
 ];
 
 /// The paths of the files in messages.
-pub const LIBRARY: [&str; 6] = [
+pub const LIBRARY: [&str; 7] = [
     "lib/image.te",
     "lib/intrinsics.te",
     "lib/nn.te",
     "lib/onnx.te",
+    "lib/onnx_ml.te",
     "lib/schedules.te",
     "lib/train.te",
 ];

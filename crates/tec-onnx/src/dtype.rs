@@ -176,8 +176,6 @@ impl Val {
             }
             Val::Int(dim) => match dim.as_const() {
                 Some(value) => wrap(value.into(), to).map(|value| Val::Int(value.into())),
-                // Extents fit in 32 bits by convention of exporters, which cast them; the value
-                // would wrap otherwise.
                 None => (to == Int64).then(|| self.clone()),
             },
         }

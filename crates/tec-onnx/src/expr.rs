@@ -253,7 +253,14 @@ impl E {
             },
             E::Cast(a, dtype) => {
                 let value = a.eval(graph, axis)?;
-                value.cast(*dtype)
+                match &value {
+                    // Exporters compute shapes in 32 bits.
+                    Val::Int(dim) if *dtype == DType::Int32 && dim.as_const().is_none() => {
+                        graph.note_narrow(&value, *dtype);
+                        Some(value)
+                    }
+                    _ => value.cast(*dtype),
+                }
             }
             E::Call(name, args) => {
                 let values: Option<Vec<Val>> = args.iter().map(|e| e.eval(graph, axis)).collect();
@@ -318,6 +325,8 @@ fn binary(op: &str, x: &Val, y: &Val, dtype: Option<DType>) -> Option<Val> {
     match (x, y) {
         (Val::Int(a), Val::Int(b)) => {
             let (low, high) = ((a.clone() - b).is_nonnegative(), (b.clone() - a).is_nonnegative());
+            let less = (b.clone() - a - 1).is_nonnegative();
+            let greater = (a.clone() - b - 1).is_nonnegative();
             let value = match op {
                 "+" => a.clone() + b,
                 "-" => a.clone() - b,
@@ -327,6 +336,12 @@ fn binary(op: &str, x: &Val, y: &Val, dtype: Option<DType>) -> Option<Val> {
                 // Polynomials without a constant difference are not compared.
                 "==" if a == b => return Some(Val::Bool(true)),
                 "!=" if a == b => return Some(Val::Bool(false)),
+                "==" if less || greater => return Some(Val::Bool(false)),
+                "!=" if less || greater => return Some(Val::Bool(true)),
+                "<" if less => return Some(Val::Bool(true)),
+                "<=" if greater => return Some(Val::Bool(false)),
+                ">" if greater => return Some(Val::Bool(true)),
+                ">=" if less => return Some(Val::Bool(false)),
                 "<" if low => return Some(Val::Bool(false)),
                 ">=" if low => return Some(Val::Bool(true)),
                 ">" if high => return Some(Val::Bool(false)),

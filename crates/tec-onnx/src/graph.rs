@@ -1,6 +1,7 @@
 //! The tensors of an imported network: how each one is defined.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::Index;
 
 use bytes::Bytes;
@@ -79,6 +80,8 @@ pub(crate) struct Graph {
     pub(crate) tensors: Vec<Tensor>,
     /// The number of elements and terms that were evaluated.
     evaluated: Cell<usize>,
+    /// Integers of run time that the model computes in 32 bits, and that must fit them.
+    narrow: RefCell<BTreeSet<Dim>>,
 }
 
 impl Index<T> for Graph {
@@ -129,10 +132,32 @@ impl Graph {
                     };
                     values.push(value?);
                 }
+                values.iter().for_each(|value| self.note_narrow(value, tensor.dtype));
                 Some(values)
             }
             _ => None,
         }
+    }
+
+    /// Notes an integer of run time that a computation in 32 bits must not change.
+    pub(crate) fn note_narrow(&self, value: &Val, dtype: DType) {
+        if let (Val::Int(dim), DType::Int32) = (value, dtype)
+            && dim.as_const().is_none()
+        {
+            self.narrow.borrow_mut().insert(dim.clone());
+        }
+    }
+
+    /// The assumptions that make computations in 32 bits exact.
+    pub(crate) fn narrow_assumptions(&self) -> Vec<(Dim, &'static str, Dim)> {
+        let mut assumptions = Vec::new();
+        for dim in self.narrow.borrow().iter() {
+            assumptions.push((dim.clone(), "<=", i64::from(i32::MAX).into()));
+            if !dim.is_nonnegative() {
+                assumptions.push((dim.clone(), ">=", i64::from(i32::MIN).into()));
+            }
+        }
+        assumptions
     }
 
     /// Evaluates a small reduction of integers or conditions.

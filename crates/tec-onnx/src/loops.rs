@@ -10,7 +10,7 @@ use crate::node::{Node, Outcome, Refusal};
 use crate::ops;
 
 /// The largest number of iterations of a loop that is written out.
-const MAX_ITERATIONS: i64 = 4;
+const MAX_ITERATIONS: i64 = 32;
 
 impl<'a> Importer<'a> {
     /// Imports the branch of a constant condition.

@@ -115,14 +115,24 @@ pub(crate) fn write(network: &Network) -> Written {
         }
     }
 
-    writer.text = format!("{}\nimport \"onnx.te\" as onnx\n\n", network.comment);
+    writer.text = format!("{}\nimport \"onnx.te\" as onnx\n", network.comment);
+    let is_ml = |tensor: &T| match &graph[*tensor].def {
+        Def::Call { op, .. } => op.starts_with("ml."),
+        _ => false,
+    };
+    if live.iter().any(is_ml) {
+        writer.text += "import \"onnx_ml.te\" as ml\n";
+    }
+    writer.text.push('\n');
     let symbols: Vec<String> = network.symbols.iter().map(|s| format!("{s}: var")).collect();
     let symbols =
         if symbols.is_empty() { String::new() } else { format!("({})", symbols.join(", ")) };
     let symbols = if symbols.is_empty() { "()".to_string() } else { symbols };
     let order = if network.context.reassociate { " reassociate" } else { "" };
     writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
-    for (a, op, b) in &network.context.assumptions {
+    let mut assumptions = network.context.assumptions.clone();
+    assumptions.extend(graph.narrow_assumptions());
+    for (a, op, b) in &assumptions {
         let none = |_| String::new();
         writeln!(writer.text, "    assume {} {op} {}", a.text(&none), b.text(&none))
             .expect("a string");
@@ -252,10 +262,9 @@ impl Writer<'_> {
                     args.iter().map(|arg| self.names[arg].clone()).collect();
                 list.extend(keys.iter().map(|(key, value)| format!("{key}={value}")));
                 let keyword = if keyword == "compute" { "let" } else { keyword };
-                self.line(
-                    &format!("{keyword} {name} ="),
-                    &format!("onnx.{op}({})", list.join(", ")),
-                );
+                let file = if op.contains('.') { "" } else { "onnx." };
+                let call = format!("{file}{op}({})", list.join(", "));
+                self.line(&format!("{keyword} {name} ="), &call);
             }
         }
     }

@@ -4,7 +4,9 @@ mod common;
 
 use std::path::Path;
 
-use common::{FLOAT, INT32, INT64, Model, UINT8, graph, int, ints, reference};
+use common::{
+    FLOAT, INT32, INT64, Model, UINT8, floats, graph, int, ints, reference, strings, text,
+};
 use tec_onnx::{Import, Options, import};
 
 #[track_caller]
@@ -343,4 +345,120 @@ fn a_cache_is_updated_in_place() {
         [("[batch, new, 8]", false), ("[batch, new, 8]", false), ("[batch, capacity, 8]", true)];
     assert_eq!(shown, expected);
     assert_eq!(import.outputs.len(), 1);
+}
+
+/// The shapes of Keras: int32, with the greatest number as the end of a slice.
+#[test]
+fn shapes_that_are_computed_in_32_bits_are_known() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "batch 4 6")
+        .raw("end", INT32, &[1], i32::MAX.to_le_bytes().to_vec())
+        .raw("begin", INT32, &[1], 0_i32.to_le_bytes().to_vec())
+        .raw("rest", INT32, &[1], (-1_i32).to_le_bytes().to_vec())
+        .ints("any", &[-1])
+        .ints("four", &[4])
+        .node("Slice", "x begin end", "sliced", &[])
+        .node("Shape", "sliced", "shape", &[])
+        .node("Cast", "shape", "narrow", &[int("to", 6)])
+        .node("Slice", "narrow begin one", "first", &[])
+        .raw("one", INT32, &[1], 1_i32.to_le_bytes().to_vec())
+        .node("Concat", "first rest", "flat", &[int("axis", 0)])
+        .node("Cast", "flat", "wide", &[int("to", 7)])
+        .node("Reshape", "sliced wide", "y", &[])
+        // The `expand` of TorchScript: -1 keeps an extent.
+        .node("Cast", "first", "first64", &[int("to", 7)])
+        .node("Concat", "first64 four", "to", &[int("axis", 0)])
+        .node("Equal", "to any", "keeps", &[])
+        .node("Where", "keeps four to", "chosen", &[])
+        .node("Expand", "scalar chosen", "z", &[])
+        .weights("scalar", &[1])
+        .output("y")
+        .output("z");
+    golden("narrow_shapes", model);
+}
+
+#[test]
+fn an_image_of_run_time_extents_is_resized() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "1 2 h w")
+        .input("like", FLOAT, "1 2 rows columns")
+        .floats("scales", &[1.0, 1.0, 1.5, 2.0])
+        .node("Shape", "like", "sizes", &[])
+        .node("Resize", "x - - sizes", "y", &[text("mode", "linear")])
+        .node("Resize", "x - scales", "z", &[text("mode", "nearest")])
+        .output("y")
+        .output("z");
+    golden("resize", model);
+}
+
+#[test]
+fn trees_are_walked_in_a_recurrence() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "rows 3")
+        .node(
+            "TreeEnsembleRegressor",
+            "x",
+            "y",
+            &[
+                ints("nodes_treeids", &[0, 0, 0, 1]),
+                ints("nodes_nodeids", &[0, 1, 2, 0]),
+                ints("nodes_featureids", &[2, 0, 0, 0]),
+                strings("nodes_modes", "BRANCH_LT LEAF LEAF LEAF"),
+                floats("nodes_values", &[0.5, 0.0, 0.0, 0.0]),
+                ints("nodes_truenodeids", &[1, 0, 0, 0]),
+                ints("nodes_falsenodeids", &[2, 0, 0, 0]),
+                ints("target_treeids", &[0, 0, 1]),
+                ints("target_nodeids", &[1, 2, 0]),
+                ints("target_ids", &[0, 0, 0]),
+                floats("target_weights", &[1.0, 2.0, 3.0]),
+            ],
+        )
+        .domain("ai.onnx.ml")
+        .output("y");
+    let import = golden("trees", model);
+    let value = import.params.iter().find(|param| param.name == "y_value").expect("a param");
+    // `x < 0.5` is `x <=` the number before.
+    assert_eq!(value.data[..4], 0.5_f32.next_down().to_le_bytes());
+}
+
+#[test]
+fn a_linear_classifier_has_labels_and_probabilities() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "rows 2")
+        .node(
+            "LinearClassifier",
+            "x",
+            "label scores",
+            &[
+                floats("coefficients", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+                floats("intercepts", &[0.1, 0.2, 0.3]),
+                ints("classlabels_ints", &[3, 5, 9]),
+                text("post_transform", "SOFTMAX"),
+            ],
+        )
+        .domain("ai.onnx.ml")
+        .node("ZipMap", "scores", "maps", &[ints("classlabels_int64s", &[3, 5, 9])])
+        .domain("ai.onnx.ml")
+        .output("label")
+        .output("maps");
+    golden("classifier", model);
+}
+
+#[test]
+fn operators_of_onnxruntime_are_those_that_they_join() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "batch 5 8")
+        .weights("w", &[8, 24])
+        .weights("b", &[24])
+        .weights("gamma", &[8])
+        .node("Attention", "x w b", "attended", &[int("num_heads", 2)])
+        .domain("com.microsoft")
+        .node("SkipLayerNormalization", "attended x gamma gamma", "normal", &[])
+        .domain("com.microsoft")
+        .node("BiasGelu", "normal gamma", "gelu", &[])
+        .domain("com.microsoft")
+        .node("FusedMatMul", "gelu normal", "y", &[int("transB", 1)])
+        .domain("com.microsoft")
+        .output("y");
+    golden("contrib", model);
 }

@@ -39,9 +39,19 @@ pub(super) fn entry_kernel(
     let mut checks = Vec::new();
     let mut decided = Vec::new();
     for check in &graph.checks {
-        match reads_known(graph, check, known)? {
-            true => decided.push(check.clone()),
-            false => checks.push(check.clone()),
+        let reads = reads_of(graph, check, known);
+        match reads.param {
+            None => checks.push(check.clone()),
+            Some(_) if !reads.argument => decided.push(check.clone()),
+            Some(param) => {
+                // A check that runs for some arguments only holds if it holds for all.
+                let always = without_guards(graph, check, known);
+                let is_decided = !reads_of(graph, &always, known).argument
+                    && evaluate(graph, vec![always], known, trace).is_ok();
+                if !is_decided {
+                    return Err(depends_on_arguments(graph, check, &param));
+                }
+            }
         }
     }
     evaluate(graph, decided, known, trace)?;
@@ -55,46 +65,77 @@ pub(super) fn entry_kernel(
     lower_passes(kernel, options, None, trace)
 }
 
-/// Whether a check reads known params; refuses one that depends on arguments, too.
-fn reads_known(graph: &Graph, check: &Stmt, known: &Known) -> Result<bool, Failure> {
-    let (mut param, mut argument) = (None, false);
-    let is_argument = |var: &Var| {
-        let is_scalar =
-            |input: &Input| matches!(input, Input::Scalar { var: own, .. } if own == var);
-        graph.vars.contains(var)
-            || graph.inputs.iter().any(is_scalar)
-            || graph.dims.iter().any(|dim| dim.var == *var)
-    };
+/// What a check depends on.
+struct Reads {
+    /// A known param.
+    param: Option<Buffer>,
+    /// Whether it depends on arguments of the call.
+    argument: bool,
+}
+
+fn is_argument(graph: &Graph, var: &Var) -> bool {
+    let is_scalar = |input: &Input| matches!(input, Input::Scalar { var: own, .. } if own == var);
+    graph.vars.contains(var)
+        || graph.inputs.iter().any(is_scalar)
+        || graph.dims.iter().any(|dim| dim.var == *var)
+}
+
+fn reads_of(graph: &Graph, check: &Stmt, known: &Known) -> Reads {
+    let mut reads = Reads { param: None, argument: false };
     let mut seen = NodeSet::default();
     walk_stmt(check, &mut |_| {}, &mut |expr| {
-        argument |= any_expr(expr, &mut |node| node.as_var().is_some_and(&is_argument));
+        reads.argument |=
+            any_expr(expr, &mut |node| node.as_var().is_some_and(|var| is_argument(graph, var)));
         for_each_load(expr, &mut seen, &mut |buffer, _, _| match known.contains_key(buffer) {
-            true => param = Some(buffer.clone()),
-            false => argument = true,
+            true => reads.param = Some(buffer.clone()),
+            false => reads.argument = true,
         });
     });
-    match param {
-        Some(param) if argument => {
-            let is_asserted = |assertion: &&Assertion| match check {
-                Stmt::Assert { cond, .. } => cond.same(&assertion.cond),
-                _ => false,
-            };
-            let (name, network) = (&param.name, &graph.name);
-            let diag = if let Some(assertion) = graph.asserts.iter().find(is_asserted) {
-                let text = format!("an `assert` compares the param `{name}` with arguments");
-                Diag::new("E0704", assertion.span, text)
-                    .note("a param with known elements is no argument of the function")
-                    .help(format!("write `input {name}`, or assert about the param alone"))
-            } else {
-                let text = format!("the param `{name}` of `{network}` is an index");
-                Diag::new("E0704", graph.span, text)
-                    .note("whether it is in range depends on the arguments of a call")
-                    .help("keep the index inside with `clamp`, or write `input`")
-            };
-            Err(Failure::User(vec![diag]))
+    reads
+}
+
+/// Returns a check without the conditions of arguments around it, such as that a batch is not
+/// empty. If the result holds, so does the check.
+fn without_guards(graph: &Graph, check: &Stmt, known: &Known) -> Stmt {
+    match check {
+        Stmt::If { cond, then, otherwise: None } => {
+            let then = without_guards(graph, then, known);
+            let test = Stmt::Assert { cond: cond.clone(), message: String::new(), values: vec![] };
+            match reads_of(graph, &test, known) {
+                Reads { param: None, argument: true } => then,
+                _ => Stmt::If { cond: cond.clone(), then: Box::new(then), otherwise: None },
+            }
         }
-        found => Ok(found.is_some()),
+        Stmt::For { var, min, extent, kind, body } => Stmt::For {
+            var: var.clone(),
+            min: min.clone(),
+            extent: extent.clone(),
+            kind: kind.clone(),
+            body: Box::new(without_guards(graph, body, known)),
+        },
+        other => other.clone(),
     }
+}
+
+/// The error of a check of a known param that arguments decide.
+fn depends_on_arguments(graph: &Graph, check: &Stmt, param: &Buffer) -> Failure {
+    let is_asserted = |assertion: &&Assertion| match check {
+        Stmt::Assert { cond, .. } => cond.same(&assertion.cond),
+        _ => false,
+    };
+    let (name, network) = (&param.name, &graph.name);
+    let diag = if let Some(assertion) = graph.asserts.iter().find(is_asserted) {
+        let text = format!("an `assert` compares the param `{name}` with arguments");
+        Diag::new("E0704", assertion.span, text)
+            .note("a param with known elements is no argument of the function")
+            .help(format!("write `input {name}`, or assert about the param alone"))
+    } else {
+        let text = format!("the param `{name}` of `{network}` is an index");
+        Diag::new("E0704", graph.span, text)
+            .note("whether it is in range depends on the arguments of a call")
+            .help("keep the index inside with `clamp`, or write `input`")
+    };
+    Failure::User(vec![diag])
 }
 
 /// Runs checks of known params in the interpreter.

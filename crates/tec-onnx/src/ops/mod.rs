@@ -2,12 +2,14 @@
 
 mod activation;
 mod attention;
+mod contrib;
 mod conv;
 mod einsum;
 mod elementwise;
 mod gather;
 mod integer;
 mod loss;
+mod ml;
 mod moved;
 mod movement;
 mod norm;
@@ -172,6 +174,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Shrink", activation::shrink),
     ("Sigmoid", elementwise::sigmoid),
     ("Sign", elementwise::sign),
+    ("SimplifiedLayerNormalization", norm::rms_norm),
     ("Sin", elementwise::sin),
     ("Sinh", activation::sinh),
     ("Size", shape::size),
@@ -205,6 +208,8 @@ const DEFAULT: &[(&str, Handler)] = &[
 pub(crate) fn find(domain: &str, op: &str) -> Option<Handler> {
     let table = match domain {
         "" => DEFAULT,
+        "ai.onnx.ml" => ml::TABLE,
+        "com.microsoft" => contrib::TABLE,
         _ => return None,
     };
     table.iter().find(|(name, _)| *name == op).map(|(_, handler)| *handler)

@@ -1,6 +1,6 @@
 //! Resize and Upsample.
 
-use super::resized::{Operands, Sampling};
+use super::resized::{Operands, Sampling, Stretch};
 use crate::context::{Context, axes, axes_of, reduce_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -190,6 +190,32 @@ pub(crate) fn resize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if count != Some(chosen.len()) {
         return Err("there must be a scale or size for each axis".into());
     }
+    let is_run_time = |axis: &usize| shape[*axis].as_const().is_none();
+    let run_time_size = |sizes: &Vec<Dim>| sizes.iter().any(|size| size.as_const().is_none());
+    let unchanged = |at: usize| match (&scales, &sizes) {
+        (Some(scales), _) => scales[at] == 1.0,
+        (None, Some(sizes)) => sizes[at] == shape[chosen[at]],
+        _ => true,
+    };
+    let stretched: Vec<usize> = (0..chosen.len()).filter(|at| !unchanged(*at)).collect();
+    let needs_run_time = stretched.iter().any(|at| is_run_time(&chosen[*at]))
+        || sizes.as_ref().is_some_and(run_time_size) && !stretched.is_empty();
+    if needs_run_time && policy == "stretch" && roi.is_empty() {
+        let axis = |at: &usize| -> Outcome<Stretch> {
+            let scale = scales.as_ref().map(|scales| scales[*at]);
+            let to = match (scale, &sizes) {
+                (Some(scale), _) => scaled_extent(&shape[chosen[*at]], scale)?,
+                (None, Some(sizes)) => sizes[*at].clone(),
+                _ => return Err("there must be scales or sizes".into()),
+            };
+            Ok(Stretch { at: chosen[*at], to, scale })
+        };
+        let list = stretched.iter().map(axis).collect::<Outcome<Vec<Stretch>>>()?;
+        let sampling = sampling(node)?;
+        let value = super::resized::stretch(cx, x, list, &sampling)?;
+        let dtype = cx.dtype(x);
+        return Ok(vec![restored(cx, value, dtype)?]);
+    }
     let mut axes_to_resize: Vec<(usize, Axis)> = Vec::new();
     let mut ratio = if policy == "not_larger" { f64::INFINITY } else { 0.0 };
     if let (Some(sizes), false) = (&sizes, policy == "stretch") {
@@ -255,6 +281,36 @@ pub(crate) fn resize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     Ok(vec![restored(cx, value, dtype)?])
 }
 
+/// floor(extent × scale), for scales that are fractions of small powers of 2 or their inverses.
+fn scaled_extent(extent: &Dim, scale: f64) -> Outcome<Dim> {
+    if let Some(n) = extent.as_const() {
+        return Ok(((n as f64 * scale).floor() as i64).into());
+    }
+    for divisor in [1, 2, 4, 8, 16, 32, 64] {
+        let factor = scale * f64::from(divisor);
+        if factor.fract() == 0.0 && (1.0..1e6).contains(&factor) {
+            return Ok((extent.clone() * factor as i64).div(&i64::from(divisor).into()));
+        }
+    }
+    Err("a run-time extent with this scale is not supported".into())
+}
+
+/// The attributes that say how elements are sampled.
+fn sampling<'a>(node: &Node<'a>) -> Outcome<Sampling<'a>> {
+    let kind = node.text("mode", "nearest");
+    if !matches!(kind, "nearest" | "linear" | "cubic" | "bilinear") {
+        return Err("the mode is not supported".into());
+    }
+    Ok(Sampling {
+        kind: if kind == "bilinear" { "linear" } else { kind },
+        mode: node.text("coordinate_transformation_mode", default_mode(node)),
+        rounding: default_rounding(node),
+        antialias: node.flag("antialias", false),
+        exclude: node.flag("exclude_outside", false),
+        cubic: node.float("cubic_coeff_a", -0.75),
+    })
+}
+
 /// Resizes with operands of run time.
 fn at_run_time(
     cx: &mut Context,
@@ -262,18 +318,7 @@ fn at_run_time(
     chosen: &[usize],
     operands: &Operands,
 ) -> Outcome<Vec<T>> {
-    let kind = node.text("mode", "nearest");
-    if !matches!(kind, "nearest" | "linear" | "cubic" | "bilinear") {
-        return Err("the mode is not supported".into());
-    }
-    let sampling = Sampling {
-        kind: if kind == "bilinear" { "linear" } else { kind },
-        mode: node.text("coordinate_transformation_mode", default_mode(node)),
-        rounding: default_rounding(node),
-        antialias: node.flag("antialias", false),
-        exclude: node.flag("exclude_outside", false),
-        cubic: node.float("cubic_coeff_a", -0.75),
-    };
+    let sampling = sampling(node)?;
     let dtype = cx.dtype(node.input(0)?);
     let (value, outside) = super::resized::resize(cx, node, (chosen, operands), &sampling)?;
     let value = filled(cx, node, value, outside)?;

@@ -36,11 +36,11 @@ pub(crate) struct Sampling<'a> {
 /// How an axis is resized; the ratio and the region are of type float64.
 struct Axis {
     at: usize,
-    from: i64,
-    to: i64,
+    from: Dim,
+    to: Dim,
     scale: E,
-    /// The scale is at least this.
-    least: f64,
+    /// The scale is at least this, if that is known.
+    least: Option<f64>,
     region: Option<(E, E)>,
 }
 
@@ -133,7 +133,8 @@ fn resized_axes(
         let region = roi
             .as_ref()
             .map(|roi| (roi[nth].clone().cast(WIDE), roi[nth + chosen.len()].clone().cast(WIDE)));
-        resized.push(Axis { at, from, to: new, scale, least, region });
+        let (from, to) = (from.into(), new.into());
+        resized.push(Axis { at, from, to, scale, least: Some(least), region });
     }
     Ok((resized, to))
 }
@@ -141,38 +142,42 @@ fn resized_axes(
 impl Axis {
     /// The coordinate of an element of the result in the operand.
     fn coordinate(&self, at: E, mode: &str) -> Outcome<E> {
-        let (from, to) = (self.from as f64, self.to as f64);
+        let (from, to) = (|| E::dim(&self.from, WIDE), || E::dim(&self.to, WIDE));
         let scale = || self.scale.clone();
         let half = || float(0.5);
+        let last = || E::dim(&(self.from.clone() - 1), WIDE);
         let centered = |at: E| at.bin("+", half()).bin("/", scale()).bin("-", half());
+        // One choice for all elements of the axis.
+        let unless_single = |several: E, single: E| match self.to.as_const() {
+            Some(to) if to > 1 => several,
+            Some(_) => single,
+            None => to().bin(">", float(1.0)).choose(several, single),
+        };
         Ok(match mode {
             "half_pixel" => centered(at),
-            "pytorch_half_pixel" if self.to > 1 => centered(at),
-            "pytorch_half_pixel" => float(0.0),
+            "pytorch_half_pixel" => unless_single(centered(at), float(0.0)),
             "align_corners" => {
-                let length = scale().bin("*", float(from));
-                let place = at.bin("*", float(from - 1.0));
+                let length = scale().bin("*", from());
+                let place = at.bin("*", last());
                 let place = place.bin("/", length.clone().bin("-", float(1.0)));
                 length.bin("==", float(1.0)).choose(float(0.0), place)
             }
             "asymmetric" => at.bin("/", scale()),
             "half_pixel_symmetric" => {
-                let adjustment = float(to).bin("/", scale().bin("*", float(from)));
-                let moved = float(1.0).bin("-", adjustment).bin("*", float(from / 2.0));
+                let adjustment = to().bin("/", scale().bin("*", from()));
+                let center = from().bin("/", float(2.0));
+                let moved = float(1.0).bin("-", adjustment).bin("*", center);
                 moved.bin("+", at.bin("+", half()).bin("/", scale())).bin("-", half())
             }
             "tf_half_pixel_for_nn" => at.bin("+", half()).bin("/", scale()),
             "tf_crop_and_resize" => {
                 let whole = (float(0.0), float(1.0));
                 let (start, end) = self.region.clone().unwrap_or(whole);
-                let last = || float(from - 1.0);
-                if self.to > 1 {
-                    let part = at.bin("*", end.bin("-", start.clone()));
-                    let part = part.bin("*", last()).bin("/", float(to - 1.0));
-                    start.bin("*", last()).bin("+", part)
-                } else {
-                    half().bin("*", start.bin("+", end)).bin("*", last())
-                }
+                let part = at.bin("*", end.clone().bin("-", start.clone()));
+                let steps = E::dim(&(self.to.clone() - 1), WIDE);
+                let part = part.bin("*", last()).bin("/", steps);
+                let several = start.clone().bin("*", last()).bin("+", part);
+                unless_single(several, half().bin("*", start.bin("+", end)).bin("*", last()))
             }
             _ => return Err("the coordinate mode is not supported".into()),
         })
@@ -188,12 +193,53 @@ pub(crate) fn resize(
     sampling: &Sampling,
 ) -> Outcome<(T, Option<E>)> {
     let x = node.input(0)?;
-    let (resized, to) = resized_axes(cx, node, (chosen, operands), sampling.mode)?;
+    let resized = resized_axes(cx, node, (chosen, operands), sampling.mode)?;
+    sampled(cx, x, resized, sampling)
+}
+
+/// An axis of run-time extent that is resized by a constant scale, or to a size.
+pub(crate) struct Stretch {
+    pub(crate) at: usize,
+    pub(crate) to: Dim,
+    /// The constant scale; without it, the ratio of the extents.
+    pub(crate) scale: Option<f64>,
+}
+
+/// Resizes axes of run-time extents.
+pub(crate) fn stretch(
+    cx: &mut Context,
+    x: T,
+    list: Vec<Stretch>,
+    sampling: &Sampling,
+) -> Outcome<T> {
+    let (shape, mut to) = (cx.shape(x), cx.shape(x));
+    let mut resized = Vec::new();
+    for Stretch { at, to: extent, scale } in list {
+        let from = shape[at].clone();
+        // An empty axis has no elements to take.
+        cx.require_elements(&from);
+        let ratio = E::dim(&extent, WIDE).bin("/", E::dim(&from, WIDE));
+        let constant = from.as_const().zip(extent.as_const());
+        let least = scale.or(constant.map(|(from, to)| to as f64 / from as f64));
+        let scale = scale.map_or(ratio, float);
+        to[at] = extent.clone();
+        resized.push(Axis { at, from, to: extent, scale, least, region: None });
+    }
+    Ok(sampled(cx, x, (resized, to), sampling)?.0)
+}
+
+/// Samples the operand at the coordinates of the axes.
+fn sampled(
+    cx: &mut Context,
+    x: T,
+    (resized, to): (Vec<Axis>, Vec<Dim>),
+    sampling: &Sampling,
+) -> Outcome<(T, Option<E>)> {
     let own = axes(&to);
     let mut coordinates = Vec::new();
     let mut outside = Vec::new();
     for axis in &resized {
-        let shape: Vec<Dim> = vec![axis.to.into()];
+        let shape: Vec<Dim> = vec![axis.to.clone()];
         let at = E::dim(&axes(&shape)[0], WIDE);
         let body = axis.coordinate(at, sampling.mode)?;
         let part = format!("axis{}_coordinate", axis.at);
@@ -201,7 +247,7 @@ pub(crate) fn resize(
         if sampling.mode == "tf_crop_and_resize" {
             let here = cx.load(coordinate, [own[axis.at].clone()]);
             outside.push(here.clone().bin("<", float(0.0)));
-            outside.push(here.bin(">", float((axis.from - 1) as f64)));
+            outside.push(here.bin(">", E::dim(&(axis.from.clone() - 1), WIDE)));
         }
         coordinates.push(coordinate);
     }
@@ -216,7 +262,8 @@ pub(crate) fn resize(
                 "ceil" => E::call("ceil", [here]),
                 _ => E::call("ceil", [here.bin("-", float(0.5))]),
             };
-            let bounds = [rounded.cast(DType::Int64), int(0), int(axis.from - 1)];
+            let last = E::dim(&(axis.from.clone() - 1), DType::Int64);
+            let bounds = [rounded.cast(DType::Int64), int(0), last];
             index[axis.at] = E::call("clamp", bounds);
         }
         let dtype = cx.dtype(x);
@@ -237,15 +284,19 @@ pub(crate) fn resize(
 fn weighted(cx: &mut Context, x: T, axis: &Axis, coordinate: T, sampling: &Sampling) -> Outcome<T> {
     let dtype = cx.dtype(x);
     let mut shape = cx.shape(x);
-    shape[axis.at] = axis.to.into();
+    shape[axis.at] = axis.to.clone();
     let base = if sampling.kind == "linear" { 1.0 } else { 2.0 };
-    let most = if sampling.antialias && axis.to > 0 { (1.0 / axis.least).max(1.0) } else { 1.0 };
+    let most = match axis.least {
+        _ if !sampling.antialias || axis.to == Dim::zero() => 1.0,
+        Some(least) => (1.0 / least).max(1.0),
+        None => return Err("`antialias` with run-time extents is not supported".into()),
+    };
     let terms = if sampling.antialias { (2.0 * base * most).floor() + 2.0 } else { 2.0 * base };
-    if terms > MAX_TERMS || axis.to < 1 {
+    if terms > MAX_TERMS || axis.to.as_const().is_some_and(|to| to < 1) {
         return Err("an extent is out of range".into());
     }
     let part = format!("axis{}", axis.at);
-    let table: Vec<Dim> = vec![axis.to.into(), (terms as i64).into()];
+    let table: Vec<Dim> = vec![axis.to.clone(), (terms as i64).into()];
     let pair = axes(&table);
     let here = || E::Load(coordinate, vec![E::Idx(pair[0].clone())]);
     // An enlarged filter covers more elements.
@@ -273,7 +324,7 @@ fn weighted(cx: &mut Context, x: T, axis: &Axis, coordinate: T, sampling: &Sampl
         let far = d().bin("<", float(2.0)).choose(far, float(0.0));
         d().bin("<=", float(1.0)).choose(near, far)
     };
-    let last = float((axis.from - 1) as f64);
+    let last = E::dim(&(axis.from.clone() - 1), WIDE);
     let filter = if sampling.exclude {
         let outside = place().bin("<", float(0.0)).bin("or", place().bin(">", last));
         outside.choose(float(0.0), filter)
@@ -301,7 +352,8 @@ fn weighted(cx: &mut Context, x: T, axis: &Axis, coordinate: T, sampling: &Sampl
     let pair = [own[axis.at].clone(), k];
     let mut index: Vec<E> = own.iter().cloned().map(E::Idx).collect();
     let place = cx.load(places, pair.clone()).cast(DType::Int64);
-    index[axis.at] = E::call("clamp", [place, int(0), int(axis.from - 1)]);
+    let last = E::dim(&(axis.from.clone() - 1), DType::Int64);
+    index[axis.at] = E::call("clamp", [place, int(0), last]);
     let body = cx.load(factors, pair).bin("*", E::Load(x, index));
     cx.fold(&part, "sum", dtype, shape, vec![table[1].clone()], body)
 }

@@ -116,11 +116,14 @@ fn range(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim, step: i64) -> O
     let last = if step > 0 { extent.clone() } else { extent.clone() - 1 };
     let first = if step > 0 { Dim::zero() } else { Dim::from(-1) };
     let mut clamp = |bound: &Dim, low: &Dim| -> Outcome<Dim> {
-        let huge = bound.as_const().is_some_and(|value| value.unsigned_abs() >= 1 << 31);
-        if huge {
-            // Sentinels for the ends.
-            let negative = bound.as_const().is_some_and(|value| value < 0);
-            return Ok(if negative { low.clone() } else { last.clone() });
+        let sentinel = bound.as_const().filter(|v| v.unsigned_abs() >= i32::MAX as u64);
+        if let (Some(value), None) = (sentinel, extent.as_const()) {
+            // Exporters write the ends of an axis as such numbers.
+            if value.unsigned_abs() < 1 << 62 {
+                let most = i64::from(i32::MAX);
+                cx.assumptions.insert((extent.clone(), "<=", most.into()));
+            }
+            return Ok(if value < 0 { low.clone() } else { last.clone() });
         }
         let bound = match bound.as_const() {
             Some(value) if value < 0 => extent.clone() + value,

@@ -53,6 +53,23 @@ pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto { name: Some(name.to_string()), ints: values.to_vec(), ..Default::default() }
 }
 
+/// An attribute with a list of floats.
+pub fn floats(name: &str, values: &[f32]) -> AttributeProto {
+    AttributeProto { name: Some(name.to_string()), floats: values.to_vec(), ..Default::default() }
+}
+
+/// An attribute with a string.
+pub fn text(name: &str, value: &str) -> AttributeProto {
+    let s = Some(value.as_bytes().to_vec().into());
+    AttributeProto { name: Some(name.to_string()), s, ..Default::default() }
+}
+
+/// An attribute with a list of strings, separated by spaces.
+pub fn strings(name: &str, values: &str) -> AttributeProto {
+    let strings = values.split(' ').map(|text| text.as_bytes().to_vec().into()).collect();
+    AttributeProto { name: Some(name.to_string()), strings, ..Default::default() }
+}
+
 /// An attribute that takes the value of an attribute of the function's call.
 pub fn reference(name: &str, of: &str) -> AttributeProto {
     AttributeProto {
@@ -224,6 +241,14 @@ impl Model {
     pub fn local(mut self) -> Self {
         if let Some(node) = self.graph.node.last_mut() {
             node.domain = Some("local".to_string());
+        }
+        self
+    }
+
+    /// Moves the last node to another domain.
+    pub fn domain(mut self, domain: &str) -> Self {
+        if let Some(node) = self.graph.node.last_mut() {
+            node.domain = Some(domain.to_string());
         }
         self
     }
