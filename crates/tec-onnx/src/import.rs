@@ -268,6 +268,13 @@ impl<'a> Importer<'a> {
                     "the value of `{name}` disagrees with its shape"
                 )));
             }
+            if let Some(declared) = disagrees(info, frozen) {
+                let name = short(&name);
+                let found = type_text(frozen.dtype, frozen.shape.iter().map(u64::to_string));
+                return Err(Error::Option(format!(
+                    "`{name}` is {declared}, but the value given for it is {found}"
+                )));
+            }
             self.context.hint = name.clone();
             let value = Constant {
                 dtype: frozen.dtype,
@@ -692,4 +699,34 @@ pub(crate) fn reason(refusal: &Refusal) -> String {
         Refusal::NotConstant(role, _) => format!("{role} must be constant"),
         Refusal::Operand => "an operand is not supported".to_string(),
     }
+}
+
+/// Returns the declared type of an input if a value does not have it.
+fn disagrees(info: &ValueInfoProto, value: &crate::Frozen) -> Option<String> {
+    use tensor_shape_proto::dimension::Value::{DimParam, DimValue};
+    let declared = info.r#type.as_ref().and_then(|own| own.value.as_ref());
+    let Some(type_proto::Value::TensorType(tensor)) = declared else { return None };
+    let dtype = DType::from_onnx(tensor.elem_type.unwrap_or(0)).ok()?;
+    let Some(shape) = &tensor.shape else {
+        return (dtype != value.dtype).then(|| dtype.name().to_string());
+    };
+    let fits = |(dim, extent): (&tensor_shape_proto::Dimension, &u64)| match &dim.value {
+        Some(DimValue(own)) if *own >= 0 => *own as u64 == *extent,
+        _ => true,
+    };
+    let same = dtype == value.dtype
+        && shape.dim.len() == value.shape.len()
+        && shape.dim.iter().zip(&value.shape).all(fits);
+    let extent = |dim: &tensor_shape_proto::Dimension| match &dim.value {
+        Some(DimValue(own)) if *own >= 0 => own.to_string(),
+        Some(DimParam(symbol)) if !symbol.is_empty() => short(symbol).to_string(),
+        _ => "?".to_string(),
+    };
+    (!same).then(|| type_text(dtype, shape.dim.iter().map(extent)))
+}
+
+/// `float32[batch, 4]`.
+fn type_text(dtype: DType, extents: impl Iterator<Item = String>) -> String {
+    let extents: Vec<String> = extents.collect();
+    format!("{}[{}]", dtype.name(), extents.join(", "))
 }

@@ -61,6 +61,12 @@ fn inputs_that_must_be_constant_are_named_and_can_be_frozen() {
     let result = import(&sliced().save("frozen"), &options).expect("a text");
     assert_eq!(result.outputs[0].shape, "[5]");
     assert_eq!(result.inputs.len(), 1);
+    let longer = Frozen { shape: vec![2], data: vec![0; 16].into(), ..one(0) };
+    let options = Options { freeze: vec![("ends".to_string(), longer)], ..Options::default() };
+    let Err(Error::Option(text)) = import(&sliced().save("frozen"), &options) else {
+        panic!("another shape")
+    };
+    assert_eq!(text, "`ends` is int64[1], but the value given for it is int64[2]");
 }
 
 #[test]
