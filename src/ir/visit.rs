@@ -113,11 +113,13 @@ pub fn map_children(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
     if changed { Expr::new(expr.ty, kind) } else { expr.clone() }
 }
 
-/// Calls `f` on `expr` and everything below it, operands after the node. Shared nodes are visited
-/// once for each use.
+/// Calls `f` on `expr` and everything below it, operands after the node. The number of visits of a
+/// shared node is between one and the number of its uses, and all together take linear time.
 pub fn walk_expr(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
-    f(expr);
-    for_each_child(expr, &mut |child| walk_expr(child, f));
+    any_expr(expr, &mut |node| {
+        f(node);
+        false
+    });
 }
 
 /// Calls `f` on each node of `expr` that is not in `seen`, operands after the node, and adds it.

@@ -34,8 +34,14 @@ const LINE_BYTES: i64 = 64;
 const STEPS_PER_LINE: i64 = 32;
 /// The largest number of rows of results.
 const MAX_ROWS: usize = 64;
-/// The aim for the number of lines that are requested between two parts.
+/// The aim for the number of lines of operands that are requested between two parts, and the
+/// largest number of an operand's or of a result's.
 const LINES_PER_PART: i64 = 16;
+const MAX_LINES_PER_PART: i64 = 64;
+/// The largest number of parts.
+const MAX_PARTS: i64 = 1024;
+/// Larger extents and distances in elements are declined, so that products of them fit in 64 bits.
+const MAX_DISTANCE: i64 = 1 << 40;
 
 /// Adds the requests to the nests of a kernel.
 pub fn prefetch_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -118,8 +124,8 @@ impl Operand {
         (self.run.lines() + self.tiles - 1) / self.tiles
     }
 
-    /// The requests in one of the parts of a reduction, with their condition if there are more parts
-    /// than shares.
+    /// The requests in one of the parts of a reduction, and their condition: there may be fewer
+    /// shares than parts.
     fn requests(&self, part: &Var, parts: i64) -> (Option<Expr>, Vec<Stmt>) {
         let line = self.run.line();
         let share = (self.run.elements + self.tiles * parts - 1) / (self.tiles * parts);
@@ -235,6 +241,12 @@ impl Nests {
         let shares = operands.iter().map(|operand| operand.lines_per_tile() / LINES_PER_PART);
         let Some(aim) = rows.chain(shares).max() else { return stmt };
         let Some(parts) = parts(extent, aim) else { return stmt };
+        results.retain(|rows| rows.per_part(parts) * rows.first.lines() <= MAX_LINES_PER_PART);
+        let few = |operand: &Operand| operand.lines_per_tile() <= parts * MAX_LINES_PER_PART;
+        operands.retain(few);
+        if results.is_empty() && operands.is_empty() {
+            return stmt;
+        }
         let steps = extent / parts;
         let part = Var::index(format!("{}_part", var.name()));
         let begin = Expr::mul(Expr::var(&part), Expr::index(steps));
@@ -279,7 +291,7 @@ impl Nests {
         let mut tiles = again;
         for Around { var, min, extent } in &self.loops[at + 1..] {
             let extent = i64::try_from(extent.as_int()?).ok()?;
-            tiles = tiles.checked_mul(extent).filter(|tiles| *tiles > 0)?;
+            tiles = tiles.checked_mul(extent).filter(|n| (1..=MAX_DISTANCE).contains(n))?;
             let from_first = Expr::sub(Expr::var(var), min.clone());
             tile = Expr::add(Expr::mul(tile, Expr::index(extent)), from_first);
         }
@@ -304,7 +316,8 @@ fn whole(mut run: Run, loops: &[(Var, Expr, i64)]) -> Option<Run> {
         if !(1..=run.elements).contains(&stride) {
             return None;
         }
-        run.elements += stride * (extent - 1);
+        let reach = stride.checked_mul(extent - 1).filter(|reach| *reach <= MAX_DISTANCE)?;
+        run.elements += reach;
     }
     Some(run)
 }
@@ -317,9 +330,14 @@ struct Rows {
 }
 
 impl Rows {
-    /// The requests in one of the parts of a reduction.
+    fn per_part(&self, parts: i64) -> i64 {
+        (self.count + parts - 1) / parts
+    }
+
+    /// The requests in one of the parts of a reduction, and their condition: there may be fewer
+    /// rows than parts.
     fn requests(&self, part: &Var, parts: i64) -> (Option<Expr>, Vec<Stmt>) {
-        let each = (self.count + parts - 1) / parts;
+        let each = self.per_part(parts);
         let groups = (self.count + each - 1) / each;
         let at = Expr::mul(Expr::var(part), Expr::index(each * self.stride));
         let row = |row: i64| {
@@ -353,7 +371,7 @@ fn rows(runs: &[Run]) -> Option<Vec<Rows>> {
 /// Returns the number of equal parts that is nearest to `aim`, each with a few steps.
 fn parts(extent: i64, aim: i64) -> Option<i64> {
     const MIN_STEPS: i64 = 4;
-    let possible = (2..=extent / MIN_STEPS).filter(|parts| extent % parts == 0);
+    let possible = (2..=(extent / MIN_STEPS).min(MAX_PARTS)).filter(|parts| extent % parts == 0);
     possible.min_by_key(|parts| (parts - aim).abs())
 }
 
@@ -437,9 +455,10 @@ fn inner_loops(stmt: &Stmt, loops: &mut Vec<(Var, Expr, i64)>) -> bool {
 /// divides the variable by.
 fn divisor(index: &Expr, var: &Var) -> Option<i64> {
     match &index.kind {
-        ExprKind::Binary(BinOp::FloorDiv, a, by) if a.as_var() == Some(var) => {
-            by.as_int().and_then(|by| i64::try_from(by).ok()).filter(|by| *by > 0)
-        }
+        ExprKind::Binary(BinOp::FloorDiv, a, by) if a.as_var() == Some(var) => by
+            .as_int()
+            .and_then(|by| i64::try_from(by).ok())
+            .filter(|by| (1..=MAX_DISTANCE).contains(by)),
         ExprKind::Var(own) => (own == var).then_some(1),
         _ => {
             let mut least: Option<i64> = None;
@@ -471,8 +490,10 @@ fn moved(index: &Expr, var: &Var, iterations: i64) -> Expr {
     substitute(index, &mut |v| (v == var).then(|| next.clone()))
 }
 
+/// Returns the constant difference of two indices.
 fn difference(a: &Expr, b: &Expr) -> Option<i64> {
-    i64::try_from(simplified(&Expr::sub(a.clone(), b.clone())).as_int()?).ok()
+    let apart = simplified(&Expr::sub(a.clone(), b.clone())).as_int()?;
+    i64::try_from(apart).ok().filter(|apart| apart.abs() <= MAX_DISTANCE)
 }
 
 fn simplified(expr: &Expr) -> Expr {

@@ -1,6 +1,6 @@
 //! The statement that combines the running value of an element with the next term.
 
-use crate::ir::visit::substitute;
+use crate::ir::visit::{Memo, for_each_child, substitute};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Stmt, Var};
 use crate::te::Reduction;
 
@@ -76,10 +76,18 @@ fn store_tuple(
     })
 }
 
+/// Returns how often an expression uses a variable, by every use of a shared node.
 fn count_uses(expr: &Expr, var: &Var) -> usize {
-    let mut uses = 0;
-    crate::ir::visit::walk_expr(expr, &mut |e| uses += usize::from(e.as_var() == Some(var)));
-    uses
+    fn count(expr: &Expr, var: &Var, known: &mut Memo<usize>) -> usize {
+        if let Some(uses) = known.get(expr) {
+            return *uses;
+        }
+        let mut uses = usize::from(expr.as_var() == Some(var));
+        for_each_child(expr, &mut |child| uses = uses.saturating_add(count(child, var, known)));
+        known.insert(expr, uses);
+        uses
+    }
+    count(expr, var, &mut Memo::default())
 }
 
 fn is_trivial(expr: &Expr) -> bool {
