@@ -158,10 +158,12 @@ pub fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
     stored
 }
 
+/// The number of nodes that are visited before shared ones are looked for: most expressions are
+/// smaller.
+const UNTRACKED_NODES: u32 = 64;
+
 /// Whether `f` holds for a node of `expr`. Stops at the first one.
 pub fn any_expr(expr: &Expr, f: &mut dyn FnMut(&Expr) -> bool) -> bool {
-    /// Most expressions are smaller and need no set.
-    const UNTRACKED_NODES: u32 = 64;
     fn search(
         expr: &Expr,
         visited: &mut u32,
@@ -211,9 +213,29 @@ pub fn reads_any(expr: &Expr, buffers: &FxHashSet<Buffer>) -> bool {
 }
 
 /// Rewrites bottom up: `f` gets each node with its operands already rewritten.
+///
+/// `f` must be a function of the node: it is called once or several times for a shared one, all
+/// together in linear time.
 pub fn rewrite_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
-    let expr = map_children(expr, &mut |child| rewrite_expr(child, f));
-    f(expr)
+    fn rewrite(
+        expr: &Expr,
+        visited: &mut u32,
+        done: &mut Memo<Expr>,
+        f: &mut dyn FnMut(Expr) -> Expr,
+    ) -> Expr {
+        *visited = visited.saturating_add(1);
+        let tracked = *visited > UNTRACKED_NODES;
+        if tracked && let Some(known) = done.get(expr) {
+            return known.clone();
+        }
+        let inner = map_children(expr, &mut |child| rewrite(child, visited, done, f));
+        let result = f(inner);
+        if tracked {
+            done.insert(expr, result.clone());
+        }
+        result
+    }
+    rewrite(expr, &mut 0, &mut Memo::default(), f)
 }
 
 /// Replaces the variables for which `f` returns an expression. Bound variables are distinct by
