@@ -108,7 +108,8 @@ impl Forest {
             }
             if turn {
                 std::mem::swap(&mut yes[at], &mut no[at]);
-                nan[at] = !nan[at];
+                // NaN differs from every value, whatever `nodes_missing_value_tracks_true` says.
+                nan[at] = !nan[at] && *mode != Mode::Different;
             }
         }
         let numbers = |list: &[usize]| list.iter().map(|v| *v as i32).collect::<Vec<i32>>();
