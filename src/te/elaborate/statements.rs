@@ -370,24 +370,26 @@ impl<'a> Elaborator<'a> {
                 self.call_operator(frame, name, kernel, callee, args, true)
             }
             None => {
-                if let ast::ExprKind::Call(callee, _) = &*value.kind
-                    && callee.text.contains('.')
-                {
-                    let unknown = self.unknown_function(callee);
-                    self.error(unknown);
-                    return self.declare(
-                        frame,
-                        name,
-                        Entry { value: Value::Poison, what: "output", span: name.span },
-                    );
-                }
-                let message = format!("the output `{}` has no axes", name.text);
-                let help = format!(
-                    "write `output {0}[i: n] = …`, or `output {0}[] = …` for one element; only the \
-                     result of an operator needs no axes",
-                    name.text
-                );
-                self.error(Diag::new("E0238", value.span, message).help(help));
+                let unknown = match &*value.kind {
+                    ast::ExprKind::Call(callee, _) => {
+                        let names = self.items.function_names(callee.span.file);
+                        (!names.contains(&&callee.text[..])).then_some(callee)
+                    }
+                    _ => None,
+                };
+                let error = match unknown {
+                    Some(callee) => self.unknown_function(callee),
+                    None => {
+                        let message = format!("the output `{}` has no axes", name.text);
+                        let help = format!(
+                            "write `output {0}[i: n] = …`, or `output {0}[] = …` for one element; \
+                             only the result of an operator needs no axes",
+                            name.text
+                        );
+                        Diag::new("E0238", value.span, message).help(help)
+                    }
+                };
+                self.error(error);
                 Value::Poison
             }
         };
