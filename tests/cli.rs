@@ -76,6 +76,7 @@ fn wrong_names_exit_with_status_1_and_a_code() {
     fails(&["check", MATMUL, "-D", "n=three"], 1, "three");
     fails(&["build", MATMUL, "--schedule", "fastest"], 1, "E0303");
     fails(&["explain-error", "E9999"], 1, "error[E0541]: ");
+    fails(&["explain-error", "code"], 1, "error[E0541]: unknown error code `code`");
     fails(&["bench", MATMUL, "--target", "nvptx-sm_80", "--roofline"], 1, "E0546");
     fails(&["check", MATMUL, "--target", "x86-64", "--fast-math"], 1, "E0405");
     fails(&["build", MATMUL, "--target", "nvptx-sm_80", "-o", "m.s"], 1, "E0528");
@@ -754,7 +755,9 @@ fn every_error_code_is_explained() {
     for entry in std::fs::read_dir("docs/errors").expect("docs/errors") {
         let path: PathBuf = entry.unwrap().path();
         let code = path.file_stem().unwrap().to_str().unwrap();
-        assert!(succeeds(&["explain-error", code]).starts_with(&format!("# {code}")));
+        for written in [code, &code.to_lowercase(), code.trim_start_matches(['E', '0'])] {
+            assert!(succeeds(&["explain-error", written]).starts_with(&format!("# {code}")));
+        }
         count += 1;
     }
     assert!(count > 20, "only {count} codes");

@@ -503,7 +503,7 @@ fn records_are_merged_and_pruned() {
     place.fails(&["best", "damaged.jsonl"], "the schedule of `product` comes from damaged.jsonl");
     place.fails(
         &["best", "a.jsonl", "--kernel", "q", "--threads", "1"],
-        "of `q` with 1 thread with correct results",
+        "of `q` with 1 thread that gave correct results",
     );
     place.fails(&["records", "show", "no-such.jsonl"], "E0604");
     place.fails(&["best", "no-such.jsonl"], "E0604");

@@ -29,6 +29,7 @@ mod prepack;
 mod processors;
 mod ptx;
 mod regions;
+mod run;
 mod rust_crates;
 mod samples;
 mod storage;

@@ -104,7 +104,7 @@ pub fn check_outputs(
     for text in &args.output {
         let (name, path) = split_value("--output", text)?;
         files = files.output(&format!("--output {name}"), Some(path));
-        for kernel in kernels {
+        if let Some(kernel) = kernels.first() {
             check_output(name, kernel, kernels, source)?;
         }
     }

@@ -135,7 +135,7 @@ impl Opened {
         let manifest = read_manifest(path)?;
         let to_link = |ext: &OsStr| ["a", "o", "tar", "ptx"].iter().any(|other| ext == *other);
         if path.extension().is_some_and(to_link) {
-            let text = format!("`{}` is a module to link, and cannot be loaded", path.display());
+            let text = format!("`{}` is no shared object, and cannot be loaded", path.display());
             let diag = Diag::global("E0523", text);
             return Err(Box::new(diag.help("give the `.te` file, or a `.so` of `tec build`")));
         }

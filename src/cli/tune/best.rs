@@ -89,7 +89,7 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     if found.is_empty() {
         let asked = args.which.describe();
         let text =
-            format!("{} has no schedule{asked} with correct results", args.records.display());
+            format!("{} has no schedule{asked} that gave correct results", args.records.display());
         let diag = Diag::global("E0605", text);
         return Err(diag.help("`tec records show` lists what it has").into());
     }
