@@ -99,9 +99,8 @@ pub(super) use storage_align::pad_rows;
 pub use storage_align::strides;
 pub use tensorize::Tensorize;
 
-use super::annotations::StageAnnotation;
 use super::phases::Inference;
-use super::state::{Attach, Schedule, Stage, StageId};
+use super::state::{Attach, Axis, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result, Span};
 use crate::target::Targets;
 use std::fmt;
@@ -243,10 +242,8 @@ impl Directive {
 pub(super) fn check_annotations(inference: &Inference) -> Result<()> {
     let schedule = &inference.bounded.schedule;
     for stage in &schedule.stages {
-        if let (Attach::Inline { span }, Some(annotation)) =
-            (stage.attach, stage.annotations().first())
-        {
-            return Err(Box::new(inlined_with(stage, annotation, span)));
+        if let (Attach::Inline { span }, Some(directive)) = (stage.attach, own_directive(stage)) {
+            return Err(Box::new(inlined_with(stage, directive, span)));
         }
     }
     for id in schedule.order.iter().copied() {
@@ -259,14 +256,23 @@ pub(super) fn check_annotations(inference: &Inference) -> Result<()> {
     Ok(())
 }
 
+/// Returns the name and the place of a directive that concerns the memory or the loops of a stage.
+fn own_directive(stage: &Stage) -> Option<(&'static str, Span)> {
+    let annotation = stage.annotations().first().map(|a| (a.directive.name, a.span));
+    let of_loop = |axis: &Axis| axis.annotation.map(|(annotation, span)| (annotation.name(), span));
+    let moved = stage.moved.map(|span| ("reorder", span));
+    annotation
+        .or_else(|| stage.axes.iter().find_map(|axis| axis.replaced))
+        .or_else(|| stage.axes.iter().find_map(of_loop))
+        .or(moved)
+}
+
 /// Returns the error for a directive of an inlined stage, which has neither memory nor loops
 /// (E0379).
-fn inlined_with(stage: &Stage, annotation: &StageAnnotation, inlined: Span) -> Diag {
-    let (name, directive) = (&stage.te.name, annotation.directive.name);
+fn inlined_with(stage: &Stage, (directive, span): (&str, Span), inlined: Span) -> Diag {
+    let name = &stage.te.name;
     let text = format!("`{name}` is inlined and has no memory or loops for `{directive}`");
-    Diag::new("E0379", annotation.span, text)
-        .related(inlined, "inlined here")
-        .help("leave one of the two out")
+    Diag::new("E0379", span, text).related(inlined, "inlined here").help("leave one of the two out")
 }
 
 #[cfg(test)]
