@@ -173,6 +173,19 @@ impl Buffer {
         }))
     }
 
+    /// Whether the element at these indices exists in every call, because the indices and all
+    /// extents are constants.
+    pub fn always_has(&self, indices: &[Expr]) -> bool {
+        let is_inside = |(index, extent): (&Expr, &Expr)| match (index.as_int(), extent.as_int()) {
+            (Some(index), Some(extent)) => (0..extent).contains(&index),
+            _ => false,
+        };
+        matches!(self.scope, Scope::Global | Scope::Constant)
+            && self.strides.is_none()
+            && indices.len() == self.shape.len()
+            && indices.iter().zip(&self.shape).all(is_inside)
+    }
+
     /// Creates a new buffer with the properties of this one.
     pub fn duplicate(&self) -> Buffer {
         Buffer(Arc::new(BufferData {

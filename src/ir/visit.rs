@@ -2,8 +2,8 @@
 //! return unchanged subtrees as they are.
 //!
 //! Expressions are DAGs: nodes are shared, and the tree of an expression can be exponentially
-//! larger than the number of its nodes. [`walk_expr`], [`rewrite_expr`] and [`substitute`] visit
-//! the tree. [`walk_nodes`], [`any_expr`] and everything with a [`Memo`] visit each node once.
+//! larger than the number of its nodes. All walks and rewrites here take linear time. A function
+//! that calls itself in [`for_each_child`] or [`map_children`] needs a [`NodeSet`] or a [`Memo`].
 
 use super::{Buffer, Expr, ExprKind, SortAxis, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -49,6 +49,11 @@ impl NodeSet {
     /// Adds `expr`; returns whether it was new.
     pub fn insert(&mut self, expr: &Expr) -> bool {
         self.0.insert(expr.id())
+    }
+
+    /// Whether `expr` is in the set.
+    pub fn contains(&self, expr: &Expr) -> bool {
+        self.0.contains(&expr.id())
     }
 
     /// Returns the number of nodes.
@@ -194,6 +199,15 @@ pub fn mentions_any(expr: &Expr, vars: &FxHashSet<Var>) -> bool {
 /// Whether `expr` contains a load.
 pub fn reads_memory(expr: &Expr) -> bool {
     any_expr(expr, &mut |e| matches!(e.kind, ExprKind::Load { .. }))
+}
+
+/// Whether `expr` reads elements that might not exist, so that the conditions around it decide
+/// whether it may be evaluated. Elements at constant indices in constant extents always exist.
+pub fn needs_guard(expr: &Expr) -> bool {
+    any_expr(expr, &mut |e| match &e.kind {
+        ExprKind::Load { buffer, indices, mask } => mask.is_some() || !buffer.always_has(indices),
+        _ => false,
+    })
 }
 
 /// Whether `expr` contains a load of `buffer`.
@@ -403,5 +417,29 @@ pub fn map_accesses(stmt: Stmt, f: &mut MoveAccess) -> Stmt {
             Stmt::Prefetch { buffer, indices }
         }
         other => map_stmts(other, &mut |inner| map_accesses(inner, f)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `x + x`, doubled until a tree would have 2^60 leaves.
+    fn shared(x: &Var) -> Expr {
+        (0..60).fold(Expr::var(x), |sum, _| Expr::add(sum.clone(), sum))
+    }
+
+    #[test]
+    fn shared_nodes_are_walked_and_rewritten_in_linear_time() {
+        let (x, y) = (Var::index("x"), Var::index("y"));
+        let mut visits = 0;
+        walk_expr(&shared(&x), &mut |_| visits += 1);
+        assert!((61..1000).contains(&visits), "{visits} visits");
+        let rewritten = substitute(&shared(&x), &mut |v| (*v == x).then(|| Expr::var(&y)));
+        assert!(mentions(&rewritten, &y) && !mentions(&rewritten, &x));
+        let mut seen = NodeSet::default();
+        walk_nodes(&rewritten, &mut seen, &mut |_| {});
+        // Nodes that are rewritten before they are known to be shared are no longer shared.
+        assert!((61..1000).contains(&seen.count()), "{} nodes", seen.count());
     }
 }

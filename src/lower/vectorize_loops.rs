@@ -18,8 +18,8 @@ use crate::ir::equal::equal;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    NodeSet, any_expr, for_each_load, map_children, map_stmts, mentions, reads_any, reads_memory,
-    rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
+    NodeSet, any_expr, for_each_load, map_children, map_stmts, mentions, needs_guard, reads_any,
+    reads_memory, rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
 use crate::simd_ops::masks_elements;
@@ -305,7 +305,7 @@ impl Lanes {
                 // Lanes that the first operand decides must not read the second one.
                 let b = match a.ty.is_scalar() && mask.is_none() && !self.expr_varies(b) {
                     true => b.clone(),
-                    false if reads_memory(b) => {
+                    false if needs_guard(b) => {
                         let first = self.widen(first);
                         self.expr(b, Some(&both(mask, first)))
                     }
@@ -324,6 +324,9 @@ impl Lanes {
                     true => Expr::select(c, t, f),
                     false => Expr::select(c, self.widen(t), self.widen(f)),
                 }
+            }
+            ExprKind::Load { buffer, indices, mask: None } if buffer.always_has(indices) => {
+                expr.clone()
             }
             ExprKind::Load { buffer, indices, mask: None } => {
                 let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
@@ -379,11 +382,11 @@ impl Lanes {
                 false => Expr::if_then_else(c, self.widen(t), self.widen(f)),
             };
         }
-        let t = match reads_memory(t) {
+        let t = match needs_guard(t) {
             true => self.expr(t, Some(&both(mask, c.clone()))),
             false => self.expr(t, mask),
         };
-        let f = match reads_memory(f) {
+        let f = match needs_guard(f) {
             true => self.expr(f, Some(&both(mask, Expr::not(c.clone())))),
             false => self.expr(f, mask),
         };
