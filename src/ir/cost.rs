@@ -1,7 +1,7 @@
 //! Counts the work of a kernel (arithmetic on data, bytes of the arguments), and estimates the
 //! number of instructions of a statement.
 
-use super::visit::{NodeSet, for_each_child, for_each_expr, for_each_stmt, substitute};
+use super::visit::{Memo, NodeSet, for_each_child, for_each_expr, for_each_stmt, substitute};
 use super::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Role, Stmt, UnOp, Var,
 };
@@ -143,10 +143,8 @@ fn count_stmt(stmt: &Stmt) -> Expr {
             None => count_stmt(then),
             Some(otherwise) => Expr::binary(BinOp::Max, count_stmt(then), count_stmt(otherwise)),
         },
-        Stmt::Store { value, .. } => Expr::index(count_expr(value) as i64),
-        Stmt::Let { value, body, .. } => {
-            sum([Expr::index(count_expr(value) as i64), count_stmt(body)].into_iter())
-        }
+        Stmt::Store { value, .. } => count_expr(value),
+        Stmt::Let { value, body, .. } => sum([count_expr(value), count_stmt(body)].into_iter()),
         Stmt::Allocate { body, .. }
         | Stmt::Produce { body, .. }
         | Stmt::Tensorize { body, .. }
@@ -170,11 +168,22 @@ fn sum(terms: impl Iterator<Item = Expr>) -> Expr {
         .unwrap_or_else(|| Expr::index(0))
 }
 
-fn count_expr(expr: &Expr) -> u64 {
-    if let ExprKind::IfThenElse(c, t, f) = &expr.kind {
-        return count_expr(c) + count_expr(t).max(count_expr(f));
+fn count_expr(expr: &Expr) -> Expr {
+    Expr::index(operations(expr, &mut Memo::default()))
+}
+
+/// Counts the operations of an expression, those of shared nodes at each use.
+fn operations(expr: &Expr, known: &mut Memo<i64>) -> i64 {
+    if let Some(count) = known.get(expr) {
+        return *count;
     }
-    let mut count = match &expr.kind {
+    let mut count: i64 = match &expr.kind {
+        ExprKind::IfThenElse(c, t, f) => {
+            let branches = operations(t, known).max(operations(f, known));
+            let count = operations(c, known).saturating_add(branches);
+            known.insert(expr, count);
+            return count;
+        }
         _ if matches!(expr.ty.dtype, DType::Index | DType::Bool) => 0,
         ExprKind::Binary(..) | ExprKind::Unary(UnOp::Sqrt, _) => 1,
         ExprKind::Call(Intrinsic::Fma, _) => 2,
@@ -183,7 +192,8 @@ fn count_expr(expr: &Expr) -> u64 {
         ExprKind::Call(..) => 1,
         _ => 0,
     };
-    for_each_child(expr, &mut |child| count += count_expr(child));
+    for_each_child(expr, &mut |child| count = count.saturating_add(operations(child, known)));
+    known.insert(expr, count);
     count
 }
 

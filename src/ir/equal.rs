@@ -2,49 +2,83 @@
 
 use super::visit::{Memo, for_each_child};
 use super::{Const, Expr, ExprKind};
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 
 /// Whether two expressions have the same structure: the same operations, variables and buffers (by
 /// identity), and constants (floats by their bits).
 pub fn equal(a: &Expr, b: &Expr) -> bool {
-    if a.same(b) {
-        return true;
-    }
-    if a.ty != b.ty {
-        return false;
-    }
-    use ExprKind::*;
-    match (&a.kind, &b.kind) {
-        (Const(x), Const(y)) => equal_consts(*x, *y),
-        (Var(x), Var(y)) => x == y,
-        (Unary(op, x), Unary(other, y)) => op == other && equal(x, y),
-        (Cast(x), Cast(y)) | (Bitcast(x), Bitcast(y)) | (Broadcast(x), Broadcast(y)) => equal(x, y),
-        (Binary(op, x, y), Binary(other, z, w)) => op == other && equal(x, z) && equal(y, w),
-        (Ramp(x, y), Ramp(z, w)) => equal(x, z) && equal(y, w),
-        (Let(v, x, y), Let(w, z, u)) => v == w && equal(x, z) && equal(y, u),
-        (Select(x, y, z), Select(u, v, w)) | (IfThenElse(x, y, z), IfThenElse(u, v, w)) => {
-            equal(x, u) && equal(y, v) && equal(z, w)
-        }
-        (
-            Load { buffer, indices, mask },
-            Load { buffer: other, indices: other_indices, mask: other_mask },
-        ) => {
-            buffer == other
-                && equal_all(indices, other_indices)
-                && match (mask, other_mask) {
-                    (None, None) => true,
-                    (Some(x), Some(y)) => equal(x, y),
-                    _ => false,
-                }
-        }
-        (Call(f, x), Call(g, y)) => f == g && equal_all(x, y),
-        _ => false,
-    }
+    Comparison::default().equal(a, b)
 }
 
-fn equal_all(a: &[Expr], b: &[Expr]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| equal(x, y))
+/// The pairs that [`equal`] compares before it remembers any: most expressions are small.
+const UNTRACKED_PAIRS: u32 = 64;
+
+/// A comparison of two expressions, which takes linear time if they share nodes.
+#[derive(Default)]
+struct Comparison {
+    pairs: u32,
+    /// Pairs of nodes that are equal.
+    known: FxHashSet<(usize, usize)>,
+}
+
+impl Comparison {
+    fn equal(&mut self, a: &Expr, b: &Expr) -> bool {
+        if a.same(b) {
+            return true;
+        }
+        if a.ty != b.ty {
+            return false;
+        }
+        self.pairs = self.pairs.saturating_add(1);
+        let tracked = self.pairs > UNTRACKED_PAIRS;
+        if tracked && self.known.contains(&(a.id(), b.id())) {
+            return true;
+        }
+        let equal = self.equal_kinds(a, b);
+        if tracked && equal {
+            self.known.insert((a.id(), b.id()));
+        }
+        equal
+    }
+
+    fn equal_kinds(&mut self, a: &Expr, b: &Expr) -> bool {
+        use ExprKind::*;
+        match (&a.kind, &b.kind) {
+            (Const(x), Const(y)) => equal_consts(*x, *y),
+            (Var(x), Var(y)) => x == y,
+            (Unary(op, x), Unary(other, y)) => op == other && self.equal(x, y),
+            (Cast(x), Cast(y)) | (Bitcast(x), Bitcast(y)) | (Broadcast(x), Broadcast(y)) => {
+                self.equal(x, y)
+            }
+            (Binary(op, x, y), Binary(other, z, w)) => {
+                op == other && self.equal(x, z) && self.equal(y, w)
+            }
+            (Ramp(x, y), Ramp(z, w)) => self.equal(x, z) && self.equal(y, w),
+            (Let(v, x, y), Let(w, z, u)) => v == w && self.equal(x, z) && self.equal(y, u),
+            (Select(x, y, z), Select(u, v, w)) | (IfThenElse(x, y, z), IfThenElse(u, v, w)) => {
+                self.equal(x, u) && self.equal(y, v) && self.equal(z, w)
+            }
+            (
+                Load { buffer, indices, mask },
+                Load { buffer: other, indices: other_indices, mask: other_mask },
+            ) => {
+                buffer == other
+                    && self.equal_all(indices, other_indices)
+                    && match (mask, other_mask) {
+                        (None, None) => true,
+                        (Some(x), Some(y)) => self.equal(x, y),
+                        _ => false,
+                    }
+            }
+            (Call(f, x), Call(g, y)) => f == g && self.equal_all(x, y),
+            _ => false,
+        }
+    }
+
+    fn equal_all(&mut self, a: &[Expr], b: &[Expr]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(x, y)| self.equal(x, y))
+    }
 }
 
 fn equal_consts(a: Const, b: Const) -> bool {

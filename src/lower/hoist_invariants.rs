@@ -125,6 +125,9 @@ struct Hoister<'a> {
     has_barriers: bool,
     /// The traits of each node.
     known: Memo<Traits>,
+    /// The results of [`Hoister::visit_expr`] for expressions that are always evaluated, and for
+    /// those that might not be.
+    visited: [Memo<Expr>; 2],
     lets: Vec<(Var, Expr)>,
     /// Positions in `lets` by hash of the value.
     by_hash: FxHashMap<u64, Vec<usize>>,
@@ -162,7 +165,8 @@ impl<'a> Hoister<'a> {
         let (known, by_hash) = (Memo::default(), FxHashMap::default());
         let (lets, hasher) = (Vec::new(), ExprHasher::default());
         let has_barriers = has_barrier(body);
-        Hoister { bound, stored, has_barriers, known, lets, by_hash, hasher, names }
+        let visited = Default::default();
+        Hoister { bound, stored, has_barriers, known, visited, lets, by_hash, hasher, names }
     }
 
     /// Whether other threads may write a buffer while the loop runs.
@@ -189,6 +193,15 @@ impl<'a> Hoister<'a> {
     /// Replaces the invariant parts of an expression. If `lazy`, the expression might not be
     /// evaluated, so loads stay.
     fn visit_expr(&mut self, expr: &Expr, lazy: bool) -> Expr {
+        if let Some(known) = self.visited[usize::from(lazy)].get(expr) {
+            return known.clone();
+        }
+        let result = self.rewrite(expr, lazy);
+        self.visited[usize::from(lazy)].insert(expr, result.clone());
+        result
+    }
+
+    fn rewrite(&mut self, expr: &Expr, lazy: bool) -> Expr {
         let traits = self.traits(expr);
         // Later passes look for ramps in indices and masks, which a variable would hide.
         let is_ramp = matches!(expr.kind, ExprKind::Ramp(..))
@@ -214,6 +227,7 @@ impl<'a> Hoister<'a> {
             ExprKind::Let(var, value, body) => {
                 self.bound.insert(var.clone());
                 self.known.clear();
+                self.visited = Default::default();
                 let value = self.visit_expr(value, lazy);
                 Expr::let_in(var.clone(), value, self.visit_expr(body, lazy))
             }
@@ -354,6 +368,9 @@ struct Sharer {
     hasher: ExprHasher,
     by_hash: FxHashMap<u64, Vec<usize>>,
     seen: Vec<CountedExpr>,
+    /// How often each node was counted where it is always evaluated, and where it might not be.
+    counted: [Memo<u8>; 2],
+    replaced: Memo<Expr>,
 }
 
 impl Sharer {
@@ -366,6 +383,12 @@ impl Sharer {
     /// Counts the costly expressions, except those that use a variable of an inner `let` or read a
     /// buffer in `written`.
     fn count(&mut self, expr: &Expr, lazy: bool, inner: &FxHashSet<Var>) {
+        // Whether there is more than one use is all that matters.
+        let times = self.counted[usize::from(lazy)].get(expr).copied().unwrap_or(0);
+        if times == 2 {
+            return;
+        }
+        self.counted[usize::from(lazy)].insert(expr, times + 1);
         if is_worth_sharing(expr)
             && (inner.is_empty() || !mentions_any(expr, inner))
             && !reads_any(expr, &self.written)
@@ -406,6 +429,15 @@ impl Sharer {
 
     /// Replaces the outermost shared expressions by variables.
     fn replace(&mut self, expr: &Expr, names: &mut Names) -> Expr {
+        if let Some(known) = self.replaced.get(expr) {
+            return known.clone();
+        }
+        let result = self.replace_in(expr, names);
+        self.replaced.insert(expr, result.clone());
+        result
+    }
+
+    fn replace_in(&mut self, expr: &Expr, names: &mut Names) -> Expr {
         if is_worth_sharing(expr)
             && let Some(index) = self.find(expr)
             && self.seen[index].is_shared()

@@ -26,8 +26,8 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_any, reads_buffer,
-    reads_memory, substitute, walk_expr, walk_stmt,
+    NodeSet, for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_any,
+    reads_buffer, reads_memory, substitute, walk_expr, walk_stmt,
 };
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
@@ -416,7 +416,8 @@ impl Trimmer {
         };
         let count = pairs.len();
         // What not every iteration computes must not overflow in front of the loop.
-        let fits = self.fits(&a) && self.fits(&b);
+        let mut seen = NodeSet::default();
+        let fits = self.fits(&a, &mut seen) && self.fits(&b, &mut seen);
         let mut exact = true;
         let limits = pairs.into_iter().filter_map(|(a, b, apart)| {
             if let Some(limit) = self.affine(head, a, b, apart, path) {
@@ -498,15 +499,15 @@ impl Trimmer {
         }
     }
 
-    /// Whether no arithmetic of an index exceeds 64 bits. That in the indices of loads does not, if
-    /// these are inside of their tensors.
-    fn fits(&self, expr: &Expr) -> bool {
-        if matches!(expr.kind, ExprKind::Load { .. }) {
+    /// Whether no arithmetic of an index exceeds 64 bits; nodes in `seen` were found to fit. That
+    /// in the indices of loads fits, if these are inside of their tensors.
+    fn fits(&self, expr: &Expr, seen: &mut NodeSet) -> bool {
+        if matches!(expr.kind, ExprKind::Load { .. }) || !seen.insert(expr) {
             return true;
         }
         let is_computed = matches!(expr.kind, ExprKind::Binary(..) | ExprKind::Unary(..));
         let mut fits = !(is_computed && expr.ty.dtype == DType::Index) || self.is_small(expr);
-        for_each_child(expr, &mut |child| fits = fits && self.fits(child));
+        for_each_child(expr, &mut |child| fits = fits && self.fits(child, seen));
         fits
     }
 

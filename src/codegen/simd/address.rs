@@ -490,10 +490,11 @@ fn without_constant(mut poly: Poly) -> (Terms, i64) {
 
 /// Calls `f` for each variable of an expression.
 pub(super) fn for_each_var(expr: &Expr, f: &mut dyn FnMut(&Var)) {
-    if let Some(var) = expr.as_var() {
-        f(var);
-    }
-    visit::for_each_child(expr, &mut |child| for_each_var(child, f));
+    visit::walk_expr(expr, &mut |node| {
+        if let Some(var) = node.as_var() {
+            f(var);
+        }
+    });
 }
 
 /// Whether an expression is a scalar index, as [`Selector::poly`] expects.

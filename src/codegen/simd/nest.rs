@@ -8,7 +8,7 @@ use super::plan::{self, Carried};
 use crate::codegen::common::constant_bytes;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
-use crate::ir::visit::{Memo, reads_memory, stored_buffers};
+use crate::ir::visit::{Memo, NodeSet, reads_memory, stored_buffers};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
@@ -104,6 +104,8 @@ pub(super) struct Selector<'c> {
     pub(super) registers: FxHashMap<Buffer, FxHashMap<i64, Option<VReg>>>,
     /// Values of the current statement, by node.
     pub(super) memo: Memo<Val>,
+    /// The conditions of the current statement that are computed once, not in each branch.
+    reused: NodeSet,
     /// Numbers of buffers, for [`super::inst::Access`].
     pub(super) numbers: FxHashMap<Buffer, u32>,
     /// The order of the blocks in the code.
@@ -132,6 +134,7 @@ impl<'c> Selector<'c> {
             frames: FxHashMap::default(),
             registers: FxHashMap::default(),
             memo: Memo::default(),
+            reused: NodeSet::default(),
             numbers: FxHashMap::default(),
             layout: vec![0],
             nontemporal: false,
@@ -159,6 +162,7 @@ impl<'c> Selector<'c> {
 
     pub(super) fn stmt(&mut self, stmt: &Stmt) {
         self.memo.clear();
+        self.reused = plan::reused_conditions(stmt);
         match stmt {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
             Stmt::For { var, min, extent, kind, body } => self.for_(var, min, extent, kind, body),
@@ -579,13 +583,13 @@ impl<'c> Selector<'c> {
         match &cond.kind {
             ExprKind::Unary(UnOp::Likely, a) => self.branch_on(a, yes, no),
             ExprKind::Unary(UnOp::Not, a) => self.branch_on(a, no, yes),
-            ExprKind::Binary(BinOp::And, a, b) => {
+            ExprKind::Binary(BinOp::And, a, b) if !self.reused.contains(cond) => {
                 let second = self.b.block();
                 self.branch_on(a, second, no);
                 self.start(second);
                 self.in_branch(|this| this.branch_on(b, yes, no));
             }
-            ExprKind::Binary(BinOp::Or, a, b) => {
+            ExprKind::Binary(BinOp::Or, a, b) if !self.reused.contains(cond) => {
                 let second = self.b.block();
                 self.branch_on(a, yes, second);
                 self.start(second);

@@ -292,6 +292,24 @@ pub(super) fn index_conditions(body: &Stmt) -> Vec<(Expr, Expr)> {
     found
 }
 
+/// Returns the conditions of a statement that read memory and that it uses more than once. Each of
+/// them is a value of its own: if every use had its own branches, conditions that use each other
+/// would become exponentially many.
+pub(super) fn reused_conditions(stmt: &Stmt) -> NodeSet {
+    fn note(expr: &Expr, seen: &mut NodeSet, reused: &mut NodeSet) {
+        if seen.insert(expr) {
+            return visit::for_each_child(expr, &mut |child| note(child, seen, reused));
+        }
+        let is_condition = matches!(expr.kind, ExprKind::Binary(BinOp::And | BinOp::Or, ..));
+        if is_condition && expr.ty.is_scalar() && reads_memory(expr) {
+            reused.insert(expr);
+        }
+    }
+    let (mut seen, mut reused) = (NodeSet::default(), NodeSet::default());
+    visit::for_each_expr(stmt, &mut |expr| note(expr, &mut seen, &mut reused));
+    reused
+}
+
 fn conditions_in_stmt(stmt: &Stmt, found: &mut Vec<(Expr, Expr)>) {
     match stmt {
         Stmt::For { .. } => return,
@@ -311,9 +329,8 @@ fn conditions_in_stmt(stmt: &Stmt, found: &mut Vec<(Expr, Expr)>) {
 
 /// Whether all constants in an index are so small that their sums fit into 64 bits.
 pub(super) fn has_small_constants(index: &Expr) -> bool {
-    let mut small = index.as_int().is_none_or(|value| i32::try_from(value).is_ok());
-    visit::for_each_child(index, &mut |child| small = small && has_small_constants(child));
-    small
+    let is_large = |value: i128| i32::try_from(value).is_err();
+    !visit::any_expr(index, &mut |node| node.as_int().is_some_and(is_large))
 }
 
 /// The scalar index that an access starts from; `None` if its lanes can be anywhere.
@@ -485,14 +502,22 @@ impl UseSearch<'_> {
         }
     }
 
+    /// Whether a variable is the loop's, or its definition uses that.
     fn is_var(&self, var: &Var) -> bool {
-        if var == self.var {
-            return true;
+        let mut seen = FxHashSet::from_iter([var.clone()]);
+        let mut open = vec![var.clone()];
+        while let Some(var) = open.pop() {
+            if var == *self.var {
+                return true;
+            }
+            if let Some(value) = self.lets.get(&var) {
+                for_each_var(value, &mut |inner| {
+                    if seen.insert(inner.clone()) {
+                        open.push(inner.clone());
+                    }
+                });
+            }
         }
-        let mut found = false;
-        if let Some(value) = self.lets.get(var) {
-            for_each_var(value, &mut |inner| found = found || self.is_var(inner));
-        }
-        found
+        false
     }
 }

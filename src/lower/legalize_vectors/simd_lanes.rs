@@ -135,8 +135,8 @@ impl LaneSearch {
 
 /// Whether an expression has a load without a mask that `before` does not evaluate.
 fn reads_all_lanes(expr: &Expr, before: &Expr) -> bool {
-    let mut found = matches!(expr.kind, ExprKind::Load { mask: None, .. })
-        && !any_expr(before, &mut |e| equal(e, expr));
-    for_each_child(expr, &mut |child| found = found || reads_all_lanes(child, before));
-    found
+    any_expr(expr, &mut |load| {
+        matches!(load.kind, ExprKind::Load { mask: None, .. })
+            && !any_expr(before, &mut |e| equal(e, load))
+    })
 }

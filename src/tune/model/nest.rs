@@ -1,7 +1,7 @@
 //! Properties of nests: their stores, the loops that are not unrolled, invariant accesses.
 
 use crate::ir::visit::{
-    NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt, walk_stmt,
+    NodeSet, for_each_expr, for_each_load, for_each_stmt, walk_expr, walk_stmt,
 };
 use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Type, Var};
@@ -243,8 +243,9 @@ fn each_access(stmt: &Stmt, f: &mut dyn FnMut(&Buffer, &Expr)) {
 
 /// Calls `f` with the variables of an index.
 pub(super) fn mentioned(expr: &Expr, f: &mut dyn FnMut(&Var)) {
-    if let ExprKind::Var(var) = &expr.kind {
-        f(var);
-    }
-    for_each_child(expr, &mut |child| mentioned(child, f));
+    walk_expr(expr, &mut |node| {
+        if let ExprKind::Var(var) = &node.kind {
+            f(var);
+        }
+    });
 }

@@ -3,7 +3,7 @@
 use super::index::ASSUMED_VALUE;
 use super::nest::mentioned;
 use super::walk::{EnclosingLoop, Walker};
-use crate::ir::visit::{any_expr, for_each_child, reads_memory, rewrite_expr};
+use crate::ir::visit::{NodeSet, any_expr, for_each_child, reads_memory, rewrite_expr};
 use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use rustc_hash::FxHashSet;
 
@@ -233,10 +233,16 @@ impl Walker<'_> {
 
 /// Returns the loads of an expression that are not indices of others.
 fn loads_of(expr: &Expr) -> Vec<Expr> {
-    if let ExprKind::Load { .. } = &expr.kind {
-        return vec![expr.clone()];
+    fn visit(expr: &Expr, seen: &mut NodeSet, loads: &mut Vec<Expr>) {
+        if !seen.insert(expr) {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::Load { .. } => loads.push(expr.clone()),
+            _ => for_each_child(expr, &mut |child| visit(child, seen, loads)),
+        }
     }
     let mut loads = Vec::new();
-    for_each_child(expr, &mut |child| loads.extend(loads_of(child)));
+    visit(expr, &mut NodeSet::default(), &mut loads);
     loads
 }

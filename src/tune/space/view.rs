@@ -2,7 +2,7 @@
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
-use crate::ir::visit::{any_expr, for_each_child, map_children, mentions};
+use crate::ir::visit::{any_expr, for_each_child, mentions, rewrite_expr};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
 use crate::schedule::{
     Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
@@ -151,15 +151,17 @@ impl Access {
 /// Replaces `min` and `max` of an expression and a bound that does not depend on `var` by the
 /// expression.
 pub(super) fn without_clamps(expr: &Expr, var: &Var) -> Expr {
-    if let ExprKind::Binary(BinOp::Min | BinOp::Max, a, b) = &expr.kind {
-        let fixed = |e: &Expr| coefficient(e, var, &mut FxHashMap::default()) == Some(0);
-        match (fixed(a), fixed(b)) {
-            (false, true) => return without_clamps(a, var),
-            (true, false) => return without_clamps(b, var),
-            _ => {}
+    rewrite_expr(expr, &mut |node| {
+        if let ExprKind::Binary(BinOp::Min | BinOp::Max, a, b) = &node.kind {
+            let fixed = |e: &Expr| coefficient(e, var, &mut FxHashMap::default()) == Some(0);
+            match (fixed(a), fixed(b)) {
+                (false, true) => return a.clone(),
+                (true, false) => return b.clone(),
+                _ => {}
+            }
         }
-    }
-    map_children(expr, &mut |child| without_clamps(child, var))
+        node
+    })
 }
 
 /// Returns the coefficient of a variable in an index; `None` if the index is not affine in it.
