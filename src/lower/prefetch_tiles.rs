@@ -177,12 +177,8 @@ impl Nests {
                 self.reduction(stmt, results)
             }
             Stmt::For { var, min, extent, kind, body } => {
-                let (min, extent) = (min.clone(), extent.clone());
-                self.loops.push(Around {
-                    var: var.clone(),
-                    min: min.clone(),
-                    extent: extent.clone(),
-                });
+                let (own, first, count) = (var.clone(), min.clone(), extent.clone());
+                self.loops.push(Around { var: own, min: first, extent: count });
                 let mut own = Vec::new();
                 let body = Box::new(self.stmt(*body, &mut own));
                 self.loops.pop();
@@ -233,13 +229,13 @@ impl Nests {
         let Stmt::For { var, min, extent, kind, body } = &stmt else { return stmt };
         let Some(extent) = extent.as_int().and_then(|n| i64::try_from(n).ok()) else { return stmt };
         results.reverse();
-        let mut results = rows(&results).unwrap_or_default();
+        let mut results = rows(&results);
         results.retain(|rows| work >= STEPS_PER_LINE * rows.count * rows.first.lines());
         let mut operands = self.operands(var, min, body, extent);
         operands.retain(|operand| work >= STEPS_PER_LINE * operand.lines_per_tile());
         let rows = results.iter().map(|rows| rows.count);
-        let shares = operands.iter().map(|operand| operand.lines_per_tile() / LINES_PER_PART);
-        let Some(aim) = rows.chain(shares).max() else { return stmt };
+        let lines: i64 = operands.iter().map(Operand::lines_per_tile).sum();
+        let aim = rows.max().unwrap_or(0).max(lines / LINES_PER_PART);
         let Some(parts) = parts(extent, aim) else { return stmt };
         results.retain(|rows| rows.per_part(parts) * rows.first.lines() <= MAX_LINES_PER_PART);
         let few = |operand: &Operand| operand.lines_per_tile() <= parts * MAX_LINES_PER_PART;
@@ -350,22 +346,23 @@ impl Rows {
     }
 }
 
-/// Groups runs by buffer; nothing if the rows of one are not evenly apart.
-fn rows(runs: &[Run]) -> Option<Vec<Rows>> {
-    let mut all: Vec<(Rows, &Run)> = Vec::new();
+/// Groups runs by buffer, without the buffers whose rows are not evenly apart or of equal length.
+fn rows(runs: &[Run]) -> Vec<Rows> {
+    let mut buffers: Vec<Vec<&Run>> = Vec::new();
     for run in runs {
-        let Some((rows, last)) = all.iter_mut().find(|(rows, _)| rows.first.buffer == run.buffer)
-        else {
-            all.push((Rows { first: run.clone(), count: 1, stride: 0 }, run));
-            continue;
-        };
-        let apart = difference(&run.first, &last.first)?;
-        if (rows.count > 1 && rows.stride != apart) || run.elements != rows.first.elements {
-            return None;
+        match buffers.iter_mut().find(|rows| rows[0].buffer == run.buffer) {
+            Some(rows) => rows.push(run),
+            None => buffers.push(vec![run]),
         }
-        (rows.stride, rows.count, *last) = (apart, rows.count + 1, run);
     }
-    (!all.is_empty()).then(|| all.into_iter().map(|(rows, _)| rows).collect())
+    let even = |rows: &Vec<&Run>| {
+        let apart = |pair: &[&Run]| difference(&pair[1].first, &pair[0].first);
+        let stride = rows.windows(2).next().map_or(Some(0), apart)?;
+        let same = rows.iter().all(|row| row.elements == rows[0].elements)
+            && rows.windows(2).all(|pair| apart(pair) == Some(stride));
+        same.then(|| Rows { first: rows[0].clone(), count: rows.len() as i64, stride })
+    };
+    buffers.iter().filter_map(even).collect()
 }
 
 /// Returns the number of equal parts that is nearest to `aim`, each with a few steps.

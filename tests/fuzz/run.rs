@@ -20,7 +20,7 @@ use tec::driver::{self, FpContract, Options, Trace, with_stack};
 use tec::ir::DType;
 use tec::lower::outline_simd::Nest;
 use tec::schedule::Fallback;
-use tec::target::Target;
+use tec::target::{Processor, Target};
 use tec::tune::{Space, space};
 
 /// Programs that share a module.
@@ -243,11 +243,30 @@ fn options(batch: u64, source: Source) -> Options {
                 .collect()
         }
     };
-    let mut options = Options::new(targets[(batch % targets.len() as u64) as usize].clone());
+    let mut target = targets[(batch % targets.len() as u64) as usize].clone();
+    if batch % 4 < 2 {
+        // The arguments of programs are small: `prefetch_tiles` would leave them alone.
+        target.processor = with_small_cache(target.processor);
+    }
+    let mut options = Options::new(target);
     let fp_contract = [FpContract::Fast, FpContract::Off];
     options.fp_contract = fp_contract[(batch / 3 % 2) as usize];
     options.opt = [3, 0, 3, 1, 3, 2][(batch % 6) as usize];
     options
+}
+
+/// Returns a processor whose first cache is smaller than most tensors.
+fn with_small_cache(processor: &'static Processor) -> &'static Processor {
+    static SMALL: Mutex<Vec<(&str, &Processor)>> = Mutex::new(Vec::new());
+    let mut small = SMALL.lock().expect("no test panics with the lock");
+    if let Some((_, known)) = small.iter().find(|(name, _)| *name == processor.name) {
+        return known;
+    }
+    let mut caches = processor.caches.to_vec();
+    caches[0].kib = 0;
+    let made = Box::leak(Box::new(Processor { caches: caches.leak(), ..*processor }));
+    small.push((processor.name, made));
+    made
 }
 
 /// Runs `n` programs and panics if one is a finding.
