@@ -65,6 +65,11 @@ def test_kernels_are_functions():
         saxpy(2.0, x, y[:9])
     with pytest.raises(TypeError, match="saxpy.*missing a required argument: 'y'"):
         saxpy(2.0, x)
+    with pytest.raises(TypeError, match="`x` must be a tensor, such as an array, not list"):
+        saxpy(2.0, [1.0, 2.0], y)
+    z.flags.writeable = False
+    with pytest.raises(ValueError, match="saxpy.*readonly|saxpy.*read-only"):
+        saxpy(2.0, x, y, z)
 
 
 def test_shapes_of_outputs_are_computed():
