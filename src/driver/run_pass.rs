@@ -3,9 +3,14 @@
 use super::passes::PassId;
 use super::trace::{Failure, Trace};
 use crate::ir::Kernel;
+use crate::ir::arith::budget;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::verify::verify_kernel;
 use crate::target::Target;
+
+/// The terms of polynomials that the proofs of a pass may look at, which takes a second or two. The
+/// samples need 20,000 at most.
+const PROOF_TERMS: i64 = 500_000;
 
 /// Runs a pass if the target and `--opt` have it; verifies and dumps its result.
 pub(super) fn run_pass(
@@ -18,7 +23,8 @@ pub(super) fn run_pass(
     let Some(pass) = id.pass().filter(|pass| pass.runs(target, opt)) else { return Ok(kernel) };
     let before = (!trace.brief).then(|| kernel.clone());
     let print = || before.as_ref().map_or(String::new(), |ir| print_kernel(ir, Style::Full));
-    let kernel = trace.phase(pass.name, &print, || (pass.run)(kernel, target))??;
+    let run = || budget::within(PROOF_TERMS, || (pass.run)(kernel, target));
+    let kernel = trace.phase(pass.name, &print, run)??;
     after_pass(id, before.as_ref(), &kernel, trace)?;
     Ok(kernel)
 }

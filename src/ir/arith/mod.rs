@@ -109,6 +109,7 @@
 
 mod assume;
 mod atoms;
+pub mod budget;
 mod cache;
 mod cases;
 mod divisor;

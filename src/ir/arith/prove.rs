@@ -2,6 +2,7 @@
 //! [`super`] explains the method.
 
 use super::atoms::{AtomKind, is_exact_integer};
+use super::budget;
 use super::cache::{Cache, SPLITS};
 use super::poly::{Atom, Poly};
 use super::{Facts, Undo};
@@ -100,7 +101,7 @@ pub(crate) fn flatten_logic(op: BinOp, cond: &Expr) -> Vec<Expr> {
 
 /// Proves `cond` under each alternative of a known disjunction.
 fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
-    if splits == 0 {
+    if splits == 0 || budget::is_spent() {
         return false;
     }
     (0..facts.disjunctions.len()).rev().take(3).any(|at| {
@@ -165,7 +166,8 @@ impl Facts {
             return known;
         }
         let failed = FxHashMap::default();
-        let mut search = ProofSearch { effort: EFFORT, failed, doubted: Some((self, &goal)) };
+        let effort = if budget::is_spent() { EFFORT_BEFORE_EXAMPLES } else { EFFORT };
+        let mut search = ProofSearch { effort, failed, doubted: Some((self, &goal)) };
         let proved = !self.has_known_counterexample(&goal)
             && search.non_negative(self, &goal, MAX_DEPTH, splits);
         let cache = self.cache();
@@ -218,6 +220,7 @@ impl ProofSearch<'_> {
             return false;
         }
         self.effort -= GOAL;
+        budget::spend(goal.terms.len() as i64);
         if self.effort < 0 {
             return false;
         }

@@ -1,0 +1,58 @@
+//! The budget of all proofs of a pass. A proof that fails tries many combinations, and a pass asks
+//! for many proofs, so each alone can be bounded while all together take minutes.
+//!
+//! Passes use proofs only to simplify: without one, the code is correct and slower.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// What is left, in terms of polynomials; without a limit outside of [`within`].
+    static LEFT: Cell<i64> = const { Cell::new(i64::MAX) };
+}
+
+/// Runs `f`, whose proofs may look at `terms` terms of polynomials; when they have, each is tried
+/// briefly. The result of `f` depends on its input alone, not on time.
+pub fn within<T>(terms: i64, f: impl FnOnce() -> T) -> T {
+    let around = LEFT.replace(terms);
+    let result = f();
+    LEFT.set(around);
+    result
+}
+
+/// Takes from the budget.
+pub(super) fn spend(terms: i64) {
+    LEFT.set(LEFT.get().saturating_sub(terms));
+}
+
+/// Whether nothing is left.
+pub(super) fn is_spent() -> bool {
+    LEFT.get() <= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Facts;
+    use super::*;
+    use crate::ir::{DType, Expr, Var};
+
+    #[test]
+    fn a_spent_budget_leaves_brief_proofs_and_ends_with_the_pass() {
+        let var = |name| Expr::var(&Var::new(name, DType::Index));
+        let (x, y) = (var("x"), var("y"));
+        let mut facts = Facts::new();
+        facts.assume(&Expr::le(Expr::index(0), x.clone()));
+        facts.assume(&Expr::or(
+            Expr::le(x.clone(), y.clone()),
+            Expr::le(Expr::add(x.clone(), Expr::index(5)), y.clone()),
+        ));
+        // By one step; by the two cases of the disjunction.
+        let brief = Expr::le(Expr::index(-1), x.clone());
+        let by_cases = Expr::le(x, y);
+        within(0, || {
+            assert!(facts.prove(&brief));
+            assert!(!facts.prove(&by_cases));
+        });
+        facts.assume(&Expr::le(Expr::index(-2), var("z")));
+        assert!(facts.prove(&by_cases));
+    }
+}
