@@ -24,6 +24,7 @@ mod memory;
 mod module;
 mod networks;
 mod notes;
+mod options;
 mod passes;
 mod prepack;
 mod processors;

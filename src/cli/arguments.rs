@@ -1,6 +1,6 @@
 //! The options that give a kernel its arguments: `--input`, `--var`, `--scalar`, `--threads`.
 
-use super::compile::split_value;
+use super::compile::{refuse_contradictions, split_value};
 use super::data::Given;
 use super::npy;
 use super::remote::message::Hello;
@@ -14,6 +14,8 @@ use crate::ir::{DType, Kernel, Param, Role};
 #[command(next_help_heading = "Kernel arguments")]
 pub struct Arguments {
     /// Read an input from a NumPy file (repeatable) [default: random values]
+    ///
+    /// Here, and with `--var` and `--scalar`, `KERNEL.NAME` is for one of several kernels.
     #[arg(long, value_name = "A=a.npy")]
     pub input: Vec<String>,
     /// Set a run-time integer that no shape of an `--input` gives (repeatable).
@@ -35,7 +37,12 @@ impl Arguments {
     /// that none of them has is an error.
     pub fn read(&self, kernel: &Kernel, kernels: &[&Kernel]) -> Result<Given, Error> {
         let mut given = Given { seed: self.seed, ..Given::default() };
-        for text in &self.input {
+        for (option, settings) in
+            [("--input", &self.input), ("--var", &self.var), ("--scalar", &self.scalar)]
+        {
+            refuse_contradictions(option, settings)?;
+        }
+        for (text, kernels) in &own(&self.input, kernel, kernels) {
             let (name, path) = split_value("--input", text)?;
             let is_tensor = |param: &Param| {
                 matches!(param, Param::Tensor { role: Role::Input | Role::Inout, .. })
@@ -44,7 +51,7 @@ impl Arguments {
                 given.tensors.push((name.to_string(), npy::read(path, name, dtype)?));
             }
         }
-        for text in &self.var {
+        for (text, kernels) in &own(&self.var, kernel, kernels) {
             let (name, value) = split_value("--var", text)?;
             let is_var = |param: &Param| matches!(param, Param::Runtime { .. });
             find("run-time integer", name, kernel, kernels, &is_var)?;
@@ -53,7 +60,7 @@ impl Arguments {
             })?;
             given.vars.push((name.to_string(), value));
         }
-        for text in &self.scalar {
+        for (text, kernels) in &own(&self.scalar, kernel, kernels) {
             let (name, value) = split_value("--scalar", text)?;
             let is_scalar = |param: &Param| matches!(param, Param::Scalar { .. });
             find("scalar input", name, kernel, kernels, &is_scalar)?;
@@ -75,14 +82,44 @@ impl Arguments {
 
     /// Returns the arguments that a kernel has parameters for.
     pub fn of(&self, kernel: &Kernel) -> Arguments {
-        let has = |text: &&String| {
+        let has = |text: &String| {
             let name = text.split('=').next().unwrap_or_default();
             kernel.params.iter().any(|param| param.name() == name)
         };
-        let own = |all: &[String]| all.iter().filter(has).cloned().collect();
-        let [input, var, scalar] = [&self.input, &self.var, &self.scalar].map(|all| own(all));
+        let kernels = [kernel];
+        let [input, var, scalar] = [&self.input, &self.var, &self.scalar].map(|all| {
+            let all = own(all, kernel, &kernels);
+            all.into_iter().map(|(text, _)| text).filter(has).collect()
+        });
         Arguments { input, var, scalar, ..self.clone() }
     }
+}
+
+/// Returns the settings `[KERNEL.]NAME=VALUE` that are not for another one of `kernels`, without
+/// `KERNEL.`, and the kernels that may have the name. Those for `kernel` alone come first and take
+/// the place of the others.
+fn own<'k>(
+    settings: &[String],
+    kernel: &Kernel,
+    kernels: &'k [&'k Kernel],
+) -> Vec<(String, &'k [&'k Kernel])> {
+    let kernel_of = |text: &str| {
+        let of = text.split('=').next()?.split_once('.')?.0;
+        kernels.iter().map(|kernel| &kernel.name).find(|name| *name == of)
+    };
+    let named = |text: &String| {
+        let rest = || text[kernel.name.len() + 1..].to_string();
+        (kernel_of(text) == Some(&kernel.name)).then(rest)
+    };
+    let only: &[&Kernel] = &[];
+    let mut own: Vec<_> = settings.iter().filter_map(named).map(|text| (text, only)).collect();
+    for text in settings.iter().filter(|text| kernel_of(text).is_none()) {
+        let name = text.split('=').next();
+        if !own.iter().any(|(known, _)| known.split('=').next() == name) {
+            own.push((text.clone(), kernels));
+        }
+    }
+    own
 }
 
 /// Returns the element type of the parameter `name` of `kernel`; none if only another one of

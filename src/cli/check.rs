@@ -28,6 +28,10 @@ pub struct CheckArgs {
 
 /// Runs the command. An error in one file does not keep the others from being checked.
 pub fn run(args: &CheckArgs, reporter: &Reporter) -> Result<(), Error> {
+    if let Some(pass) = &args.compile.dump {
+        let text = format!("`--dump {pass}`: `tec check` runs no passes; `tec lower` does");
+        return Err(Error::Usage(text));
+    }
     let options = args.compile.options()?;
     let mut trace = args.compile.trace()?;
     let mut failed = false;

@@ -29,7 +29,7 @@ pub struct LowerArgs {
     #[arg(value_name = "FILE.te|MODEL.onnx")]
     file: String,
     /// Print pseudo-C, before math functions are expanded and invariants hoisted.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "schedule_tree")]
     simple: bool,
     /// Print the stages with their loops, extents, annotations and attached stages.
     #[arg(long)]
@@ -50,6 +50,12 @@ pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     if args.groups {
         return print_groups(args, &options, &mut trace);
+    }
+    if let Some(text) = args.compile.freeze.first() {
+        return Err(Error::Usage(format!("`--freeze {text}` is for models: add `--groups`")));
+    }
+    if let Some(file) = &args.compile.params {
+        return Err(Error::Usage(format!("`--params {file}` is for networks: add `--groups`")));
     }
     trace.nests = args.explain_simd.then(Vec::new);
     let (program, kernels) =

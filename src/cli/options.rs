@@ -1,6 +1,6 @@
 //! The options of every command that compiles.
 
-use super::compile::{SideFiles, split_kernel, split_value};
+use super::compile::{SideFiles, refuse_contradictions, split_kernel, split_value};
 use super::remote::message::Hello;
 use super::report::Error;
 use crate::diag::Diag;
@@ -147,8 +147,7 @@ impl CompileArgs {
         kernels.sort();
         kernels.dedup();
         options.kernels = (!kernels.is_empty()).then_some(kernels);
-        options.defines =
-            self.define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
+        options.defines = parse_defines(&self.define)?;
         options.schedule = match &self.schedule[..] {
             [] => None,
             [one] => Some(split_kernel(one)),
@@ -178,8 +177,7 @@ impl CompileArgs {
 
     /// Returns the driver's options for a command that has only `-D`.
     pub fn defines(define: &[String]) -> Result<Options, Error> {
-        let defines = define.iter().map(|text| parse_define(text)).collect::<Result<_, _>>()?;
-        Ok(Options { defines, ..Options::new(Target::native()) })
+        Ok(Options { defines: parse_defines(define)?, ..Options::new(Target::native()) })
     }
 
     /// Returns the driver's options for machine code. Kernels without a schedule get an automatic
@@ -212,8 +210,12 @@ impl CompileArgs {
     }
 }
 
-fn parse_define(text: &str) -> Result<(Option<String>, String, String), Error> {
-    let (name, value) = split_value("-D", text)?;
-    let (kernel, name) = split_kernel(name);
-    Ok((kernel, name, value.to_string()))
+fn parse_defines(texts: &[String]) -> Result<Vec<(Option<String>, String, String)>, Error> {
+    refuse_contradictions("-D", texts)?;
+    let parse = |text: &String| {
+        let (name, value) = split_value("-D", text)?;
+        let (kernel, name) = split_kernel(name);
+        Ok((kernel, name, value.to_string()))
+    };
+    texts.iter().map(parse).collect()
 }

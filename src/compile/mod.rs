@@ -47,6 +47,20 @@ pub fn split_value<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str)
     })
 }
 
+/// Refuses two settings `NAME=VALUE` of one name with different values.
+pub fn refuse_contradictions(option: &str, settings: &[String]) -> Result<(), Error> {
+    let named = |text: &'_ String| text.split_once('=').map(|(name, _)| name.to_string());
+    for (at, later) in settings.iter().enumerate() {
+        let contradicts = |earlier: &&String| named(earlier) == named(later) && *earlier != later;
+        if let (Some(name), Some(earlier)) = (named(later), settings[..at].iter().find(contradicts))
+        {
+            let text = format!("`{name}` has two values: `{option} {earlier}`, `{option} {later}`");
+            return Err(Error::Usage(text));
+        }
+    }
+    Ok(())
+}
+
 /// Splits `[KERNEL.]NAME`.
 pub fn split_kernel(text: &str) -> (Option<String>, String) {
     match text.split_once('.') {

@@ -51,12 +51,12 @@ pub fn schedule_kernels(
         let wanted = selector
             .filter(|(kernel, _)| kernel.as_ref().is_none_or(|kernel| *kernel == graph.name))
             .map(|(_, name)| &name[..]);
-        if wanted == Some("default") {
-            schedules.push(Schedule::new(graph, target));
-            continue;
-        }
-        if wanted == Some("auto") {
-            schedules.push(auto(&graph, notes));
+        if let Some(written @ ("default" | "auto")) = wanted {
+            notes.extend(note_unused_defines(&graph.name, None, defines));
+            schedules.push(match written {
+                "auto" => auto(&graph, notes),
+                _ => Schedule::new(graph, target),
+            });
             continue;
         }
         // A kernel without a schedule of this name ignores the option.
@@ -66,7 +66,9 @@ pub fn schedule_kernels(
         if let (None, None) = (wanted, tuned()) {
             notes.extend(tuned_elsewhere(program, &graph.name, target));
         }
-        match named.or_else(tuned).or_else(unnamed) {
+        let chosen = named.or_else(tuned).or_else(unnamed);
+        notes.extend(note_unused_defines(&graph.name, chosen, defines));
+        match chosen {
             None => schedules.push(match fallback {
                 Fallback::Default => Schedule::new(graph, target),
                 Fallback::Auto => auto(&graph, notes),
@@ -151,6 +153,25 @@ pub fn note_ignored_selector<'a>(
         )
     };
     without.map(note).collect()
+}
+
+/// Returns notes about values that `-D` gives to parameters of other schedules than the chosen one.
+fn note_unused_defines(
+    kernel: &str,
+    chosen: Option<&ast::Schedule>,
+    defines: &Defines,
+) -> Vec<String> {
+    let chosen = chosen.and_then(|item| item.name.as_ref()).map(|name| &name.text[..]);
+    let unused = defines.iter().filter_map(|(of, path, value)| {
+        let (schedule, _) = path.split_once('.')?;
+        (of.as_deref() == Some(kernel) && chosen != Some(schedule)).then(|| {
+            format!(
+                "`-D {kernel}.{path}={value}` changes nothing: `{kernel}` does not use its \
+                 schedule `{schedule}`; `--schedule {schedule}` does"
+            )
+        })
+    });
+    unused.collect()
 }
 
 /// Returns a note that `tec tune` wrote schedules for other targets only.

@@ -1,0 +1,94 @@
+//! Options that contradict each other, or that would change nothing, are told.
+
+use crate::support::tec;
+use std::path::Path;
+
+const KERNELS: &str = "\
+kernel scale(n: var) {
+    input x: float32[n]
+    output y[i: n] = x[i] * 2.0
+}
+
+kernel shift(n: var, by = 1) {
+    input x: float32[n]
+    input c: float32
+    output z[i: n] = x[i] + c * by
+}
+
+schedule scale.lanes(width = 8) {
+    let io, ii = y.split(i, factor=width)
+    y.vectorize(ii)
+}
+";
+
+fn kernels(dir: &Path) -> String {
+    let path = dir.join("kernels.te");
+    std::fs::write(&path, KERNELS).expect("a scratch file");
+    path.to_str().expect("UTF-8").to_string()
+}
+
+/// Runs `tec`, which must fail, and returns its message.
+fn refused(args: &[&str]) -> String {
+    let output = tec(args);
+    assert!(!output.status.success(), "{args:?}");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+fn notes(args: &[&str]) -> String {
+    let output = tec(args);
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.success(), "{args:?}\n{text}");
+    text
+}
+
+#[test]
+fn two_values_of_one_name_are_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = kernels(dir.path());
+    let message = refused(&["check", &file, "-D", "by=1", "-D", "by=2"]);
+    assert!(message.contains("`by` has two values: `-D by=1`, `-D by=2`"), "{message}");
+    notes(&["check", &file, "-D", "by=2", "-D", "by=2"]);
+    let message = refused(&["run", &file, "--var", "n=4", "--var", "n=5"]);
+    assert!(message.contains("`n` has two values: `--var n=4`, `--var n=5`"), "{message}");
+}
+
+#[test]
+fn an_argument_can_be_for_one_of_several_kernels() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = kernels(dir.path());
+    let both = ["run", &file[..], "--var", "n=3", "--var", "shift.n=5", "--scalar", "shift.c=0"];
+    let output = tec(&both);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("y: float32[3]") && text.contains("z: float32[5]"), "{text}");
+    let message = refused(&["run", &file, "--var", "n=3", "--scalar", "scale.c=0"]);
+    assert!(message.contains("`scale` has no scalar input `c`"), "{message}");
+    let message = refused(&["run", &file, "--var", "n=3", "--var", "other.n=5"]);
+    assert!(message.contains("no run-time integer `other.n`"), "{message}");
+}
+
+#[test]
+fn a_value_for_a_schedule_that_is_not_used_is_noted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = kernels(dir.path());
+    let width = ["-D", "scale.lanes.width=16", "--kernel", "scale"];
+    let text = notes(&[&["lower", &file], &width[..]].concat());
+    assert!(text.contains("`-D scale.lanes.width=16` changes nothing"), "{text}");
+    let used = notes(&[&["lower", &file, "--schedule", "lanes"], &width[..]].concat());
+    assert_eq!(used, "");
+    let auto = notes(&[&["lower", &file, "--schedule", "auto"], &width[..]].concat());
+    assert!(auto.contains("does not use its schedule `lanes`"), "{auto}");
+}
+
+#[test]
+fn options_of_other_commands_and_outputs_are_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = kernels(dir.path());
+    let message = refused(&["check", &file, "--dump", "simplify"]);
+    assert!(message.contains("`tec check` runs no passes"), "{message}");
+    let message = refused(&["lower", &file, "--simple", "--schedule-tree"]);
+    assert!(message.contains("cannot be used with"), "{message}");
+    for option in ["--freeze", "--params"] {
+        let message = refused(&["lower", &file, option, "x=x.npy"]);
+        assert!(message.contains(option) && message.contains("add `--groups`"), "{message}");
+    }
+}
