@@ -123,6 +123,9 @@ fn dtype(dtype: DType) -> Dtype {
         DType::Uint32 => Dtype::U32,
         DType::Uint64 => Dtype::U64,
         DType::Bool => Dtype::BOOL,
+        DType::Float8E4M3Fn => Dtype::F8_E4M3,
+        DType::Float8E5M2 => Dtype::F8_E5M2,
+        DType::Int4 | DType::Uint4 => unreachable!("no param has fewer than 8 bits"),
     }
 }
 

@@ -7,17 +7,21 @@ pub(super) const LIB: &[(&str, &str)] = &[
     ("nn.te", include_str!("../../lib/nn.te")),
     ("onnx.te", include_str!("../../lib/onnx.te")),
     ("onnx_ml.te", include_str!("../../lib/onnx_ml.te")),
+    ("onnx_narrow.te", include_str!("../../lib/onnx_narrow.te")),
+    ("onnx_rare.te", include_str!("../../lib/onnx_rare.te")),
     ("schedules.te", include_str!("../../lib/schedules.te")),
     ("train.te", include_str!("../../lib/train.te")),
 ];
 
 /// The paths of the files in messages.
-pub const LIBRARY: [&str; 7] = [
+pub const LIBRARY: [&str; 9] = [
     "lib/image.te",
     "lib/intrinsics.te",
     "lib/nn.te",
     "lib/onnx.te",
     "lib/onnx_ml.te",
+    "lib/onnx_narrow.te",
+    "lib/onnx_rare.te",
     "lib/schedules.te",
     "lib/train.te",
 ];

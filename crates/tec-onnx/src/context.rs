@@ -8,8 +8,9 @@ use crate::dim::{Dim, REDUCE};
 use crate::dtype::{DType, Val, write_elements};
 use crate::expr::E;
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
+use crate::narrow::Narrow;
 use crate::node::{Outcome, Refusal};
-use crate::ops::Integers;
+use crate::ops::{Integers, Special};
 use crate::reader::{Constant, Folder};
 use crate::run_time::{Assertion, DeclaredShape};
 
@@ -38,6 +39,10 @@ pub(crate) struct Context {
     pub(crate) reassociate: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
     pub(crate) integers: Integers,
+    /// The types of numbers with at most 8 bits that the language cannot compute with.
+    pub(crate) narrow: HashMap<T, Narrow>,
+    /// Values that are no tensors.
+    pub(crate) specials: HashMap<T, Special>,
 }
 
 /// The axes of a stage of this shape.
@@ -234,7 +239,9 @@ impl Context {
             Err(_) => Err(Refusal::from("an extent overflows")),
         };
         let shape = constant.shape.iter().map(dim).collect::<Outcome<_>>()?;
-        self.define(part, constant.dtype, shape, Def::Data(constant.data))
+        let tensor = self.define(part, constant.dtype, shape, Def::Data(constant.data))?;
+        self.narrow.extend(constant.narrow.map(|own| (tensor, own)));
+        Ok(tensor)
     }
 
     /// Defines a constant with extents that are known to fit its data.

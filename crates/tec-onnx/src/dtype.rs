@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use crate::dim::Dim;
+use crate::narrow::Narrow;
 
 /// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,13 +22,19 @@ pub enum DType {
     Uint32,
     Uint64,
     Bool,
+    Float8E4M3Fn,
+    Float8E5M2,
+    Int4,
+    Uint4,
 }
 
 use DType::{BFloat16, Bool, Float16, Float32, Float64};
+use DType::{Float8E4M3Fn, Float8E5M2, Int4, Uint4};
 use DType::{Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64};
 
 impl DType {
-    /// All types.
+    /// The types that stages compute with. Those of fewer than 8 bits and floats of 8 bits are types
+    /// of arguments alone.
     pub const ALL: [DType; 13] = [
         Float64, Float32, Float16, BFloat16, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32,
         Uint64, Bool,
@@ -49,16 +56,20 @@ impl DType {
             Uint32 => "uint32",
             Uint64 => "uint64",
             Bool => "bool",
+            Float8E4M3Fn => "float8_e4m3fn",
+            Float8E5M2 => "float8_e5m2",
+            Int4 => "int4",
+            Uint4 => "uint4",
         }
     }
 
-    /// The number of bytes of an element.
+    /// The number of bytes of an element; two of `int4` and `uint4` share one.
     pub fn bytes(self) -> usize {
         match self {
             Float64 | Int64 | Uint64 => 8,
             Float32 | Int32 | Uint32 => 4,
             Float16 | BFloat16 | Int16 | Uint16 => 2,
-            Int8 | Uint8 | Bool => 1,
+            Int8 | Uint8 | Bool | Float8E4M3Fn | Float8E5M2 | Int4 | Uint4 => 1,
         }
     }
 
@@ -79,22 +90,11 @@ impl DType {
             13 => Uint64,
             16 => BFloat16,
             _ => {
-                let names = [
-                    (8, "string"),
-                    (14, "complex64"),
-                    (15, "complex128"),
-                    (17, "float8e4m3fn"),
-                    (18, "float8e4m3fnuz"),
-                    (19, "float8e5m2"),
-                    (20, "float8e5m2fnuz"),
-                    (21, "uint4"),
-                    (22, "int4"),
-                    (23, "float4e2m1"),
-                    (24, "float8e8m0"),
-                    (25, "uint2"),
-                    (26, "int2"),
-                ];
-                let name = names.iter().find(|(own, _)| *own == number);
+                let names =
+                    [(8, "string"), (14, "complex64"), (15, "complex128"), (27, "float6e2m3")];
+                let names = names.into_iter().chain([(28, "float6e3m2")]);
+                let narrow = Narrow::from_onnx(number).map(|own| (number, own.name()));
+                let name = names.chain(narrow).find(|(own, _)| *own == number);
                 let name = name.map_or(format!("number {number}"), |(_, name)| name.to_string());
                 return Err(format!("the element type {name} is not supported"));
             }
@@ -221,6 +221,7 @@ pub(crate) fn read_element(dtype: DType, data: &[u8], at: usize) -> Option<Val> 
         Uint32 => Val::Int(i64::from(number!(u32)).into()),
         Uint64 => Val::Int(i64::try_from(number!(u64)).ok()?.into()),
         Bool => Val::Bool(bytes[0] != 0),
+        Float8E4M3Fn | Float8E5M2 | Int4 | Uint4 => return None,
     })
 }
 

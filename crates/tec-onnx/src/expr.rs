@@ -123,6 +123,19 @@ impl E {
         }
     }
 
+    /// Whether a condition holds for the expression or one of its parts.
+    pub(crate) fn contains(&self, holds: &dyn Fn(&E) -> bool) -> bool {
+        let inner = |e: &E| e.contains(holds);
+        holds(self)
+            || match self {
+                E::Idx(_) | E::Lit(..) => false,
+                E::Load(_, args) | E::Call(_, args) => args.iter().any(inner),
+                E::Un(_, a) | E::Cast(a, _) => inner(a),
+                E::Bin(_, a, b) => inner(a) || inner(b),
+                E::If(c, a, b) => inner(c) || inner(a) || inner(b),
+            }
+    }
+
     /// Calls `visit` with each tensor that the expression reads.
     pub(crate) fn loads(&self, visit: &mut dyn FnMut(T)) {
         match self {

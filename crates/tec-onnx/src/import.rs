@@ -12,6 +12,7 @@ use crate::graph::{Def, Graph, T, Tensor};
 use crate::guess::{self, Guess};
 use crate::in_place::Cache;
 use crate::names::{Identifiers, kernel_name};
+use crate::narrow::Narrow;
 use crate::node::{Node, Outcome, Refusal};
 use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto,
@@ -22,8 +23,8 @@ use crate::run_time::DeclaredShape;
 use crate::text::{Network, shape_text, write};
 use crate::{Argument, Import, Options, Param, ops};
 
-/// The versions of the default operator set that are supported.
-const OPSETS: RangeInclusive<i64> = 7..=27;
+/// The versions of the default operator set that are supported; of those before 7 some operators.
+const OPSETS: RangeInclusive<i64> = 1..=28;
 
 /// The deepest nesting of function calls.
 const MAX_CALLS: usize = 16;
@@ -142,6 +143,8 @@ pub(crate) fn attempt(
             reassociate: options.reassociate,
             convolutions: HashMap::new(),
             integers: ops::Integers::default(),
+            narrow: HashMap::new(),
+            specials: HashMap::new(),
         },
         options,
         guess,
@@ -206,7 +209,9 @@ impl<'a> Importer<'a> {
         for output in &outputs {
             let value = self.lookup(output)?;
             if !self.is_cache(output, value)? {
-                results.extend(value.map(|tensor| (output.to_string(), tensor)));
+                if let Some(value) = value {
+                    results.extend(self.output(output, value));
+                }
             }
         }
         self.report()?;
@@ -277,6 +282,7 @@ impl<'a> Importer<'a> {
             }
             self.context.hint = name.clone();
             let value = Constant {
+                narrow: None,
                 dtype: frozen.dtype,
                 shape: frozen.shape.clone(),
                 data: frozen.data.clone(),
@@ -285,13 +291,19 @@ impl<'a> Importer<'a> {
             self.set(&name, Some(tensor));
             return Ok(None);
         }
-        let value = info.r#type.as_ref().and_then(|own| own.value.as_ref());
+        let mut value = info.r#type.as_ref().and_then(|own| own.value.as_ref());
+        // The caller passes the element of an optional value.
+        if let Some(type_proto::Value::OptionalType(own)) = value {
+            value = own.elem_type.as_ref().and_then(|own| own.value.as_ref());
+        }
         let Some(type_proto::Value::TensorType(tensor)) = value else {
             self.refuse("input", &name, "only tensors can be inputs".to_string());
             self.set(&name, None);
             return Ok(None);
         };
-        let dtype = match DType::from_onnx(tensor.elem_type.unwrap_or(0)) {
+        let number = tensor.elem_type.unwrap_or(0);
+        let narrow = Narrow::from_onnx(number);
+        let dtype = match narrow.map_or_else(|| DType::from_onnx(number), |own| Ok(own.carrier())) {
             Ok(dtype) => dtype,
             Err(reason) => {
                 self.refuse("input", &name, reason);
@@ -323,6 +335,9 @@ impl<'a> Importer<'a> {
         }
         if extents.len() > 32 {
             return Err(fail("more than 32 dimensions".to_string()));
+        }
+        if let Some(own) = narrow {
+            return Ok(self.narrow_input(&name, own, extents));
         }
         let guessed = self.guess.inputs.iter().find(|own| own.name == name);
         let vals = guessed.map(|own| own.values.iter().map(|v| Val::Int((*v).into())).collect());
@@ -436,7 +451,7 @@ impl<'a> Importer<'a> {
         value.copied().ok_or_else(|| Error::Invalid(format!("no node computes `{}`", short(name))))
     }
 
-    fn refuse(&mut self, operator: &str, node: &str, reason: String) {
+    pub(crate) fn refuse(&mut self, operator: &str, node: &str, reason: String) {
         let entry = self.refused.entry((operator.to_string(), reason)).or_default();
         entry.0 += 1;
         if entry.1.len() < 3 {
@@ -581,6 +596,11 @@ impl<'a> Importer<'a> {
         if let Some(function) = self.functions.get(&(domain, node.op)).copied() {
             return self.function(function, node);
         }
+        let checked = ops::check_version(domain, node, self.opsets.contains_key(""));
+        let checked = checked.and_then(|()| self.context.check_narrow(domain, node));
+        if let Err(refusal) = checked.and_then(|()| self.context.check_special(domain, node)) {
+            return Ok(Err(refusal));
+        }
         if let Some(appended) = self.append(node).filter(|_| domain.is_empty()) {
             return Ok(appended);
         }
@@ -588,12 +608,15 @@ impl<'a> Importer<'a> {
             ("", "If") => return self.branch(node),
             ("", "Loop") => return self.unrolled_loop(node),
             ("", "Scan") => return self.unrolled_scan(node),
+            ("", "SequenceMap") => return self.sequence_map(node),
             _ => {}
         }
         Ok(match ops::find(domain, node.op) {
             // What is not understood stays as written.
-            Some(handler) => handler(&mut self.context, node).inspect(|values| {
-                let _ = ops::observe(&mut self.context, node, values);
+            Some(handler) => handler(&mut self.context, node).and_then(|values| {
+                let _ = ops::observe(&mut self.context, node, &values);
+                self.context.move_narrow(node, &values)?;
+                Ok(values)
             }),
             None => Err("the operator is not supported".into()),
         })
@@ -706,7 +729,11 @@ fn disagrees(info: &ValueInfoProto, value: &crate::Frozen) -> Option<String> {
     use tensor_shape_proto::dimension::Value::{DimParam, DimValue};
     let declared = info.r#type.as_ref().and_then(|own| own.value.as_ref());
     let Some(type_proto::Value::TensorType(tensor)) = declared else { return None };
-    let dtype = DType::from_onnx(tensor.elem_type.unwrap_or(0)).ok()?;
+    let number = tensor.elem_type.unwrap_or(0);
+    let dtype = match DType::from_onnx(number) {
+        Ok(dtype) => dtype,
+        Err(_) => return Narrow::from_onnx(number).map(|own| own.name().to_string()),
+    };
     let Some(shape) = &tensor.shape else {
         return (dtype != value.dtype).then(|| dtype.name().to_string());
     };

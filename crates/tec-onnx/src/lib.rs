@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arguments;
 mod context;
 mod dim;
 mod dtype;
@@ -11,6 +12,7 @@ mod import;
 mod in_place;
 mod loops;
 mod names;
+mod narrow;
 mod node;
 mod ops;
 #[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]

@@ -4,10 +4,11 @@ use crate::context::{axes, axis_of};
 use crate::dim::Dim;
 use crate::dtype::{DType, Val};
 use crate::error::Error;
+use crate::expr::E;
 use crate::graph::T;
 use crate::import::Importer;
 use crate::node::{Node, Outcome, Refusal};
-use crate::ops;
+use crate::ops::{self, Special};
 
 /// The largest number of iterations of a loop that is written out.
 const MAX_ITERATIONS: i64 = 32;
@@ -56,6 +57,9 @@ impl<'a> Importer<'a> {
         let mut chosen = Vec::new();
         for (at, (yes, no)) in results[0].iter().zip(&results[1]).enumerate() {
             let (shape, dtype) = (cx.shape(*yes), cx.dtype(*yes));
+            if [*yes, *no].iter().any(|t| cx.narrow(*t).is_some() || cx.specials.contains_key(t)) {
+                return Ok(Err("the type of a result is not supported".into()));
+            }
             if shape != cx.shape(*no) || dtype != cx.dtype(*no) || len != Some(1) {
                 return Ok(Err(refuse()));
             }
@@ -76,14 +80,22 @@ impl<'a> Importer<'a> {
         let Some(body) = node.attribute("body").and_then(|body| body.g.as_ref()) else {
             return Ok(Err("the body is missing".into()));
         };
-        let trip =
-            match node.optional(0).map(|trip| (trip, self.context.ints(trip, "the trip count"))) {
-                None => i64::MAX,
-                Some((_, Ok(trip))) if trip.len() == 1 => trip[0],
-                Some((_, Ok(_))) => return Ok(Err("the trip count must have one element".into())),
-                Some((_, Err(refusal))) => return Ok(Err(refusal)),
-            };
+        let states = node.inputs.len().saturating_sub(2);
+        // Results of all iterations say how many there are.
+        let length = (states..node.outputs.len()).find_map(|at| self.context.declared(at));
+        let length = length.and_then(|shape| shape.first().and_then(Dim::as_const));
+        let trip = match self.trip_count(node, length) {
+            Ok(trip) => trip,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let mut condition = node.optional(1);
+        if let (Some(own), Some(1..)) = (condition, length) {
+            match self.loop_must_run(own) {
+                Ok(false) => {}
+                Ok(true) => condition = None,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
         let mut state: Vec<T> = Vec::new();
         for at in 2..node.inputs.len() {
             match node.input(at) {
@@ -150,6 +162,83 @@ impl<'a> Importer<'a> {
             }
         }
         Ok(Ok(values))
+    }
+
+    /// The largest number of iterations of a loop. A number of run time must be that of the declared
+    /// results.
+    fn trip_count(&mut self, node: &Node<'a>, length: Option<i64>) -> Outcome<i64> {
+        let Some(trip) = node.optional(0) else { return Ok(i64::MAX) };
+        match (self.context.ints(trip, "the trip count"), length) {
+            (Ok(trip), _) if trip.len() == 1 => Ok(trip[0]),
+            (Ok(_), _) => Err("the trip count must have one element".into()),
+            (Err(refusal), None) => Err(refusal),
+            (Err(_), Some(length)) => {
+                let elements = self.context.elements(trip, "the trip count")?;
+                let [count] = &elements.list[..] else {
+                    return Err("the trip count must have one element".into());
+                };
+                let text = format!("the number of iterations must be {length}");
+                let same = count.clone().bin("==", E::int(length, DType::Int64));
+                self.context.assert(same, &text)?;
+                Ok(length)
+            }
+        }
+    }
+
+    /// Whether the condition of the first iteration is known at run time only; the entry of the
+    /// network then refuses a false one.
+    fn loop_must_run(&mut self, condition: T) -> Outcome<bool> {
+        if self.context.graph.scalar(condition).is_some() {
+            return Ok(false);
+        }
+        let elements = self.context.elements(condition, "the condition of the loop")?;
+        let [go] = &elements.list[..] else {
+            return Err("the condition must have one element".into());
+        };
+        self.context.assert(go.clone(), "the condition of the first iteration must be true")?;
+        Ok(true)
+    }
+
+    /// Imports the body of a map for each element of a sequence.
+    pub(crate) fn sequence_map(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
+        let Some(body) = node.attribute("body").and_then(|body| body.g.as_ref()) else {
+            return Ok(Err("the body is missing".into()));
+        };
+        let inputs = (0..node.inputs.len()).map(|at| node.input(at)).collect();
+        let inputs: Vec<T> = match inputs {
+            Ok(inputs) => inputs,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let count = match inputs.first().map(|first| self.context.sequence(*first)) {
+            Some(Ok(list)) => list.len(),
+            Some(Err(refusal)) => return Ok(Err(refusal)),
+            None => return Ok(Err("input 0 is missing".into())),
+        };
+        let mut lists = vec![Vec::new(); node.outputs.len()];
+        for at in 0..count {
+            let mut arguments = Vec::new();
+            for input in &inputs {
+                match self.context.sequence(*input) {
+                    Err(_) => arguments.push(*input),
+                    Ok(list) => match list.get(at) {
+                        Some(element) => arguments.push(*element),
+                        None => return Ok(Err("the sequences have different lengths".into())),
+                    },
+                }
+            }
+            let results = match self.body(body, &arguments)? {
+                Ok(results) => results,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            if results.len() < lists.len() {
+                return Ok(Err("the body has a wrong number of results".into()));
+            }
+            for (list, result) in lists.iter_mut().zip(results) {
+                list.push(result);
+            }
+        }
+        let lists = lists.into_iter().map(|list| self.context.special(Special::Sequence(list)));
+        Ok(lists.collect())
     }
 
     /// Imports the body of a scan of few iterations as often as it runs.

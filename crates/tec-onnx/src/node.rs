@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::dtype::DType;
 use crate::graph::T;
+use crate::narrow::Narrow;
 use crate::proto::{AttributeProto, TensorProto};
 
 /// Why a node is not imported.
@@ -100,6 +101,12 @@ impl<'a> Node<'a> {
 
     pub(crate) fn tensor(&self, name: &str) -> Option<&'a TensorProto> {
         self.attribute(name).and_then(|attribute| attribute.t.as_ref())
+    }
+
+    /// Returns the type with at most 8 bits that an attribute names, if it does.
+    pub(crate) fn narrow(&self, name: &str) -> Option<Narrow> {
+        let number = self.attribute(name).and_then(|attribute| attribute.i)?;
+        Narrow::from_onnx(i32::try_from(number).ok()?)
     }
 
     /// Returns the element type that an attribute names.

@@ -116,12 +116,10 @@ pub(crate) fn write(network: &Network) -> Written {
     }
 
     writer.text = format!("{}\nimport \"onnx.te\" as onnx\n", network.comment);
-    let is_ml = |tensor: &T| match &graph[*tensor].def {
-        Def::Call { op, .. } => op.starts_with("ml."),
-        _ => false,
-    };
-    if live.iter().any(is_ml) {
-        writer.text += "import \"onnx_ml.te\" as ml\n";
+    for prefix in ["ml", "narrow", "rare"] {
+        if live.iter().any(|tensor| calls(&graph[*tensor].def, prefix)) {
+            writeln!(writer.text, "import \"onnx_{prefix}.te\" as {prefix}").expect("a string");
+        }
     }
     writer.text.push('\n');
     let symbols: Vec<String> = network.symbols.iter().map(|s| format!("{s}: var")).collect();
@@ -322,6 +320,19 @@ impl Writer<'_> {
             Some(at) => reduce[usize::from(at)].clone(),
         };
         e.text(&Names { axis: &axis, tensor: &|tensor| self.names[&tensor].clone() })
+    }
+}
+
+/// Whether a stage calls something of a file of the library.
+fn calls(def: &Def, prefix: &str) -> bool {
+    let is_own = |name: &str| name.split_once('.').is_some_and(|(own, _)| own == prefix);
+    match def {
+        Def::Call { op, .. } => is_own(op),
+        Def::Compute { body, .. } => body.contains(&|e| match e {
+            E::Call(name, _) => is_own(name),
+            _ => false,
+        }),
+        _ => false,
     }
 }
 

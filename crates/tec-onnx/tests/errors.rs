@@ -23,7 +23,8 @@ fn all_unsupported_nodes_are_listed_at_once() {
     assert_eq!(
         text,
         "3 nodes are not supported:\n  \
-         2 × NonZero: the operator is not supported (`a`, `b`)\n  \
+         2 × NonZero: the number of results depends on the data; the model must \
+         declare the shape of the result (`a`, `b`)\n  \
          1 × Sorcery: the operator is not supported (`c`)"
     );
 }

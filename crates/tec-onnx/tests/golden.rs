@@ -462,3 +462,96 @@ fn operators_of_onnxruntime_are_those_that_they_join() {
         .output("y");
     golden("contrib", model);
 }
+
+/// Numbers of at most 8 bits: an input of codes, packed weights, an output of two bits.
+#[test]
+fn narrow_types_are_numbers_between_their_codes() {
+    let (e4m3fn, e5m2fnuz, int4, uint2) = (17, 20, 22, 25);
+    let model = Model::new(25)
+        .input("x", e4m3fn, "batch 8")
+        .input("z", e5m2fnuz, "3 5")
+        .raw("w", int4, &[8, 3], (0..12).map(|at| 0x10 + at).collect())
+        .floats("scale", &[0.5, 0.25, 2.0])
+        .floats("unit", &[1.0])
+        .raw("zero", uint2, &[1], vec![1])
+        .node("Cast", "x", "numbers", &[int("to", 1)])
+        .node("DequantizeLinear", "w scale", "weights", &[int("axis", 1)])
+        .node("MatMul", "numbers weights", "y", &[])
+        .node("Cast", "y", "narrow", &[int("to", 19), int("saturate", 0)])
+        .node("Transpose", "z", "turned", &[])
+        .node("Cast", "z", "wide", &[int("to", 1)])
+        .node("QuantizeLinear", "wide unit zero", "q", &[])
+        .output("y")
+        .output("narrow")
+        .output("turned")
+        .output("q");
+    let import = golden("narrow", model);
+    let shown: Vec<_> =
+        import.inputs.iter().map(|one| (one.dtype.name(), &one.shape[..])).collect();
+    assert_eq!(shown, [("float8_e4m3fn", "[batch, 8]"), ("uint8", "[3, 5]")]);
+    let shown: Vec<_> =
+        import.outputs.iter().map(|one| (one.dtype.name(), &one.shape[..])).collect();
+    let expected = [
+        ("float32", "[batch, 3]"),
+        ("float8_e5m2", "[batch, 3]"),
+        ("uint8", "[5, 3]"),
+        ("uint8", "[4]"),
+    ];
+    assert_eq!(shown, expected);
+    // Two elements of `w` are in a byte, the first one in the low half.
+    assert_eq!(import.params[0].data[..4], [0, 1, 1, 1]);
+}
+
+#[test]
+fn sequences_are_lists_of_the_importer() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "batch 6")
+        .scalar("two", 2)
+        .scalar("last", -1)
+        .node("SplitToSequence", "x two", "parts", &[int("axis", 1)])
+        .node("SequenceAt", "parts last", "end", &[])
+        .node("SequenceInsert", "parts end two", "more", &[])
+        .node("SequenceLength", "more", "count", &[])
+        .node("ConcatFromSequence", "more", "y", &[int("axis", 1)])
+        .output("y")
+        .output("count")
+        .output("parts");
+    let import = golden("sequences", model);
+    let names: Vec<&str> = import.outputs.iter().map(|one| &one.name[..]).collect();
+    assert_eq!(names, ["y", "count", "parts_0", "parts_1", "parts_2"]);
+}
+
+/// Operators of `onnx_rare.te`, a choice of rows, and a loop whose declared result says how often
+/// it runs.
+#[test]
+fn rare_operators_are_calls_and_stages() {
+    let body = Model::new(27)
+        .input("iteration", INT64, "")
+        .input("go", INT64, "")
+        .input("state", FLOAT, "rows")
+        .node("Identity", "go", "go_on", &[])
+        .node("Tanh", "state", "next", &[])
+        .node("Identity", "next", "scanned", &[])
+        .output("go_on")
+        .output("next")
+        .output("scanned");
+    let model = Model::new(27)
+        .input("x", FLOAT, "4")
+        .input("divisor", FLOAT, "4")
+        .input("rows", 9, "4")
+        .input("trip", INT64, "")
+        .input("qkv", FLOAT, "1 steps 8")
+        .node("Mod", "x divisor", "rest", &[int("fmod", 1)])
+        .node("Compress", "rest rows", "chosen", &[int("axis", 0)])
+        .node("Loop", "trip - x", "state scan", &[graph("body", body)])
+        .node(
+            "LinearAttention",
+            "qkv qkv qkv",
+            "attended",
+            &[int("q_num_heads", 2), int("kv_num_heads", 2), text("update_rule", "linear")],
+        )
+        .shaped_output("chosen", "3")
+        .shaped_output("scan", "2 4")
+        .output("attended");
+    golden("rare", model);
+}

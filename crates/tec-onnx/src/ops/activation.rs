@@ -110,6 +110,27 @@ pub(crate) fn swish(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     })
 }
 
+pub(crate) fn swiglu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (gate, x, alpha) = (node.input(0)?, node.input(1)?, node.float("alpha", 1.0));
+    let dtype = cx.dtype(gate);
+    if cx.dtype(x) != dtype {
+        return Err("the operands have different types".into());
+    }
+    let (a, b) = (cx.shape(gate), cx.shape(x));
+    if a.len() != b.len() {
+        return Err("the operands have different shapes".into());
+    }
+    for (a, b) in a.iter().zip(&b) {
+        cx.require_equal(a, b)?;
+    }
+    Ok(vec![cx.elementwise("", dtype, &[gate, x], |mut e| {
+        let (x, gate) = (e.remove(1), e.remove(0));
+        let inner =
+            if alpha == 1.0 { gate.clone() } else { num(alpha, dtype).bin("*", gate.clone()) };
+        gate.bin("*", E::call("sigmoid", [inner])).bin("*", x)
+    })?])
+}
+
 pub(crate) fn gelu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let tanh = node.text("approximate", "none") == "tanh";
     unary(cx, node, |x, dtype| {

@@ -1,9 +1,10 @@
 //! Operators that compute each element from the elements at the same place.
 
-use crate::context::Context;
+use crate::context::{Context, axes};
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
+use crate::narrow::Rounding;
 use crate::node::{Node, Outcome};
 
 /// One input, one output of the same type.
@@ -84,15 +85,28 @@ pub(crate) fn identity(_: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 }
 
 pub(crate) fn cast(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    let to = node.dtype("to")?.ok_or("the attribute `to` is missing")?;
     let x = node.input(0)?;
-    Ok(vec![cx.cast("", x, to)?])
+    if let Some(to) = node.narrow("to") {
+        return Ok(vec![cx.to_narrow(x, to, &Rounding::of(node)?)?]);
+    }
+    let to = node.dtype("to")?.ok_or("the attribute `to` is missing")?;
+    convert(cx, x, to)
+}
+
+fn convert(cx: &mut Context, x: T, to: DType) -> Outcome<Vec<T>> {
+    match cx.narrow(x) {
+        Some(_) => Ok(vec![cx.from_narrow(x, to)?]),
+        None => Ok(vec![cx.cast("", x, to)?]),
+    }
 }
 
 pub(crate) fn cast_like(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (x, like) = (node.input(0)?, node.input(1)?);
+    if let Some(to) = cx.narrow(like) {
+        return Ok(vec![cx.to_narrow(x, to, &Rounding::of(node)?)?]);
+    }
     let to = cx.dtype(like);
-    Ok(vec![cx.cast("", x, to)?])
+    convert(cx, x, to)
 }
 
 pub(crate) fn abs(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -199,12 +213,7 @@ pub(crate) fn modulo(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (x, _) = operands(cx, node)?;
     let fmod = node.flag("fmod", false);
     match cx.dtype(x) {
-        dtype if dtype.is_float() => {
-            if !fmod {
-                return Err("the remainder of floats needs `fmod`".into());
-            }
-            float_remainder(cx, node)
-        }
+        dtype if dtype.is_float() => float_remainder(cx, node, fmod),
         dtype if fmod && dtype.is_signed_int() => binary(cx, node, |x, y, dtype| {
             let quotient = truncated_div(x.clone(), y.clone(), dtype);
             x.bin("-", quotient.bin("*", y))
@@ -213,22 +222,46 @@ pub(crate) fn modulo(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     }
 }
 
-/// The remainder with the sign of the dividend. It is exact in float64 for quotients below 2^53 of
-/// narrower floats.
-fn float_remainder(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+/// The remainder of floats with the sign of the dividend, or else of the divisor. It is exact: each
+/// step subtracts the divisor as often as the quotient, rounded to float64, says, and so divides it
+/// by at least 2^51.
+fn float_remainder(cx: &mut Context, node: &Node, of_dividend: bool) -> Outcome<Vec<T>> {
     let (x, y) = operands(cx, node)?;
     let dtype = cx.dtype(x);
-    if dtype == DType::Float64 {
-        return Err("the remainder of float64 is not supported".into());
-    }
     let wide = DType::Float64;
-    let quotient = cx.elementwise("quotient", wide, &[x, y], |mut e| {
-        let y = e.remove(1).cast(wide);
-        E::call("trunc", [e.remove(0).cast(wide).bin("/", y)])
+    let rest = if dtype == wide {
+        let shapes = [cx.shape(x), cx.shape(y)];
+        let shape = cx.broadcast(&shapes)?;
+        let own = axes(&shape);
+        let (wide_x, wide_y) = (cx.load_broadcast(x, &own), cx.load_broadcast(y, &own));
+        let x = cx.compute("dividend", wide, shape.clone(), wide_x)?;
+        let y = cx.compute("divisor", wide, shape.clone(), wide_y)?;
+        cx.call("rest", wide, shape, "rare.float_remainder", vec![x, y], vec![])?
+    } else {
+        // The greatest quotients are 2^40 and 2^277.
+        let steps = if dtype == DType::Float16 { 1 } else { 6 };
+        let mut rest = cx.cast("dividend", x, wide)?;
+        for step in 0..steps {
+            rest = cx.elementwise(&format!("rest{step}"), wide, &[rest, y], |mut e| {
+                let y = e.remove(1).cast(wide);
+                E::call("rare.remainder_step", [e.remove(0), y])
+            })?;
+        }
+        rest
+    };
+    // A finite number is its own remainder by infinity.
+    let rest = cx.elementwise("last", wide, &[x, y, rest], |mut e| {
+        let (r, y, x) = (e.remove(2), e.remove(1), e.remove(0));
+        let infinite = || E::float(f64::INFINITY, dtype);
+        let finite = E::call("abs", [x.clone()]).bin("<", infinite());
+        let whole = finite.bin("and", E::call("abs", [y]).bin("==", infinite()));
+        whole.choose(x.cast(wide), r)
     })?;
-    Ok(vec![cx.elementwise("", dtype, &[x, y, quotient], |mut e| {
-        let (q, y) = (e.remove(2), e.remove(1).cast(wide));
-        E::call("fma", [q.un("-"), y, e.remove(0).cast(wide)]).cast(dtype)
+    Ok(vec![cx.elementwise("", dtype, &[x, y, rest], |mut e| {
+        let (r, y, x) = (e.remove(2), e.remove(1).cast(wide), e.remove(0).cast(wide));
+        let name = if of_dividend { "rare.truncated_remainder" } else { "rare.floored_remainder" };
+        let rest = E::call(name, [r, x, y]);
+        if dtype == wide { rest } else { rest.cast(dtype) }
     })?])
 }
 
@@ -236,9 +269,16 @@ pub(crate) fn bit_shift(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let left = node.text("direction", "") == "LEFT";
     binary(cx, node, |x, y, dtype| {
         // The language shifts by the amount modulo the width.
+        let zero = || E::int(0, dtype);
         let width = 8 * dtype.bytes() as i64;
         let inside = y.clone().bin("<", E::int(width, dtype));
-        inside.choose(x.bin(if left { "<<" } else { ">>" }, y), E::int(0, dtype))
+        let shifted = x.clone().bin(if left { "<<" } else { ">>" }, y.clone());
+        if !dtype.is_signed_int() {
+            return inside.choose(shifted, zero());
+        }
+        let inside = y.bin(">=", zero()).bin("and", inside);
+        let fill = if left { zero() } else { x.bin("<", zero()).choose(E::int(-1, dtype), zero()) };
+        inside.choose(shifted, fill)
     })
 }
 
@@ -403,18 +443,36 @@ fn bounded(x: E, low: Option<E>, high: Option<E>) -> E {
     }
 }
 
+/// Refuses random numbers; values of run time are checked by the entry.
+fn no_training(cx: &mut Context, mode: T, ratio: Option<T>) -> Outcome<()> {
+    let mode = cx.any_elements(mode, "the training mode")?;
+    let ratio = match ratio {
+        Some(ratio) => {
+            let dtype = cx.dtype(ratio);
+            let zero = |e: E| e.bin("==", E::num(0.0, dtype));
+            cx.any_elements(ratio, "the ratio")?.list.into_iter().map(zero).collect()
+        }
+        None => vec![E::flag(false)],
+    };
+    let ([mode], [zero]) = (&mode.list[..], &ratio[..]) else {
+        return Err("the mode and the ratio must have one element".into());
+    };
+    let cond = match mode.eval(&cx.graph, &|_| None) {
+        Some(Val::Bool(false)) => return Ok(()),
+        Some(_) => zero.clone(),
+        None => mode.clone().un("not").bin("or", zero.clone()),
+    };
+    cx.assert(cond, "training is not supported")
+}
+
 pub(crate) fn dropout(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
-    let training = match node.optional(2) {
-        Some(mode) => cx.float(mode, "the training mode")? != 0.0,
-        None => node.opset < 7 && !node.flag("is_test", false),
-    };
-    let ratio = match node.optional(1) {
-        Some(ratio) if training => cx.float(ratio, "the ratio")?,
-        _ => node.float("ratio", 0.5),
-    };
-    if training && ratio != 0.0 {
-        return Err("training is not supported".into());
+    match node.optional(2) {
+        None if node.opset < 7 && !node.flag("is_test", false) => {
+            return Err("training is not supported".into());
+        }
+        None => {}
+        Some(mode) => no_training(cx, mode, node.optional(1))?,
     }
     if !node.has_output(1) {
         return Ok(vec![x]);

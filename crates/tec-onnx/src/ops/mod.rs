@@ -16,14 +16,18 @@ mod norm;
 mod pool;
 mod product;
 mod quant;
+mod rare;
 mod recurrent;
 mod reduce;
 mod resize;
 mod resized;
 mod sampling;
+mod selection;
+mod sequence;
 mod shape;
 mod signal;
 mod slicing;
+mod training;
 
 use crate::context::Context;
 use crate::graph::T;
@@ -31,6 +35,7 @@ use crate::node::{Node, Outcome};
 
 pub(crate) use integer::{Integers, observe};
 pub(crate) use movement::{element, first_axis_to, stack};
+pub(crate) use sequence::Special;
 
 /// Imports a node: returns its outputs.
 pub(crate) type Handler = fn(&mut Context, &Node) -> Outcome<Vec<T>>;
@@ -52,6 +57,8 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Attention", attention::attention),
     ("AveragePool", pool::average_pool),
     ("BatchNormalization", norm::batch_norm),
+    ("Bernoulli", rare::random),
+    ("BitCast", rare::bit_cast),
     ("BitShift", elementwise::bit_shift),
     ("BitwiseAnd", elementwise::bitwise_and),
     ("BitwiseNot", elementwise::bitwise_not),
@@ -66,7 +73,9 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("CenterCropPad", slicing::center_crop_pad),
     ("Clip", elementwise::clip),
     ("Col2Im", signal::col2im),
+    ("Compress", selection::compress),
     ("Concat", movement::concat),
+    ("ConcatFromSequence", sequence::concat),
     ("Constant", shape::constant),
     ("ConstantOfShape", shape::constant_of_shape),
     ("Conv", conv::conv),
@@ -77,8 +86,10 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("CumProd", reduce::cum_prod),
     ("CumSum", reduce::cum_sum),
     ("DFT", signal::dft),
+    ("DeformConv", rare::deform_conv),
     ("DepthToSpace", slicing::depth_to_space),
     ("DequantizeLinear", quant::dequantize),
+    ("Det", rare::det),
     ("Div", elementwise::div),
     ("Dropout", elementwise::dropout),
     ("DynamicQuantizeLinear", quant::dynamic_quantize),
@@ -110,6 +121,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("HardSwish", activation::hard_swish),
     ("Hardmax", norm::hardmax),
     ("Identity", elementwise::identity),
+    ("ImageDecoder", rare::image_decoder),
     ("InstanceNormalization", norm::instance_norm),
     ("IsInf", elementwise::is_inf),
     ("IsNaN", elementwise::is_nan),
@@ -119,6 +131,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("LeakyRelu", activation::leaky_relu),
     ("Less", elementwise::less),
     ("LessOrEqual", elementwise::less_or_equal),
+    ("LinearAttention", rare::linear_attention),
     ("Log", elementwise::log),
     ("LogSoftmax", norm::log_softmax),
     ("LpNormalization", pool::lp_normalization),
@@ -135,9 +148,15 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Mod", elementwise::modulo),
     ("Mul", elementwise::mul),
     ("Neg", elementwise::neg),
+    ("Multinomial", rare::random),
     ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
+    ("NonMaxSuppression", selection::unknown),
+    ("NonZero", selection::non_zero),
     ("Not", elementwise::not),
     ("OneHot", slicing::one_hot),
+    ("Optional", sequence::optional),
+    ("OptionalGetElement", sequence::get_element),
+    ("OptionalHasElement", sequence::has_element),
     ("Or", elementwise::or),
     ("PRelu", activation::prelu),
     ("Pad", slicing::pad),
@@ -147,6 +166,10 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("QuantizeLinear", quant::quantize),
     ("RMSNormalization", norm::rms_norm),
     ("RNN", recurrent::rnn),
+    ("RandomNormal", rare::random),
+    ("RandomNormalLike", rare::random),
+    ("RandomUniform", rare::random),
+    ("RandomUniformLike", rare::random),
     ("Range", shape::range),
     ("Reciprocal", elementwise::reciprocal),
     ("ReduceL1", reduce::l1),
@@ -159,6 +182,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("ReduceProd", reduce::prod),
     ("ReduceSum", reduce::sum),
     ("ReduceSumSquare", reduce::sum_square),
+    ("RegexFullMatch", rare::strings),
     ("Relu", activation::relu),
     ("Reshape", movement::reshape),
     ("Resize", resize::resize),
@@ -166,10 +190,17 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("RoiAlign", sampling::roi_align),
     ("RotaryEmbedding", attention::rotary_embedding),
     ("Round", elementwise::round),
+    ("STFT", rare::stft),
     ("Scatter", gather::scatter_elements),
     ("ScatterElements", gather::scatter_elements),
     ("ScatterND", gather::scatter_nd),
     ("Selu", activation::selu),
+    ("SequenceAt", sequence::at),
+    ("SequenceConstruct", sequence::construct),
+    ("SequenceEmpty", sequence::empty),
+    ("SequenceErase", sequence::erase),
+    ("SequenceInsert", sequence::insert),
+    ("SequenceLength", sequence::length),
     ("Shape", shape::shape),
     ("Shrink", activation::shrink),
     ("Sigmoid", elementwise::sigmoid),
@@ -185,30 +216,90 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Softsign", activation::softsign),
     ("SpaceToDepth", slicing::space_to_depth),
     ("Split", slicing::split),
+    ("SplitToSequence", sequence::split),
     ("Sqrt", elementwise::sqrt),
     ("Squeeze", slicing::squeeze),
+    ("StringConcat", rare::strings),
+    ("StringNormalizer", rare::strings),
+    ("StringSplit", rare::strings),
     ("Sub", elementwise::sub),
     ("Sum", elementwise::sum),
+    ("SwiGLU", activation::swiglu),
     ("Swish", activation::swish),
     ("Tan", elementwise::tan),
     ("Tanh", elementwise::tanh),
     ("TensorScatter", signal::tensor_scatter),
+    ("TfIdfVectorizer", rare::tf_idf),
     ("ThresholdedRelu", activation::thresholded_relu),
     ("Tile", slicing::tile),
     ("TopK", gather::top_k),
     ("Transpose", slicing::transpose),
     ("Trilu", slicing::trilu),
+    ("Unique", selection::unknown),
     ("Unsqueeze", slicing::unsqueeze),
     ("Upsample", resize::resize),
     ("Where", elementwise::select),
     ("Xor", elementwise::xor),
 ];
 
+/// The operators that are the same in the versions 1 to 7 of the default domain.
+const SINCE_VERSION_1: &[&str] = &[
+    "ArgMax",
+    "ArgMin",
+    "Constant",
+    "Conv",
+    "ConvTranspose",
+    "DepthToSpace",
+    "Flatten",
+    "Gather",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "Hardmax",
+    "Identity",
+    "If",
+    "LRN",
+    "LogSoftmax",
+    "LpNormalization",
+    "MatMul",
+    "MaxPool",
+    "Not",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "Shape",
+    "Size",
+    "Slice",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "SpaceToDepth",
+    "Squeeze",
+    "TopK",
+    "Transpose",
+    "Unsqueeze",
+];
+
+/// Refuses operators of versions that are not known.
+pub(crate) fn check_version(domain: &str, node: &Node, declared: bool) -> Outcome<()> {
+    if domain.is_empty() && declared && node.opset < 7 && !SINCE_VERSION_1.contains(&node.op) {
+        return Err(format!("opset {}; the oldest one supported is 7", node.opset).into());
+    }
+    Ok(())
+}
+
 /// Returns how an operator is imported.
 pub(crate) fn find(domain: &str, op: &str) -> Option<Handler> {
     let table = match domain {
         "" => DEFAULT,
         "ai.onnx.ml" => ml::TABLE,
+        "ai.onnx.preview.training" => training::TABLE,
         "com.microsoft" => contrib::TABLE,
         _ => return None,
     };

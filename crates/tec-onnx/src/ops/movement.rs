@@ -247,6 +247,12 @@ fn choose_part(values: &[(E, Dim)], index: &Dim) -> E {
 pub(crate) fn stack(cx: &mut Context, parts: &[T]) -> Outcome<T> {
     let mut rows = Vec::new();
     for part in parts {
+        if cx.specials.contains_key(part) {
+            return Err("a result of each iteration is a sequence".into());
+        }
+        if let Some(own) = cx.narrow(*part) {
+            return Err(format!("the element type {} is not supported", own.name()).into());
+        }
         let mut shape = cx.shape(*part);
         shape.insert(0, 1.into());
         rows.push(reshape_to(cx, "row", *part, shape)?);
@@ -259,6 +265,9 @@ pub(crate) fn stack(cx: &mut Context, parts: &[T]) -> Outcome<T> {
 
 /// The part of a tensor at one index of an axis, without that axis.
 pub(crate) fn element(cx: &mut Context, x: T, axis: usize, at: i64) -> Outcome<T> {
+    if let Some(own) = cx.narrow(x) {
+        return Err(format!("the element type {} is not supported", own.name()).into());
+    }
     let mut shape = cx.shape(x);
     shape.remove(axis);
     let mut index = axes(&shape);

@@ -7,6 +7,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::{Def, T};
+use crate::narrow::Rounding;
 use crate::node::{Node, Outcome};
 
 /// The element of a scale or zero point for an element of a tensor: one for all, one for each
@@ -55,6 +56,7 @@ pub(crate) fn dequantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     };
     let load = cx.load(x, own.clone());
     let difference = match zero {
+        Some(zero) if cx.dtype(x).is_float() => load.bin("-", zero),
         // Integers of 32 bits do not overflow: their zero point is 0.
         Some(zero) => load.cast(DType::Int32).bin("-", widened(zero, DType::Int32)),
         None => load,
@@ -90,7 +92,7 @@ fn divisor(cx: &mut Context, scale: T) -> Outcome<Option<E>> {
 /// Whether all elements of a tensor are known to be 0.
 fn is_zero(cx: &Context, x: T) -> bool {
     let vals = cx.graph[x].vals.as_ref();
-    vals.is_some_and(|vals| vals.iter().all(|value| value.as_int() == Some(0)))
+    vals.is_some_and(|vals| vals.iter().all(|value| value.as_f64() == Some(0.0)))
 }
 
 /// A cast that folds literals.
@@ -104,36 +106,50 @@ fn widened(e: E, dtype: DType) -> E {
     }
 }
 
-/// Rounds to an integer type with saturation, after the zero point is added.
-fn saturated(x: E, zero: Option<E>, dtype: DType, wide: DType) -> E {
+fn whole_range(dtype: DType) -> (i64, i64) {
+    let (low, high) = dtype.int_range();
+    (low as i64, high as i64)
+}
+
+/// Rounds to an integer type with saturation to a range, after the zero point is added.
+fn saturated(x: E, zero: Option<E>, dtype: DType, (low, high): (i64, i64), wide: DType) -> E {
     let rounded = E::call("round", [x]);
     let shifted = match zero {
         Some(zero) => rounded.bin("+", widened(zero, wide)),
         None => rounded,
     };
-    let (low, high) = dtype.int_range();
     let bounds = [shifted, E::float(low as f64, wide), E::float(high as f64, wide)];
     E::call("clamp", bounds).cast(dtype)
 }
 
 pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (x, scale) = (node.input(0)?, node.input(1)?);
-    let dtype = match node.optional(2) {
-        Some(zero) => cx.dtype(zero),
-        None => node.dtype("output_dtype")?.unwrap_or(DType::Uint8),
+    let narrow = match node.optional(2) {
+        Some(zero) => cx.narrow(zero),
+        None => node.narrow("output_dtype"),
     };
-    if !dtype.is_int() {
+    let dtype = match (node.optional(2), narrow) {
+        (_, Some(own)) => own.carrier(),
+        (Some(zero), None) => cx.dtype(zero),
+        (None, None) => node.dtype("output_dtype")?.unwrap_or(DType::Uint8),
+    };
+    if !dtype.is_int() && narrow.is_none() {
         return Err("the element type is not supported".into());
     }
-    if let Ok(Some(y)) = integer::quantize(cx, node, dtype) {
+    if narrow.is_none()
+        && let Ok(Some(y)) = integer::quantize(cx, node, dtype)
+    {
         return Ok(vec![y]);
     }
     let (axis, block) = axis_and_block(cx, node, x)?;
     let shape = cx.shape(x);
     let own = axes(&shape);
-    let wide = match cx.dtype(x) {
-        DType::Float64 => DType::Float64,
-        _ => DType::Float32,
+    let wide = match (cx.dtype(x), node.dtype("precision").ok().flatten()) {
+        (_, Some(DType::Float64)) | (DType::Float64, None) => DType::Float64,
+        (_, None | Some(DType::Float32)) => DType::Float32,
+        (_, Some(other)) => {
+            return Err(format!("division in {} is not supported", other.name()).into());
+        }
     };
     let zero = match node.optional(2).filter(|zero| !is_zero(cx, *zero)) {
         Some(zero) => Some(parameter(cx, zero, &own, axis, block)?),
@@ -146,8 +162,26 @@ pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         None => parameter(cx, scale, &own, axis, block)?,
     };
     let factor = if cx.dtype(scale) == wide { factor } else { widened(factor, wide) };
-    let body = saturated(load.bin("/", factor), zero, dtype, wide);
-    Ok(vec![cx.compute("", dtype, shape, body)?])
+    let quotient = load.bin("/", factor);
+    let y = match narrow {
+        Some(own) if own.is_float() => {
+            let shifted = match zero {
+                Some(zero) => quotient.bin("+", widened(zero, wide)),
+                None => quotient,
+            };
+            let body = own.round(shifted, wide, &Rounding::of(node)?);
+            cx.compute("", dtype, shape, body)?
+        }
+        _ => {
+            let range = match narrow {
+                Some(own) => own.int_range(),
+                None => whole_range(dtype),
+            };
+            cx.compute("", dtype, shape, saturated(quotient, zero, dtype, range, wide))?
+        }
+    };
+    cx.narrow.extend(narrow.map(|own| (y, own)));
+    Ok(vec![y])
 }
 
 pub(crate) fn dynamic_quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -167,8 +201,13 @@ pub(crate) fn dynamic_quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
     let body = E::call("clamp", bounds).cast(DType::Uint8);
     let point = cx.compute("zero_point", DType::Uint8, vec![], body)?;
     let offset = cx.load(point, []);
-    let body =
-        saturated(cx.load(x, axes(&shape)).bin("/", factor), Some(offset), DType::Uint8, wide);
+    let body = saturated(
+        cx.load(x, axes(&shape)).bin("/", factor),
+        Some(offset),
+        DType::Uint8,
+        (0, 255),
+        wide,
+    );
     let y = cx.compute("", DType::Uint8, shape, body)?;
     Ok(vec![y, scale, point])
 }
@@ -226,7 +265,13 @@ fn requantize(
         Some(zero) => Some(parameter(cx, zero, &own, axis, 0)?),
         None => None,
     };
-    let body = saturated(cx.load(sum, own).cast(wide).bin("*", factor), zero, dtype, wide);
+    let body = saturated(
+        cx.load(sum, own).cast(wide).bin("*", factor),
+        zero,
+        dtype,
+        whole_range(dtype),
+        wide,
+    );
     cx.compute("", dtype, shape, body)
 }
 

@@ -52,15 +52,19 @@ pub(crate) fn size(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 pub(crate) fn constant_of_shape(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let declared = cx.declared(0);
     let shape = cx.declared_dims(node.input(0)?, "the shape", declared)?;
+    let mut narrow = None;
     let (dtype, value) = match node.tensor("value") {
         None => (DType::Float32, Val::Float(0.0)),
         Some(tensor) => {
             let constant = read(tensor, &cx.folder)?;
+            narrow = constant.narrow;
             let value = crate::dtype::read_element(constant.dtype, &constant.data, 0);
             (constant.dtype, value.ok_or("the value must have one element")?)
         }
     };
-    Ok(vec![cx.compute("", dtype, shape, E::Lit(value, dtype))?])
+    let tensor = cx.compute("", dtype, shape, E::Lit(value, dtype))?;
+    cx.narrow.extend(narrow.map(|own| (tensor, own)));
+    Ok(vec![tensor])
 }
 
 pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -27,7 +27,7 @@ pub(crate) fn dft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     let (shape, dtype) = (cx.shape(x), cx.dtype(x));
     let rank = shape.len();
-    if rank < 2 || dtype.is_half() {
+    if rank < 2 || !dtype.is_float() {
         return Err("the operand is not supported".into());
     }
     if let Some(named) = run_time_axes(cx, node, 2)? {
@@ -56,17 +56,32 @@ pub(crate) fn dft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 fn dft_along(cx: &mut Context, node: &Node, axis: usize) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
-    let (shape, dtype) = (cx.shape(x), cx.dtype(x));
-    let rank = shape.len();
     let length = match node.optional(1) {
-        Some(length) => cx.dim(length, "the length")?.as_const(),
+        Some(length) => Some(cx.dim(length, "the length")?),
+        None => None,
+    };
+    let (inverse, onesided) = (node.flag("inverse", false), node.flag("onesided", false));
+    Ok(vec![transform(cx, x, length, axis, inverse, onesided)?])
+}
+
+/// A transform of one axis. Sums are computed in float64, so that zeros are small.
+pub(super) fn transform(
+    cx: &mut Context,
+    x: T,
+    length: Option<Dim>,
+    axis: usize,
+    inverse: bool,
+    onesided: bool,
+) -> Outcome<T> {
+    let (shape, dtype) = (cx.shape(x), cx.dtype(x));
+    let (rank, wide) = (shape.len(), DType::Float64);
+    // The one-sided inverse has half of the frequencies of a real signal.
+    let halved = inverse && onesided;
+    let length = match length {
+        Some(length) => length.as_const(),
+        None if halved => shape[axis].as_const().map(|given| 2 * (given - 1)),
         None => shape[axis].as_const(),
     };
-    let inverse = node.flag("inverse", false);
-    let onesided = node.flag("onesided", false);
-    if inverse && onesided {
-        return Err("a one-sided inverse is not supported".into());
-    }
     let (Some(n), Some(given)) = (length, shape[axis].as_const()) else {
         return Err("a run-time length is not supported".into());
     };
@@ -78,23 +93,30 @@ fn dft_along(cx: &mut Context, node: &Node, axis: usize) -> Outcome<Vec<T>> {
         Some(2) => true,
         _ => return Err("the last extent must be 1 or 2".into()),
     };
-    let [cos, sin] = circle(cx, n, dtype)?;
+    if !is_complex && halved {
+        return Err("a one-sided inverse needs complex numbers".into());
+    }
+    if is_complex && onesided && !inverse {
+        return Err("a one-sided transform needs real numbers".into());
+    }
+    let [cos, sin] = circle(cx, n, wide)?;
     let mut out = shape.clone();
-    out[axis] = if onesided { n / 2 + 1 } else { n }.into();
-    out[rank - 1] = 2.into();
+    out[axis] = if onesided && !inverse { n / 2 + 1 } else { n }.into();
+    out[rank - 1] = if halved { 1 } else { 2 }.into();
     let own = axes(&out);
     // Elements beyond the length are cut; missing ones are 0.
-    let terms = Dim::from(given.min(n));
+    let terms = Dim::from(given.min(if halved { n / 2 + 1 } else { n }));
     let k = reduce_axis(0, &terms);
     let turn = (&own[axis] * &k).rem(&n.into());
     let part = |imaginary: i64| {
         let mut index = own.clone();
         index[axis] = k.clone();
         index[rank - 1] = imaginary.into();
-        index
+        let load = E::Load(x, index.into_iter().map(E::Idx).collect());
+        if dtype == wide { load } else { load.cast(wide) }
     };
     let (c, s) = (E::Load(cos, vec![E::Idx(turn.clone())]), E::Load(sin, vec![E::Idx(turn)]));
-    let real = E::Load(x, part(0).into_iter().map(E::Idx).collect());
+    let real = part(0);
     // Forward by exp(-i t): real cos + imaginary sin, imaginary cos - real sin.
     let (mut first, mut second) =
         (real.clone().bin("*", c.clone()), real.bin("*", s.clone()).un("-"));
@@ -105,20 +127,30 @@ fn dft_along(cx: &mut Context, node: &Node, axis: usize) -> Outcome<Vec<T>> {
         };
     }
     if is_complex {
-        let imaginary = E::Load(x, part(1).into_iter().map(E::Idx).collect());
+        let imaginary = part(1);
         let (sign, other) = if inverse { ("-", "+") } else { ("+", "+") };
         first = first.bin(sign, imaginary.clone().bin("*", s));
         second = second.bin(other, imaginary.bin("*", c));
     }
-    let is_real = E::Idx(own[rank - 1].clone()).bin("==", E::Idx(Dim::zero()));
-    let body = is_real.choose(first, second);
-    let name = if inverse { "sum" } else { "" };
-    let sum = cx.fold(name, "sum", dtype, out.clone(), vec![terms], body)?;
-    if !inverse {
-        return Ok(vec![sum]);
+    let body = if halved {
+        // Each frequency between the first and the middle one stands for two.
+        let is_one = |at: i64| E::Idx(k.clone()).bin("==", E::Idx(at.into()));
+        let mut single = is_one(0);
+        if n % 2 == 0 {
+            single = single.bin("or", is_one(n / 2));
+        }
+        single.choose(E::float(1.0, wide), E::float(2.0, wide)).bin("*", first)
+    } else {
+        let is_real = E::Idx(own[rank - 1].clone()).bin("==", E::Idx(Dim::zero()));
+        is_real.choose(first, second)
+    };
+    let name = if inverse || dtype != wide { "sum" } else { "" };
+    let sum = cx.fold(name, "sum", wide, out.clone(), vec![terms], body)?;
+    let mut body = cx.load(sum, own);
+    if inverse {
+        body = body.bin("/", E::float(n as f64, wide));
     }
-    let body = cx.load(sum, own).bin("/", E::float(n as f64, dtype));
-    Ok(vec![cx.compute("", dtype, out, body)?])
+    cx.compute("", dtype, out, if dtype == wide { body } else { body.cast(dtype) })
 }
 
 /// A sum of cosines: `a - b cos t + c cos 2t`.

@@ -510,10 +510,14 @@ pub(crate) fn space_to_depth(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         shape[3].div(&block),
     ];
     let own = axes(&to);
-    let place = own[1].div(&shape[1]);
+    let (place, channel) = match node.text("mode", "DCR") {
+        "DCR" => (own[1].div(&shape[1]), own[1].rem(&shape[1])),
+        "CRD" => (own[1].rem(&(b * b).into()), own[1].div(&(b * b).into())),
+        mode => return Err(format!("the mode `{mode}` is unknown").into()),
+    };
     let index = [
         own[0].clone(),
-        own[1].rem(&shape[1]),
+        channel,
         own[2].clone() * b + &place.div(&block),
         own[3].clone() * b + &place.rem(&block),
     ];

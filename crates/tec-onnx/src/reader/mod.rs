@@ -11,6 +11,7 @@ use prost::Message;
 
 use crate::dtype::DType;
 use crate::error::{Error, short};
+use crate::narrow::Narrow;
 use crate::proto::{ModelProto, TensorProto};
 
 pub(crate) use external::Folder;
@@ -60,6 +61,8 @@ fn decode(data: Bytes) -> Result<ModelProto, Error> {
 #[derive(Clone, Debug)]
 pub(crate) struct Constant {
     pub(crate) dtype: DType,
+    /// The type of the numbers, if it has at most 8 bits.
+    pub(crate) narrow: Option<Narrow>,
     pub(crate) shape: Vec<u64>,
     pub(crate) data: Bytes,
 }
@@ -72,7 +75,12 @@ pub(crate) fn data_bytes(dtype: DType, shape: &[u64]) -> Option<usize> {
 
 /// Returns the data of a tensor, which is borrowed from the file if it is stored as raw data.
 pub(crate) fn constant(tensor: &TensorProto, folder: &Folder) -> Result<Constant, String> {
-    let dtype = DType::from_onnx(tensor.data_type.unwrap_or(0))?;
+    let number = tensor.data_type.unwrap_or(0);
+    let narrow = Narrow::from_onnx(number);
+    let dtype = match narrow {
+        Some(own) => own.carrier(),
+        None => DType::from_onnx(number)?,
+    };
     let negative =
         || format!("the tensor `{}` has a negative dimension", short(tensor_name(tensor)));
     let shape: Vec<u64> = tensor
@@ -80,10 +88,12 @@ pub(crate) fn constant(tensor: &TensorProto, folder: &Folder) -> Result<Constant
         .iter()
         .map(|dim| u64::try_from(*dim).map_err(|_| negative()))
         .collect::<Result<_, _>>()?;
-    let bytes = data_bytes(dtype, &shape).filter(|bytes| isize::try_from(*bytes).is_ok());
-    let bytes = bytes.ok_or_else(|| {
+    let elements = data_bytes(dtype, &shape).filter(|bytes| isize::try_from(*bytes).is_ok());
+    let elements = elements.ok_or_else(|| {
         format!("the size of the tensor `{}` overflows", short(tensor_name(tensor)))
     })?;
+    let count = elements / dtype.bytes();
+    let bytes = narrow.map_or(elements, |own| count.div_ceil(8 / own.bits()));
     if tensor.segment.is_some() {
         return Err("segments of tensors are not supported".to_string());
     }
@@ -92,7 +102,8 @@ pub(crate) fn constant(tensor: &TensorProto, folder: &Folder) -> Result<Constant
     } else if let Some(raw) = &tensor.raw_data {
         raw.clone()
     } else {
-        typed_data(tensor, dtype)?
+        // The codes of narrow types are packed in bytes.
+        typed_data(tensor, if narrow.is_some() { DType::Uint8 } else { dtype })?
     };
     if data.len() != bytes {
         return Err(format!(
@@ -101,7 +112,8 @@ pub(crate) fn constant(tensor: &TensorProto, folder: &Folder) -> Result<Constant
             data.len()
         ));
     }
-    Ok(Constant { dtype, shape, data })
+    let data = narrow.map_or(data.clone(), |own| own.decode(&data, count).into());
+    Ok(Constant { dtype, narrow, shape, data })
 }
 
 fn tensor_name(tensor: &TensorProto) -> &str {
@@ -133,6 +145,7 @@ fn typed_data(tensor: &TensorProto, dtype: DType) -> Result<Bytes, String> {
         }
         DType::Int32 => collect(ints.iter().map(|v| v.to_le_bytes())),
         DType::Int16 | DType::Uint16 => collect(ints.iter().map(|v| (*v as u16).to_le_bytes())),
+        DType::Float8E4M3Fn | DType::Float8E5M2 | DType::Int4 | DType::Uint4 => Vec::new(),
         DType::Int8 | DType::Uint8 => collect(ints.iter().map(|v| (*v as u8).to_le_bytes())),
         DType::Bool => collect(ints.iter().map(|v| [u8::from(*v != 0)])),
         DType::Int64 => collect(tensor.int64_data.iter().map(|v| v.to_le_bytes())),
