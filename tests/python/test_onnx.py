@@ -31,8 +31,8 @@ MAX_OPSET = 28
 # Operators that `tec` refuses, with the reason of docs/NETWORKS.md: the test makes sure that it
 # does refuse them.
 REFUSED = {
-    "Bernoulli", "FlexAttention", "ImageDecoder", "MelWeightMatrix", "NonMaxSuppression",
-    "RandomUniformLike", "Unique",
+    "Bernoulli", "ImageDecoder", "MelWeightMatrix", "NonMaxSuppression",
+    "RandomUniformLike",
 }
 
 # Other tests that `tec` refuses, with the reason.

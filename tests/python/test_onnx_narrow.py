@@ -110,7 +110,8 @@ def test_integers_drop_bits(tmp_path, rng, name, shape):
     bits = int(name[-1])
     low = INTEGERS[name][0]
     assert np.array_equal(y.astype(np.int32), (x - low) % (1 << bits) + low)
-    [z] = run_node(tmp_path, "Cast", {"y": y}, {"z": np.zeros(shape, np.int64)}, to=number(np.int64))
+    z = {"z": np.zeros(shape, np.int64)}
+    [z] = run_node(tmp_path, "Cast", {"y": y}, z, to=number(np.int64))
     assert np.array_equal(z, y.astype(np.int64))
 
 

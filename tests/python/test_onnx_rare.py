@@ -227,6 +227,39 @@ def test_places_that_are_not_zero(tmp_path, dtype):
     assert "NonZero: the number of results depends on the data" in refused(tmp_path, own)
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+def test_different_elements(tmp_path, axis, is_sorted):
+    x = np.array([[2, np.nan, 2, -0.0], [np.nan, 1, np.nan, 0], [2, np.nan, 2, 0]], F)
+    found, *rest = np.unique(x, True, True, True, axis=None) if axis is None else (x,)
+    if axis is None:
+        places, inverse, counts = rest
+    else:
+        # NumPy does not compare slices with NaN.
+        found, places, inverse, counts = np.unique(
+            np.nan_to_num(x, nan=9), True, True, True, axis=axis
+        )
+        found = np.where(found == 9, np.nan, found)
+    inverse = inverse.reshape(-1)
+    if not is_sorted:
+        order = np.argsort(places)
+        found = np.take(found, order, axis=axis or 0)
+        places, counts = places[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    attributes = {} if axis is None else {"axis": axis}
+    node = helper.make_node("Unique", ["x"], ["y", "p", "i", "c"], sorted=is_sorted, **attributes)
+    expected = {"y": found.astype(F), "p": places, "i": inverse, "c": counts}
+    inputs = {"x": x}
+    outputs = {name: np.zeros_like(value) for name, value in expected.items()}
+    own = model([node], inputs, outputs)
+    assert not run(tmp_path, own, inputs, outputs)
+    for name, value in expected.items():
+        assert np.array_equal(outputs[name], value, equal_nan=name == "y"), name
+    inputs["x"] = np.arange(12, dtype=F).reshape(3, 4)
+    if axis != 1:
+        assert "the number of different elements must be" in run(tmp_path, own, inputs, outputs)
+
+
 def test_training_is_refused_by_the_call(tmp_path):
     x = np.ones((2, 3), F)
     inputs = {"x": x, "r": np.array(0.0, F), "t": np.array(True)}

@@ -21,7 +21,8 @@ impl Importer<'_> {
         None
     }
 
-    /// The tensors of an output of the network, and their names: one for each element of a sequence.
+    /// The tensors of an output of the network, and their names: one for each element of a
+    /// sequence.
     pub(crate) fn output(&mut self, name: &str, value: T) -> Vec<(String, T)> {
         match self.context.specials.get(&value).cloned() {
             Some(Special::Sequence(list)) => {

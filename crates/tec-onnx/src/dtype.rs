@@ -33,8 +33,8 @@ use DType::{Float8E4M3Fn, Float8E5M2, Int4, Uint4};
 use DType::{Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64};
 
 impl DType {
-    /// The types that stages compute with. Those of fewer than 8 bits and floats of 8 bits are types
-    /// of arguments alone.
+    /// The types that stages compute with. Those of fewer than 8 bits and floats of 8 bits are
+    /// types of arguments alone.
     pub const ALL: [DType; 13] = [
         Float64, Float32, Float16, BFloat16, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32,
         Uint64, Bool,

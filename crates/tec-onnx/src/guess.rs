@@ -14,7 +14,7 @@ const MAX_ELEMENTS: usize = 6;
 
 /// The largest number of trials, and of nodes that they import.
 const MAX_TRIALS: usize = 1024;
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 300_000;
 
 /// The largest number of nodes of a model; that of functions such as `AffineGrid` is 120.
 const MAX_MODEL_NODES: usize = 200;

@@ -609,6 +609,7 @@ impl<'a> Importer<'a> {
             ("", "Loop") => return self.unrolled_loop(node),
             ("", "Scan") => return self.unrolled_scan(node),
             ("", "SequenceMap") => return self.sequence_map(node),
+            ("ai.onnx.preview", "FlexAttention") => return self.flex_attention(node),
             _ => {}
         }
         Ok(match ops::find(domain, node.op) {

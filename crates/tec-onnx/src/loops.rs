@@ -164,8 +164,8 @@ impl<'a> Importer<'a> {
         Ok(Ok(values))
     }
 
-    /// The largest number of iterations of a loop. A number of run time must be that of the declared
-    /// results.
+    /// The largest number of iterations of a loop. A number of run time must be that of the
+    /// declared results.
     fn trip_count(&mut self, node: &Node<'a>, length: Option<i64>) -> Outcome<i64> {
         let Some(trip) = node.optional(0) else { return Ok(i64::MAX) };
         match (self.context.ints(trip, "the trip count"), length) {
@@ -239,6 +239,33 @@ impl<'a> Importer<'a> {
         }
         let lists = lists.into_iter().map(|list| self.context.special(Special::Sequence(list)));
         Ok(lists.collect())
+    }
+
+    /// Imports an attention whose scores and probabilities graphs may change.
+    pub(crate) fn flex_attention(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
+        let hint = self.context.hint.clone();
+        let mut value = ops::flex_scores(&mut self.context, node);
+        for name in ["score_mod", "prob_mod"] {
+            if let (Ok(own), Some(graph)) = (&value, node.attribute(name)) {
+                let Some(graph) = &graph.g else {
+                    return Ok(Err(format!("the graph `{name}` is missing").into()));
+                };
+                let (before, dtype) = (self.context.shape(*own), self.context.dtype(*own));
+                let results = self.body(graph, &[*own])?;
+                self.context.hint = hint.clone();
+                value = results.and_then(|results| match results[..] {
+                    [result] if self.context.shape(result) == before => {
+                        self.context.cast(name, result, dtype)
+                    }
+                    _ => Err(format!("the graph `{name}` must keep the shape").into()),
+                });
+            }
+            if name == "score_mod" {
+                value = value.and_then(|own| ops::flex_softmax(&mut self.context, own));
+            }
+        }
+        let result = value.and_then(|own| ops::flex_result(&mut self.context, node, own));
+        Ok(result.map(|result| vec![result]))
     }
 
     /// Imports the body of a scan of few iterations as often as it runs.

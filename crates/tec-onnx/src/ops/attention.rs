@@ -299,3 +299,66 @@ pub(crate) fn causal_conv(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let state = super::slicing::section(cx, "state", padded, 2, &length, &before)?;
     Ok(vec![y, state])
 }
+
+/// The scores of `FlexAttention`, [batch, head, query, key], as wide as its softmax.
+pub(crate) fn flex_scores(cx: &mut Context, node: &Node) -> Outcome<T> {
+    let (q, k) = (node.input(0)?, node.input(1)?);
+    if cx.rank(q) != 4 || cx.rank(k) != 4 || !cx.dtype(q).is_float() {
+        return Err("the operands must have four dimensions".into());
+    }
+    let double =
+        cx.dtype(q) == DType::Float64 || node.dtype("softmax_precision")? == Some(DType::Float64);
+    let wide = if double { DType::Float64 } else { DType::Float32 };
+    let (q, k) = (cx.cast("query", q, wide)?, cx.cast("key", k, wide)?);
+    let (sq, sk) = (cx.shape(q), cx.shape(k));
+    let group = sq[1].exact_div(&sk[1]).ok_or("the heads do not form groups")?;
+    cx.require_equal(&sq[3], &sk[3])?;
+    cx.require_equal(&sq[0], &sk[0])?;
+    let shape = vec![sq[0].clone(), sq[1].clone(), sq[2].clone(), sk[2].clone()];
+    let own = axes(&shape);
+    let inner = reduce_axis(0, &sq[3]);
+    let term = cx.load(q, [own[0].clone(), own[1].clone(), own[2].clone(), inner.clone()]);
+    let head = own[1].div(&group);
+    let term = term.bin("*", cx.load(k, [own[0].clone(), head, own[3].clone(), inner]));
+    let product = cx.fold("product", "sum", wide, shape.clone(), vec![sq[3].clone()], term)?;
+    let scale = match (node.attribute("scale").and_then(|own| own.f), sq[3].as_const()) {
+        (Some(scale), _) => E::float(f64::from(scale), wide),
+        (None, Some(size)) => E::float(1.0 / (size as f64).sqrt(), wide),
+        (None, None) => return Err("a run-time size of the heads is not supported".into()),
+    };
+    let body = cx.load(product, own).bin("*", scale);
+    cx.compute("scores", wide, shape, body)
+}
+
+/// The softmax of scores.
+pub(crate) fn flex_softmax(cx: &mut Context, scores: T) -> Outcome<T> {
+    let (shape, wide) = (cx.shape(scores), cx.dtype(scores));
+    if shape.len() != 4 {
+        return Err("the graph must keep the shape of the scores".into());
+    }
+    cx.call("softmax", wide, shape, "softmax4", vec![scores], Vec::new())
+}
+
+/// The product of the probabilities and the values.
+pub(crate) fn flex_result(cx: &mut Context, node: &Node, probabilities: T) -> Outcome<T> {
+    let v = node.input(2)?;
+    let (sp, sv, dtype) = (cx.shape(probabilities), cx.shape(v), cx.dtype(v));
+    let wide = cx.dtype(probabilities);
+    if sp.len() != 4 || sv.len() != 4 || !wide.is_float() {
+        return Err("the operands must have four dimensions".into());
+    }
+    let group = sp[1].exact_div(&sv[1]).ok_or("the heads do not form groups")?;
+    cx.require_equal(&sp[3], &sv[2])?;
+    cx.require_equal(&sp[0], &sv[0])?;
+    let v = cx.cast("value", v, wide)?;
+    let out = vec![sp[0].clone(), sp[1].clone(), sp[2].clone(), sv[3].clone()];
+    let own = axes(&out);
+    let inner = reduce_axis(0, &sp[3]);
+    let head = own[1].div(&group);
+    let at = [own[0].clone(), own[1].clone(), own[2].clone(), inner.clone()];
+    let term = cx.load(probabilities, at);
+    let term = term.bin("*", cx.load(v, [own[0].clone(), head, inner, own[3].clone()]));
+    let part = if wide == dtype { "" } else { "sum" };
+    let sum = cx.fold(part, "sum", wide, out, vec![sp[3].clone()], term)?;
+    cx.cast("", sum, dtype)
+}

@@ -33,6 +33,7 @@ use crate::context::Context;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
+pub(crate) use attention::{flex_result, flex_scores, flex_softmax};
 pub(crate) use integer::{Integers, observe};
 pub(crate) use movement::{element, first_axis_to, stack};
 pub(crate) use sequence::Special;
@@ -235,7 +236,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("TopK", gather::top_k),
     ("Transpose", slicing::transpose),
     ("Trilu", slicing::trilu),
-    ("Unique", selection::unknown),
+    ("Unique", selection::unique),
     ("Unsqueeze", slicing::unsqueeze),
     ("Upsample", resize::resize),
     ("Where", elementwise::select),

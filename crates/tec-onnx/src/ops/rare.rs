@@ -56,6 +56,10 @@ pub(crate) fn linear_attention(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
     let wide = DType::Float32;
     let (sq, sk, sv) = (cx.shape(q), cx.shape(k), cx.shape(v));
     cx.require_equal(&sq[3], &sk[3])?;
+    if sk[1] == Dim::zero() {
+        return Err("an empty sequence is not supported".into());
+    }
+    cx.require_elements(&sk[1]);
     for (a, b) in [(&sq[0], &sk[0]), (&sq[0], &sv[0]), (&sq[1], &sk[1]), (&sq[1], &sv[1])] {
         cx.require_equal(a, b)?;
     }
@@ -335,6 +339,7 @@ pub(crate) fn tf_idf(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if grams.is_empty() || length.as_const() == Some(0) {
         return Ok(vec![cx.compute("", wide, to, E::float(0.0, wide))?]);
     }
+    cx.require_elements(&length);
     // The elements of the n-grams in rows of equal length.
     let longest = grams.iter().map(Vec::len).max().unwrap_or(1);
     let count = grams.len() as i64;
