@@ -260,6 +260,30 @@ def test_different_elements(tmp_path, axis, is_sorted):
         assert "the number of different elements must be" in run(tmp_path, own, inputs, outputs)
 
 
+@pytest.mark.parametrize("dtype", [F, np.float16, np.float64])
+@pytest.mark.parametrize("op", ["Relu", "Clip", "Max", "Min"])
+def test_nan_stays_nan(tmp_path, op, dtype):
+    special = np.array([0.0, 1.0, -1.0, np.nan, np.inf, -np.inf], dtype)
+    x, y = (value.ravel() for value in np.meshgrid(special, special))
+    inputs, constants = {"x": x}, []
+    if op == "Clip":
+        bounds = {"low": dtype(-0.5), "high": dtype(2.0)}
+        constants = [numpy_helper.from_array(np.asarray(v), n) for n, v in bounds.items()]
+        expected = np.clip(x, dtype(-0.5), dtype(2.0))
+    elif op == "Relu":
+        expected = np.maximum(x, dtype(0))
+    else:
+        inputs["y"] = y
+        constants = [numpy_helper.from_array(np.asarray(dtype(0.25)), "c")]
+        choose = np.maximum if op == "Max" else np.minimum
+        expected = choose(choose(x, y), dtype(0.25))
+    outputs = {"z": np.zeros_like(x)}
+    names = [*inputs, *(constant.name for constant in constants)]
+    node = helper.make_node(op, names, ["z"])
+    assert not run(tmp_path, model([node], inputs, outputs, 13, constants), inputs, outputs)
+    assert np.array_equal(outputs["z"], expected, equal_nan=True)
+
+
 def test_training_is_refused_by_the_call(tmp_path):
     x = np.ones((2, 3), F)
     inputs = {"x": x, "r": np.array(0.0, F), "t": np.array(True)}

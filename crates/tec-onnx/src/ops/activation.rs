@@ -31,7 +31,8 @@ fn num(value: f64, dtype: DType) -> E {
 }
 
 pub(crate) fn relu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    unary(cx, node, |x, dtype| E::call("max", [x, E::int(0, dtype)]))
+    // In this order NaN stays NaN.
+    unary(cx, node, |x, dtype| E::call("max", [E::int(0, dtype), x]))
 }
 
 pub(crate) fn leaky_relu(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -383,12 +383,25 @@ fn variadic(
     })?])
 }
 
+/// The greatest or the least operand; NaN if one of them is NaN.
+fn extremum(cx: &mut Context, node: &Node, name: &'static str) -> Outcome<Vec<T>> {
+    let is_float = cx.dtype(node.input(0)?).is_float();
+    // `max(x, y)` is `y` if one of them is NaN.
+    let f = |x: E, y: E| match (&x, &y) {
+        (_, E::Lit(..)) => E::call(name, [y, x]),
+        (E::Lit(..), _) => E::call(name, [x, y]),
+        _ if is_float => E::call("is_nan", [x.clone()]).choose(x.clone(), E::call(name, [x, y])),
+        _ => E::call(name, [x, y]),
+    };
+    variadic(cx, node, f, |e, _, _| e)
+}
+
 pub(crate) fn max(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    variadic(cx, node, |x, y| E::call("max", [x, y]), |e, _, _| e)
+    extremum(cx, node, "max")
 }
 
 pub(crate) fn min(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    variadic(cx, node, |x, y| E::call("min", [x, y]), |e, _, _| e)
+    extremum(cx, node, "min")
 }
 
 pub(crate) fn sum(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -432,13 +445,14 @@ pub(crate) fn clip(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     })?])
 }
 
+/// NaN stays NaN: the bounds are the first operands.
 fn bounded(x: E, low: Option<E>, high: Option<E>) -> E {
     let x = match low {
-        Some(low) => E::call("max", [x, low]),
+        Some(low) => E::call("max", [low, x]),
         None => x,
     };
     match high {
-        Some(high) => E::call("min", [x, high]),
+        Some(high) => E::call("min", [high, x]),
         None => x,
     }
 }

@@ -217,7 +217,7 @@ pub(crate) fn unique(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let differs = cx.fold("differs", "min", DType::Int64, pairs.clone(), vec![width], place)?;
     let place = cx.load(differs, own.clone());
     let equal = place.clone().bin("==", int(m as i64));
-    let last = E::call("min", [place, int(m as i64 - 1)]);
+    let last = E::call("clamp", [place, int(0), int(m as i64 - 1)]);
     let smaller = less(&element(cx, &own[0], last.clone()), &element(cx, &own[1], last), is_float);
     let smaller = equal.clone().un("not").bin("and", smaller);
     let smaller = cx.compute("less", DType::Bool, pairs.clone(), smaller)?;
