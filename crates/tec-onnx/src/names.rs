@@ -12,8 +12,8 @@ const RESERVED: &str = "\
     import def reducer kernel network schedule input param reduce compute output let if then \
     else assume assert for in use knob or and not as identity true false onnx ml narrow rare \
     bool auto_inline_injective float64 float32 float16 bfloat16 int8 int16 int32 int64 uint8 \
-    uint16 uint32 uint64 index min max abs clamp floor ceil round trunc sqrt rsqrt exp exp2 expm1 log \
-    log2 tanh sigmoid erf sin cos tan atan pow fma tf32 popcount is_nan min_value max_value \
+    uint16 uint32 uint64 index min max abs clamp floor ceil round trunc sqrt rsqrt exp exp2 \
+    expm1 log log2 tanh sigmoid erf sin cos tan atan pow fma tf32 popcount is_nan min_value max_value \
     inf sum prod any all argmin argmax select state scan";
 
 /// Names that a kernel cannot have because the C library or C uses them.
