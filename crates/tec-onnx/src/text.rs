@@ -117,7 +117,10 @@ pub(crate) fn write(network: &Network) -> Written {
 
     writer.text = format!("{}\nimport \"onnx.te\" as onnx\n", network.comment);
     for prefix in ["ml", "narrow", "rare"] {
-        if live.iter().any(|tensor| calls(&graph[*tensor].def, prefix)) {
+        let mut asserts = network.context.asserts.iter();
+        if live.iter().any(|tensor| stage_calls(&graph[*tensor].def, prefix))
+            || asserts.any(|own| calls(&own.cond, prefix))
+        {
             writeln!(writer.text, "import \"onnx_{prefix}.te\" as {prefix}").expect("a string");
         }
     }
@@ -323,16 +326,27 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a stage calls something of a file of the library.
-fn calls(def: &Def, prefix: &str) -> bool {
-    let is_own = |name: &str| name.split_once('.').is_some_and(|(own, _)| own == prefix);
-    match def {
-        Def::Call { op, .. } => is_own(op),
-        Def::Compute { body, .. } => body.contains(&|e| match e {
-            E::Call(name, _) => is_own(name),
-            _ => false,
-        }),
+/// Whether an expression calls a function of a file of the library.
+fn calls(e: &E, prefix: &str) -> bool {
+    e.contains(&|e| match e {
+        E::Call(name, _) => name.split_once('.').is_some_and(|(own, _)| own == prefix),
         _ => false,
+    })
+}
+
+/// Whether a stage calls something of a file of the library.
+fn stage_calls(def: &Def, prefix: &str) -> bool {
+    match def {
+        Def::Input | Def::Inout | Def::Data(_) | Def::Known => false,
+        Def::Call { op, .. } => op.split_once('.').is_some_and(|(own, _)| own == prefix),
+        Def::Update { body, .. } | Def::Order { key: body, .. } => calls(body, prefix),
+        Def::Compute { body, reduce } => {
+            let inner = reduce.iter().flat_map(|own| own.condition.iter().chain(&own.init));
+            calls(body, prefix) || inner.into_iter().any(|e| calls(e, prefix))
+        }
+        Def::Position { position, value, condition, .. } => {
+            [position, value].into_iter().chain(condition).any(|e| calls(e, prefix))
+        }
     }
 }
 
