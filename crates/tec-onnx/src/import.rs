@@ -208,10 +208,10 @@ impl<'a> Importer<'a> {
         let mut results = Vec::new();
         for output in &outputs {
             let value = self.lookup(output)?;
-            if !self.is_cache(output, value)? {
-                if let Some(value) = value {
-                    results.extend(self.output(output, value));
-                }
+            if !self.is_cache(output, value)?
+                && let Some(value) = value
+            {
+                results.extend(self.output(output, value));
             }
         }
         self.report()?;

@@ -250,7 +250,7 @@ impl Context {
     }
 
     /// Converts a tensor to a type with at most 8 bits.
-    pub(crate) fn to_narrow(&mut self, x: T, to: Narrow, rounding: &Rounding) -> Outcome<T> {
+    pub(crate) fn narrowed(&mut self, x: T, to: Narrow, rounding: &Rounding) -> Outcome<T> {
         if self.narrow(x) == Some(to) {
             return Ok(x);
         }
@@ -262,7 +262,7 @@ impl Context {
     }
 
     /// Returns the numbers of a tensor of such a type as a tensor of another type.
-    pub(crate) fn from_narrow(&mut self, x: T, to: DType) -> Outcome<T> {
+    pub(crate) fn widened(&mut self, x: T, to: DType) -> Outcome<T> {
         let (shape, dtype) = (self.shape(x), self.dtype(x));
         if dtype != to {
             return self.cast("", x, to);

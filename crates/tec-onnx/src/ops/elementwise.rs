@@ -87,7 +87,7 @@ pub(crate) fn identity(_: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 pub(crate) fn cast(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
     if let Some(to) = node.narrow("to") {
-        return Ok(vec![cx.to_narrow(x, to, &Rounding::of(node)?)?]);
+        return Ok(vec![cx.narrowed(x, to, &Rounding::of(node)?)?]);
     }
     let to = node.dtype("to")?.ok_or("the attribute `to` is missing")?;
     convert(cx, x, to)
@@ -95,7 +95,7 @@ pub(crate) fn cast(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 fn convert(cx: &mut Context, x: T, to: DType) -> Outcome<Vec<T>> {
     match cx.narrow(x) {
-        Some(_) => Ok(vec![cx.from_narrow(x, to)?]),
+        Some(_) => Ok(vec![cx.widened(x, to)?]),
         None => Ok(vec![cx.cast("", x, to)?]),
     }
 }
@@ -103,7 +103,7 @@ fn convert(cx: &mut Context, x: T, to: DType) -> Outcome<Vec<T>> {
 pub(crate) fn cast_like(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (x, like) = (node.input(0)?, node.input(1)?);
     if let Some(to) = cx.narrow(like) {
-        return Ok(vec![cx.to_narrow(x, to, &Rounding::of(node)?)?]);
+        return Ok(vec![cx.narrowed(x, to, &Rounding::of(node)?)?]);
     }
     let to = cx.dtype(like);
     convert(cx, x, to)

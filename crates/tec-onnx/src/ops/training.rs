@@ -25,7 +25,7 @@ struct Step {
 fn step(cx: &Context, node: &Node, kinds: usize) -> Outcome<Step> {
     let (rate, count) = (node.input(0)?, node.input(1)?);
     let len = node.inputs.len().saturating_sub(2);
-    if len == 0 || len % kinds != 0 {
+    if len == 0 || !len.is_multiple_of(kinds) {
         return Err("the number of operands is wrong".into());
     }
     let each = len / kinds;
