@@ -43,3 +43,4 @@ mod tidy;
 mod tiles;
 mod tune;
 mod variants;
+mod windows;

@@ -1,14 +1,14 @@
 //! Facts and helpers that the back ends and the entry points share.
 
+use super::unwind::{CodeModule, Prologue};
 use crate::bug;
 use crate::ir::{Buffer, DType};
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{Function, Signature, Type, UserFuncName, Value, types};
-use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_codegen::{CodegenError, CompiledCode, Context};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{FuncId, Module, ModuleReloc};
-use cranelift_object::ObjectModule;
 
 /// Set in the result of `NAME.check` beside the index when index arithmetic of the failed
 /// `Assert` overflowed 64 bits; `values` are meaningless then.
@@ -16,6 +16,11 @@ pub const CHECK_OVERFLOW: i32 = 1 << 30;
 
 /// Number of i64 elements that the `values` argument of `NAME.check` points to.
 pub const CHECK_VALUES: usize = 4;
+
+/// The calling convention of a module's own functions, on all systems: the nests of the SIMD back
+/// end have no other. Functions that others call (exports, tasks, the runtime) have that of the
+/// system, [`TargetIsa::default_call_conv`], and save what callers there expect.
+pub(super) const INTERNAL_CONVENTION: CallConv = CallConv::SystemV;
 
 /// The Cranelift type of a scalar: halves are the integer of their bits, `bool` is a byte.
 pub(super) fn clif_type(dtype: DType) -> Type {
@@ -63,7 +68,7 @@ pub(super) fn enter_function<'a>(
 
 /// Compiles a function for `isa`, which may have more features than the module's, and defines it.
 pub(super) fn define_function<'c>(
-    module: &mut ObjectModule,
+    module: &mut CodeModule,
     id: FuncId,
     name: &str,
     isa: &dyn TargetIsa,
@@ -78,5 +83,6 @@ pub(super) fn define_function<'c>(
     if let Err(error) = module.define_function_bytes(id, alignment, code.code_buffer(), &relocs) {
         bug!("{name}: {error}");
     }
+    module.add_unwind(id, code.code_buffer().len(), &Prologue::of_function(code));
     Ok(code)
 }

@@ -21,6 +21,7 @@ pub mod entry;
 mod object;
 pub mod ptx;
 pub mod simd;
+mod unwind;
 
 use crate::ir::{Expr, Kernel};
 use crate::target::Target;
@@ -135,7 +136,7 @@ pub struct ObjectOptions {
 /// The object file of a module: kernels and entries, the runtime's symbols undefined.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// ELF relocatable file.
+    /// Relocatable file in the format of the operating system.
     pub bytes: Vec<u8>,
     /// Assembly listing, if asked for.
     pub listing: Option<String>,

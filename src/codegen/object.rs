@@ -20,8 +20,8 @@ pub fn compile_object<'a>(
 /// Compiles the variants of a module into one object file. If there are several, the most capable
 /// one is first, and an entry calls the first one that the CPU can run.
 pub fn compile_variants(variants: &[Variant<'_>], options: &ObjectOptions) -> Result<Object> {
-    let arch = variants[0].target.arch;
-    let baseline = clif::baseline_isa(arch, options.opt);
+    let target = variants[0].target;
+    let baseline = clif::baseline_isa(target, options.opt);
     let mut module = clif::new_module(baseline.clone(), &options.module);
     let mut notes = options.listing.then(Vec::new);
     let functions = clif::compile_variants(&mut module, variants, options, notes.as_mut())?;
@@ -32,8 +32,8 @@ pub fn compile_variants(variants: &[Variant<'_>], options: &ObjectOptions) -> Re
         entries.push(EntryVariant { target, kernels: kernels.map(entry).collect() });
     }
     entry::emit_entries(&mut module, &*baseline, &entries, None, options)?;
-    let bytes = module.finish().emit().expect("an object in memory is written");
-    let listing = notes.map(|notes| clif::write_listing(arch, &bytes, &notes));
+    let bytes = module.finish();
+    let listing = notes.map(|notes| clif::write_listing(target.arch, &bytes, &notes));
     Ok(Object { bytes, listing })
 }
 
@@ -47,7 +47,7 @@ pub fn compile_launchers(
 ) -> Result<Object> {
     assert_eq!(kernels.len(), ptx.kernels.len(), "the PTX of these kernels");
     let host = Target::host_baseline();
-    let baseline = clif::baseline_isa(host.arch, options.opt);
+    let baseline = clif::baseline_isa(&host, options.opt);
     let mut module = clif::new_module(baseline.clone(), &options.module);
     let launched: Vec<(&Kernel, &PtxKernel)> = kernels.iter().zip(&ptx.kernels).collect();
     let numbers: Vec<(&Kernel, Vec<Expr>)> =
@@ -62,6 +62,6 @@ pub fn compile_launchers(
         .collect();
     let entries = [EntryVariant { target, kernels }];
     entry::emit_entries(&mut module, &*baseline, &entries, Some(&ptx.text), options)?;
-    let bytes = module.finish().emit().expect("an object in memory is written");
+    let bytes = module.finish();
     Ok(Object { bytes, listing: None })
 }

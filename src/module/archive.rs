@@ -1,11 +1,11 @@
 //! Modules as `.tar`: the parts, to be linked by the user. The same parts give the same bytes.
 
 use super::link::{launcher_runtime, runtime_object};
-use crate::target::Arch;
+use crate::target::Target;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source, for archives for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 15] = [
+const RUNTIME_SOURCE: [(&str, &str); 16] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
@@ -20,6 +20,7 @@ const RUNTIME_SOURCE: [(&str, &str); 15] = [
     ("system.c", include_str!("../runtime/system.c")),
     ("threads.c", include_str!("../runtime/threads.c")),
     ("variants.c", include_str!("../runtime/variants.c")),
+    ("windows.c", include_str!("../runtime/windows.c")),
     ("workspace.c", include_str!("../runtime/workspace.c")),
 ];
 
@@ -56,17 +57,18 @@ pub fn make_archive(
     object: &[u8],
     header: &str,
     manifest: &str,
-    arch: Arch,
+    target: &Target,
 ) -> Vec<u8> {
     let mut archive = Archive(Builder::new(Vec::new()));
     archive.add(&format!("{module}.json"), manifest.as_bytes());
     archive.add(&format!("{module}.h"), header.as_bytes());
     archive.add(&format!("{module}.o"), object);
-    if let Some(runtime) = runtime_object(arch) {
+    let runtime = runtime_object(target.arch, target.os);
+    if let Some(runtime) = runtime {
         archive.add("tec_runtime.o", runtime);
     }
     // The user needs the source without a compiled runtime, and may need it on another machine.
-    if runtime_object(arch).is_none() || Some(arch) != Arch::host() {
+    if runtime.is_none() || !target.is_of_host() {
         archive.add("runtime/README", RUNTIME_README.as_bytes());
         for (name, text) in RUNTIME_SOURCE {
             archive.add(&format!("runtime/{name}"), text.as_bytes());

@@ -4,7 +4,7 @@
 use super::wild;
 use crate::bug;
 use crate::diag::{Diag, Result};
-use crate::target::{Arch, Target};
+use crate::target::{Arch, Os, Target};
 
 /// The embedded object files of the runtime.
 mod runtimes {
@@ -19,7 +19,7 @@ mod wild {
     }
 }
 
-/// Links an object with the runtime to a module. The object of a network holds its weights, so
+/// Links an ELF object with the runtime to a module. The object of a network holds its weights, so
 /// nothing here copies it.
 pub fn link_module(object: Vec<u8>, arch: Arch) -> Result<Vec<u8>> {
     if !cfg!(feature = "link") {
@@ -27,17 +27,17 @@ pub fn link_module(object: Vec<u8>, arch: Arch) -> Result<Vec<u8>> {
         let help = "enable its feature `link`; of tec-build the feature `networks`";
         return Err(Box::new(diag.help(help)));
     }
-    let runtime = required_runtime(arch)?;
+    let runtime = required_runtime(arch, Os::Linux)?;
     match wild::link(arch, object, runtime) {
         Ok(bytes) => Ok(bytes),
         Err(error) => bug!("linking failed: {error:?}"),
     }
 }
 
-/// Returns the runtime's object file for a CPU family, or the error that there is none.
-pub fn required_runtime(arch: Arch) -> Result<&'static [u8]> {
-    runtime_object(arch).ok_or_else(|| {
-        let name = arch.name();
+/// Returns the runtime's object file for a CPU family and a system, or the error that there is none.
+pub fn required_runtime(arch: Arch, os: Os) -> Result<&'static [u8]> {
+    runtime_object(arch, os).ok_or_else(|| {
+        let name = runtime_name(arch, os);
         let text = format!("this `tec` has no runtime for {name} to link with");
         Box::new(
             Diag::global("E0522", text)
@@ -49,9 +49,17 @@ pub fn required_runtime(arch: Arch) -> Result<&'static [u8]> {
     })
 }
 
-/// Returns the runtime's object file for a CPU family, if this `tec` was built with it.
-pub fn runtime_object(arch: Arch) -> Option<&'static [u8]> {
-    runtimes::object(arch.name())
+/// Returns the runtime's object file for a CPU family and a system, if this `tec` was built with it.
+pub fn runtime_object(arch: Arch, os: Os) -> Option<&'static [u8]> {
+    runtimes::object(&runtime_name(arch, os))
+}
+
+/// The name of a runtime in `src/runtime/flags.in`.
+fn runtime_name(arch: Arch, os: Os) -> String {
+    match os {
+        Os::Linux => arch.name().to_string(),
+        os => format!("{}_{}", arch.name(), os.name()),
+    }
 }
 
 /// Links the entries of a module for GPUs, which are compiled for this machine, with their runtime.

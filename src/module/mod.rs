@@ -25,7 +25,7 @@ use crate::codegen::{Code, ObjectOptions, Variant, compile_launchers, compile_va
 use crate::diag::{Diag, Result};
 use crate::ir::cost::Work;
 use crate::ir::{Kernel, Param, PrepackRole};
-use crate::target::Target;
+use crate::target::{Os, Target};
 use manifest::Manifest;
 use std::path::Path;
 
@@ -131,17 +131,20 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.a`, `.tar`, `.o` or `.s`"));
     }
+    if kind == ModuleKind::SharedObject && info.target.os == Os::Windows {
+        let help = "end it in `.a`, and link it into a program or a DLL";
+        return Err(wrong_form("so", &info.target, help));
+    }
     let each = variants.iter();
     let each = each.map(|one| Variant { code: one.code, target: &one.info.target });
     let object = compile_variants(&each.collect::<Vec<_>>(), &options)?;
-    let arch = info.target.arch;
     let bytes = match kind {
-        ModuleKind::SharedObject => link::link_module(object.bytes, arch)?,
+        ModuleKind::SharedObject => link::link_module(object.bytes, info.target.arch)?,
         ModuleKind::Archive => {
-            archive::make_archive(&info.module, &object.bytes, &header, &manifest, arch)
+            archive::make_archive(&info.module, &object.bytes, &header, &manifest, &info.target)
         }
         ModuleKind::StaticLibrary => {
-            let runtime = link::required_runtime(arch)?;
+            let runtime = link::required_runtime(info.target.arch, info.target.os)?;
             static_library::with_runtime(&info.module, object.bytes, runtime)
         }
         ModuleKind::Object | ModuleKind::Linked => object.bytes,

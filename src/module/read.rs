@@ -10,16 +10,19 @@ use object::{Object, ObjectSection};
 use std::io::Read;
 use std::path::Path;
 
+/// The first bytes of an object for Windows: its kind of machine.
+const COFF_X86_64: [u8; 2] = object::pe::IMAGE_FILE_MACHINE_AMD64.0.to_le_bytes();
+
 /// Reads the manifest of a module file.
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let name = path.display().to_string();
     let bytes = input::read(path, input::MODULE).map_err(|why| {
         Box::new(Diag::global("E0523", format!("cannot read module `{name}`: {why}")))
     })?;
-    let text = if bytes.starts_with(b"\x7fELF") {
-        manifest_of_elf(&bytes)
+    let text = if bytes.starts_with(b"\x7fELF") || bytes.starts_with(&COFF_X86_64) {
+        manifest_of_object(&bytes)
     } else if bytes.starts_with(static_library::MAGIC) {
-        static_library::members(&bytes).into_iter().find_map(manifest_of_elf)
+        static_library::members(&bytes).into_iter().find_map(manifest_of_object)
     } else if path.extension().is_some_and(|ext| ext == "ptx") {
         manifest_of_ptx(&bytes)
     } else {
@@ -35,7 +38,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     Manifest::from_json(&text, &name)
 }
 
-fn manifest_of_elf(bytes: &[u8]) -> Option<String> {
+fn manifest_of_object(bytes: &[u8]) -> Option<String> {
     let file = object::File::parse(bytes).ok()?;
     let data = file.section_by_name(MANIFEST_SECTION)?.data().ok()?;
     let text = data.split(|byte| *byte == 0).next()?;

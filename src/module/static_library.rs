@@ -8,8 +8,10 @@
 
 use crate::bug;
 use object::elf::{FileHeader64, SHT_SYMTAB, STB_LOCAL};
-use object::read::elf::{ElfFile64, FileHeader, SectionHeader, Sym};
-use object::{LittleEndian, Object, ObjectSymbol};
+use object::pe::{IMAGE_SIZEOF_SYMBOL, IMAGE_SYM_CLASS_EXTERNAL, ImageFileHeader};
+use object::read::coff::{CoffHeader, Symbol};
+use object::read::elf::{FileHeader, SectionHeader, Sym};
+use object::{BinaryFormat, LittleEndian, Object, ObjectSymbol};
 use sha2::{Digest, Sha256};
 
 /// The first bytes of a static library.
@@ -96,7 +98,7 @@ fn add(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
 
 /// Returns the names of the symbols that an object defines for others.
 fn exported(object: &[u8]) -> Vec<String> {
-    let file = ElfFile64::<LittleEndian>::parse(object).expect("tec makes ELF objects");
+    let file = object::File::parse(object).expect("tec made the object");
     let symbols = file.symbols().filter(|one| one.is_global() && one.is_definition());
     symbols.filter_map(|one| one.name().ok().map(str::to_string)).collect()
 }
@@ -104,6 +106,58 @@ fn exported(object: &[u8]) -> Vec<String> {
 /// Gives symbols that other objects see the names that `new_name` returns. In place, because the
 /// object of a network holds its weights: a larger table of names is appended.
 fn rename_symbols(object: &mut Vec<u8>, new_name: impl Fn(&str) -> Option<String>) {
+    let file = object::File::parse(&**object).expect("tec made the object");
+    match file.format() {
+        BinaryFormat::Coff => rename_coff_symbols(object, new_name),
+        _ => rename_elf_symbols(object, new_name),
+    }
+}
+
+/// In COFF the names are the end of the file, so new ones are appended.
+fn rename_coff_symbols(object: &mut Vec<u8>, new_name: impl Fn(&str) -> Option<String>) {
+    let Some((start, renamed)) = new_coff_names(object, new_name) else {
+        bug!("an object without a table of symbols");
+    };
+    for (at, name) in renamed {
+        let offset = (object.len() - start) as u32;
+        // Four zeros, then the position of a long name.
+        object[at..at + 4].fill(0);
+        object[at + 4..at + 8].copy_from_slice(&offset.to_le_bytes());
+        object.extend(name.bytes());
+        object.push(0);
+    }
+    let size = (object.len() - start) as u32;
+    object[start..start + 4].copy_from_slice(&size.to_le_bytes());
+}
+
+/// Returns where the names begin, and the positions of symbols with their new names.
+fn new_coff_names(
+    object: &[u8],
+    new_name: impl Fn(&str) -> Option<String>,
+) -> Option<(usize, Vec<(usize, String)>)> {
+    let header = ImageFileHeader::parse(object, &mut 0).ok()?;
+    let symbols = header.symbols(object).ok()?;
+    let first = header.pointer_to_symbol_table() as usize;
+    let names = first + symbols.len() * IMAGE_SIZEOF_SYMBOL;
+    let size = object.get(names..names + 4)?.try_into().ok()?;
+    assert_eq!(
+        names + u32::from_le_bytes(size) as usize,
+        object.len(),
+        "nothing follows the names"
+    );
+    let mut renamed = Vec::new();
+    for (index, symbol) in symbols.iter() {
+        let name = std::str::from_utf8(symbol.name(symbols.strings()).ok()?).ok()?;
+        if symbol.storage_class() == IMAGE_SYM_CLASS_EXTERNAL
+            && let Some(name) = new_name(name)
+        {
+            renamed.push((first + index.0 * IMAGE_SIZEOF_SYMBOL, name));
+        }
+    }
+    Some((names, renamed))
+}
+
+fn rename_elf_symbols(object: &mut Vec<u8>, new_name: impl Fn(&str) -> Option<String>) {
     let Some(Names { moved, table, section }) = new_names(object, new_name) else {
         bug!("an object without a table of symbols");
     };
@@ -117,7 +171,7 @@ fn rename_symbols(object: &mut Vec<u8>, new_name: impl Fn(&str) -> Option<String
     object.extend(table);
 }
 
-/// The names of an object's symbols.
+/// The names of the symbols of an ELF object.
 struct Names {
     /// The positions of fields `st_name` in the object, with their new values.
     moved: Vec<(usize, u32)>,

@@ -10,7 +10,22 @@ struct message {
     char text[MESSAGE_BYTES];
 };
 
+#if defined(_WIN32)
+/* Each thread has a copy of the section .tls$. The compiler's own thread-local variables would need
+ * its library, which a program of another compiler lacks. */
+static char last_error_of_thread[MESSAGE_BYTES] __attribute__((section(".tls$"), used));
+extern uint32_t _tls_index;
+
+static char *own_last_error(void) {
+    char **copies, *at;
+    __asm__("movq %%gs:0x58, %0" : "=r"(copies));
+    __asm__("leaq last_error_of_thread@secrel32(%1), %0" : "=r"(at) : "r"(copies[_tls_index]));
+    return at;
+}
+#define last_error own_last_error()
+#else
 static _Thread_local char last_error[MESSAGE_BYTES];
+#endif
 
 INTERNAL const char *tec_rt_last_error(void) { return last_error; }
 
@@ -69,6 +84,8 @@ struct byte_array {
 };
 typedef int32_t make_string_fn(const struct byte_array *, struct any *);
 
+#if !defined(_WIN32)
+
 extern __attribute__((weak, visibility("default"))) raise_fn TVMFFIErrorSetRaisedFromCStr;
 extern __attribute__((weak, visibility("default"))) make_string_fn TVMFFIStringFromByteArray;
 extern __attribute__((weak, visibility("default"))) void *dlopen(const char *, int);
@@ -89,13 +106,16 @@ static COLD void *find(void *bound, const char *name) {
     return address;
 }
 
+#define FFI_FUNCTION(name) find((void *)name, #name)
+
+#endif
+
 /* Raises an error and returns -1; `kind` is the name of a Python exception. Without libtvm_ffi the
  * message of a packed call goes to the thread's buffer, as that of a typed call does. */
 static COLD int32_t raise(struct message *m, const char *kind, int32_t packed) {
     finish(m);
     if (packed) {
-        void *address =
-            find((void *)TVMFFIErrorSetRaisedFromCStr, "TVMFFIErrorSetRaisedFromCStr");
+        void *address = FFI_FUNCTION(TVMFFIErrorSetRaisedFromCStr);
         if (address) {
             raise_fn *set_raised = (raise_fn *)address;
             set_raised(kind, m->text);
@@ -112,7 +132,7 @@ static COLD int32_t raise(struct message *m, const char *kind, int32_t packed) {
 /* Only tvm-ffi calls this, so it is loaded. */
 INTERNAL int32_t tec_rt_return_text(const char *text, uint64_t length, struct any *ret) {
     struct byte_array bytes = {text, length};
-    void *address = find((void *)TVMFFIStringFromByteArray, "TVMFFIStringFromByteArray");
+    void *address = FFI_FUNCTION(TVMFFIStringFromByteArray);
     if (!address) return -1;
     make_string_fn *make_string = (make_string_fn *)address;
     return make_string(&bytes, ret);

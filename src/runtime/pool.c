@@ -178,7 +178,7 @@ static uint32_t spin(const uint32_t *word, uint32_t same) {
             int64_t time = now();
             if (turn == 0) start = time;
             if (time - start >= most) return value;
-            if (time - start >= ALONE_NANOSECONDS) syscall(SYS_YIELD);
+            if (time - start >= ALONE_NANOSECONDS) yield_cpu();
         }
         relax();
     }
@@ -202,11 +202,10 @@ static void wake_next(int32_t number) {
     }
 }
 
-static void *run_worker(void *data) {
-    enum { PR_SET_NAME = 15 };
+static thread_result run_worker(void *data) {
     struct participant *self = data;
     int32_t number = (int32_t)(self - participants);
-    syscall(SYS_PRCTL, PR_SET_NAME, "tec worker");
+    name_worker();
     tec_rt_fp_enter();
     for (;;) {
         uint32_t state = spin(&self->state, IDLE);
@@ -263,7 +262,7 @@ static void dismiss(struct participant *worker) {
         } while (__atomic_load_n(&worker->state, __ATOMIC_ACQUIRE) == AWAITED);
     }
     /* It is about to store this. */
-    while (__atomic_load_n(&worker->finished, __ATOMIC_ACQUIRE) != called) syscall(SYS_YIELD);
+    while (__atomic_load_n(&worker->finished, __ATOMIC_ACQUIRE) != called) yield_cpu();
 }
 
 /* ---- the pool ---- */
@@ -319,6 +318,20 @@ static int32_t run_shared(tec_task task, void *closure, int64_t begin, int64_t e
 
 enum { NOT_BEGUN = 0, BEGINNING, BEGUN };
 
+#if defined(_WIN32)
+
+/* Windows has no fork(). */
+static uint32_t *begun(void) {
+    static uint32_t word;
+    return &word;
+}
+
+static int is_ours(void) { return 1; }
+static void own_process(void) {}
+static int may_have_forked(void) { return 0; }
+
+#else
+
 #if defined(__aarch64__)
 enum { LARGEST_PAGE = 65536 };
 #else
@@ -342,6 +355,17 @@ static COLD int is_ours(void) {
     return __atomic_load_n(&process, __ATOMIC_RELAXED) == syscall(SYS_GETPID);
 }
 
+/* Notes that the pool belongs to this process. */
+static void own_process(void) {
+    int kept = syscall(SYS_MADVISE, begun(), (long)LARGEST_PAGE, (long)MADV_WIPEONFORK) != 0;
+    __atomic_store_n(&asks, kept, __ATOMIC_RELAXED);
+    __atomic_store_n(&process, syscall(SYS_GETPID), __ATOMIC_RELAXED);
+}
+
+static int may_have_forked(void) { return __atomic_load_n(&asks, __ATOMIC_RELAXED); }
+
+#endif
+
 /* Initialises the pool at the first parallel loop of a process. False while another thread does
  * so. */
 static COLD int begin_pool(void) {
@@ -352,9 +376,7 @@ static COLD int begin_pool(void) {
         return 0;
     }
     if (was == NOT_BEGUN || !is_ours()) {
-        int kept = syscall(SYS_MADVISE, word, (long)LARGEST_PAGE, (long)MADV_WIPEONFORK) != 0;
-        __atomic_store_n(&asks, kept, __ATOMIC_RELAXED);
-        __atomic_store_n(&process, syscall(SYS_GETPID), __ATOMIC_RELAXED);
+        own_process();
         pool.workers = 0;
         pool.wanted = 0;
         unlock();
@@ -365,7 +387,7 @@ static COLD int begin_pool(void) {
 
 static int is_begun(void) {
     return __atomic_load_n(begun(), __ATOMIC_ACQUIRE) == BEGUN
-        && (!__atomic_load_n(&asks, __ATOMIC_RELAXED) || is_ours());
+        && (!may_have_forked() || is_ours());
 }
 
 /* ---- loops ---- */
@@ -397,6 +419,8 @@ static int32_t run_on_pool(tec_task task, void *closure, int64_t n, int64_t step
     return 0;
 }
 
+#if !defined(_WIN32)
+
 /* Ends the workers before their code is unloaded. If the lock is held, the process exits while a
  * kernel runs; the workers then end with it. */
 static __attribute__((destructor)) void end_pool(void) {
@@ -409,3 +433,5 @@ static __attribute__((destructor)) void end_pool(void) {
     }
     for (int32_t i = 1; i <= pool.workers; i++) pthread_join(participants[i].thread, 0);
 }
+
+#endif

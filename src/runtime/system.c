@@ -1,8 +1,11 @@
-/* System calls, the clock, and threads. Threads come from the C library by weak symbols, because a
- * process may lack them. */
+/* System calls, the clock, threads, memory and the environment; `windows.c` has the same for
+ * Windows. Threads come from the C library by weak symbols, because a process may lack them. */
 #include "tec_runtime.h"
 
 long syscall(long number, ...);
+char *getenv(const char *);
+void *mmap(void *, size_t, int, int, int, int64_t);
+int munmap(void *, size_t);
 
 struct instant {
     int64_t seconds;
@@ -66,6 +69,8 @@ static void relax(void) {
 #endif
 }
 
+static void yield_cpu(void) { syscall(SYS_YIELD); }
+
 /* The number of CPUs that the calling thread may run on, at least 1. */
 static COLD int32_t count_cpus(void) {
     uint64_t mask[128]; /* Linux supports at most 8192 */
@@ -87,6 +92,7 @@ union attributes {
 #define IF_THERE extern __attribute__((weak, visibility("default")))
 
 typedef void *thread_id;
+typedef void *thread_result;
 IF_THERE int pthread_attr_init(union attributes *);
 IF_THERE int pthread_attr_destroy(union attributes *);
 IF_THERE int pthread_attr_setstacksize(union attributes *, size_t);
@@ -100,7 +106,7 @@ static int has_threads(void) {
 
 /* Starts a thread with a small stack, or with the default one if the C library needs more (it
  * places thread-local storage there). False on failure. */
-static COLD int start_thread(thread_id *thread, void *(*run)(void *), void *data) {
+static COLD int start_thread(thread_id *thread, thread_result (*run)(void *), void *data) {
     enum { STACK_BYTES = 1 << 20 };
     union attributes attributes;
     if (pthread_attr_init(&attributes)) return 0;
@@ -125,4 +131,43 @@ static COLD uint64_t block_signals(void) {
 static COLD void restore_signals(uint64_t mask) {
     enum { SETMASK = 2 };
     syscall(SYS_SIGPROCMASK, SETMASK, &mask, (void *)0, sizeof mask);
+}
+
+/* Gives the calling thread the name of a worker. */
+static void name_worker(void) {
+    enum { PR_SET_NAME = 15 };
+    syscall(SYS_PRCTL, PR_SET_NAME, "tec worker");
+}
+
+/* An address that differs between threads. */
+static uintptr_t thread_address(void) { return (uintptr_t)__builtin_thread_pointer(); }
+
+/* ---- memory and the environment ---- */
+
+enum { HUGE = 2 << 20 };
+
+/* Maps at least `*bytes` of memory, and sets how many: large blocks in huge pages, if the system
+ * has them, because packed operands in small pages miss the TLB. Null if there is none. */
+static void *map_memory(uint64_t *bytes) {
+    enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
+    if (*bytes < HUGE) {
+        void *start = mmap(0, *bytes, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
+        return start == (void *)-1 ? 0 : start;
+    }
+    *bytes = (*bytes + HUGE - 1) / HUGE * HUGE;
+    char *start = mmap(0, *bytes + HUGE, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
+    if (start == (void *)-1) return 0;
+    uint64_t before = -(uintptr_t)start % HUGE;
+    if (before) munmap(start, before);
+    munmap(start + before + *bytes, HUGE - before);
+    syscall(SYS_MADVISE, start + before, *bytes, (long)MADV_HUGEPAGE);
+    return start + before;
+}
+
+static void unmap_memory(void *memory, uint64_t bytes) { munmap(memory, bytes); }
+
+/* The value of an environment variable; null without the variable. */
+static const char *read_variable(const char *name, char room[VARIABLE_BYTES]) {
+    (void)room;
+    return getenv(name);
 }

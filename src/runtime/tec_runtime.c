@@ -2,12 +2,16 @@
  * GPUs. */
 #include "tec_runtime.h"
 
+#if defined(_WIN32)
+#include "windows.c"
+#else
+#include "system.c"
+#endif
 #include "cpu.c"
 #include "error.c"
 #include "check.c"
 #include "range.c"
 #include "float.c"
-#include "system.c"
 #include "workspace.c"
 #include "threads.c"
 #include "variants.c"

@@ -2,18 +2,24 @@
  * compiler writes for every kernel, and the functions that compiled code calls.
  *
  * The runtime is compiled for the baseline instruction set. It calls mmap, munmap, getenv, syscall
- * and clock_gettime of the C library, and refers weakly to threads, dlopen, dlsym and libtvm_ffi.
- * It uses no floating-point library. */
+ * and clock_gettime of the C library, and refers weakly to threads, dlopen, dlsym and libtvm_ffi;
+ * on Windows it calls kernel32. It uses no floating-point library. */
 #ifndef TEC_RUNTIME_H
 #define TEC_RUNTIME_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Called by compiled code of the same module; not exported. */
+/* INTERNAL: called by compiled code of the same module; not exported. EXPORTED: exported to the
+ * host; weak, because several modules may be linked into one program. Objects for Windows have no
+ * such symbols: a DLL exports what its author lists, and nothing is weak. */
+#if defined(_WIN32)
+#define INTERNAL
+#define EXPORTED static __attribute__((unused))
+#else
 #define INTERNAL __attribute__((visibility("hidden")))
-/* Exported to the host; weak, because several modules may be linked into one program. */
 #define EXPORTED __attribute__((visibility("default"), weak))
+#endif
 /* Not on the path of a call that succeeds. */
 #define COLD __attribute__((cold, noinline))
 
@@ -121,6 +127,9 @@ _Static_assert(sizeof(struct param) == 28, "PARAM of plan.rs");
 _Static_assert(sizeof(struct extent) == 16, "EXTENT of plan.rs");
 _Static_assert(sizeof(struct variants) == 8, "HEADER of dispatch.rs");
 _Static_assert(sizeof(struct variant) == 12, "ENTRY of dispatch.rs");
+
+/* Room for the value of an environment variable. */
+enum { VARIABLE_BYTES = 128 };
 
 /* ---- called by compiled code ---- */
 

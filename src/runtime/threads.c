@@ -2,8 +2,6 @@
  * without it they run on the module's own threads (`pool.c`). */
 #include "tec_runtime.h"
 
-char *getenv(const char *);
-
 /* Larger numbers are clamped; the pool has a lower limit. */
 enum { UNSET = -1, MAX_THREADS = 65536 };
 
@@ -27,7 +25,8 @@ static int32_t parse_threads(const char *text) {
 INTERNAL int32_t tec_rt_num_threads(void) {
     int32_t now = __atomic_load_n(&threads, __ATOMIC_RELAXED);
     if (now == UNSET) {
-        int32_t read = parse_threads(getenv("TEC_NUM_THREADS"));
+        char room[VARIABLE_BYTES];
+        int32_t read = parse_threads(read_variable("TEC_NUM_THREADS", room));
         /* A number that another thread sets meanwhile takes precedence. */
         if (__atomic_compare_exchange_n(&threads, &now, read, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED)) {

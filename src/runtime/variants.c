@@ -45,9 +45,10 @@ static COLD uint32_t features_of(const struct variants *table, const char *text)
 }
 
 /* Reads TEC_MAX_TARGET. Several threads may run this at once; they store the same value. */
-static COLD uint32_t permitted_features(const struct variants *table, const char **text) {
+static COLD uint32_t permitted_features(const struct variants *table, const char **text,
+                                        char room[VARIABLE_BYTES]) {
     uint32_t permitted = __atomic_load_n(&max_target, __ATOMIC_RELAXED);
-    *text = getenv(max_target_name);
+    *text = read_variable(max_target_name, room);
     if (permitted) return permitted;
     permitted = !*text || !**text ? ~0u : features_of(table, *text);
     if (!permitted) return 0;
@@ -106,7 +107,8 @@ static COLD void refuse_variants(struct message *m, const struct variants *table
 INTERNAL int32_t tec_rt_select_variant(const struct variants *table, uint32_t *selected,
                                        const struct signature *sig, int32_t packed) {
     const char *text;
-    uint32_t found = cpu_features(), permitted = permitted_features(table, &text);
+    char room[VARIABLE_BYTES];
+    uint32_t found = cpu_features(), permitted = permitted_features(table, &text, room);
     const struct variant *variants = variants_of(table);
     for (uint32_t i = 0; permitted && i < table->variants; i++) {
         if (variants[i].features & ~(found & permitted)) continue;

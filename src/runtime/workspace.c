@@ -8,11 +8,7 @@
  * a page boundary, large ones after one of a huge page. Unloading the module frees all. */
 #include "tec_runtime.h"
 
-void *mmap(void *, size_t, int, int, int, int64_t);
-int munmap(void *, size_t);
-
 enum { PLACES = 64, HEADER = 64 };
-enum { HUGE = 2 << 20 };
 
 /* The header before the memory of a block. */
 struct block {
@@ -45,14 +41,14 @@ static uint32_t class_of(uint64_t bytes) {
 
 /* The place where this thread begins its searches. */
 static uint32_t own_place(void) {
-    uint64_t thread = (uintptr_t)__builtin_thread_pointer() / HEADER;
+    uint64_t thread = thread_address() / HEADER;
     return (uint32_t)(thread * 0x9e3779b97f4a7c15u >> 32) % PLACES;
 }
 
 static uint32_t class_in(uint64_t place) { return (uint32_t)(place % PAGE); }
 static struct block *block_in(uint64_t place) { return (struct block *)(place - place % PAGE); }
 
-static void unmap(struct block *block) { munmap(block, block->bytes); }
+static void unmap(struct block *block) { unmap_memory(block, block->bytes); }
 
 /* Replaces `before` in a place by `now`; false if the place has changed. */
 static int replace(uint32_t place, uint64_t before, uint64_t now) {
@@ -77,25 +73,9 @@ static struct block *take(uint32_t class) {
     }
 }
 
-/* Maps new memory; large blocks in huge pages, if the system has them, because packed operands in
- * small pages miss the TLB. */
 static COLD struct block *map(uint64_t bytes) {
-    enum { READ_WRITE = 3, PRIVATE_ANONYMOUS = 0x22 };
-    if (bytes < HUGE) {
-        struct block *block = mmap(0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
-        if (block == (void *)-1) return 0;
-        block->bytes = bytes;
-        return block;
-    }
-    bytes = (bytes + HUGE - 1) / HUGE * HUGE;
-    char *start = mmap(0, bytes + HUGE, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);
-    if (start == (void *)-1) return 0;
-    uint64_t before = -(uintptr_t)start % HUGE;
-    if (before) munmap(start, before);
-    munmap(start + before + bytes, HUGE - before);
-    struct block *block = (struct block *)(start + before);
-    syscall(SYS_MADVISE, block, bytes, (long)MADV_HUGEPAGE);
-    block->bytes = bytes;
+    struct block *block = map_memory(&bytes);
+    if (block) block->bytes = bytes;
     return block;
 }
 

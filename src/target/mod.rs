@@ -46,14 +46,49 @@ impl fmt::Display for Arch {
     }
 }
 
+/// The operating system that a module is for. It decides the format of objects, the calling
+/// convention of exported functions and the system calls of the runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Os {
+    /// ELF objects.
+    Linux,
+    /// COFF objects.
+    Windows,
+}
+
+impl Os {
+    /// The system that `tec` runs on, the default of targets.
+    pub const HOST: Os = Os::Linux;
+    /// All systems.
+    pub const ALL: [Os; 2] = [Os::Linux, Os::Windows];
+
+    /// The name, which follows that of the processor in a target: `x86-avx2-windows`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Os::Linux => "linux",
+            Os::Windows => "windows",
+        }
+    }
+
+    /// The families of CPUs that the system runs on.
+    pub fn arches(self) -> &'static [Arch] {
+        match self {
+            Os::Linux => &Arch::CPUS,
+            Os::Windows => &[Arch::X86_64],
+        }
+    }
+}
+
 /// A processor family with its features, and the processor that automatic schedules are made for.
 /// Equal targets get the same code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
-    /// The name without features: `x86-avx512`.
+    /// The name without system and features: `x86-avx512`.
     pub name: &'static str,
     /// Instruction set family.
     pub arch: Arch,
+    /// Operating system; of a GPU, that of the CPU that launches.
+    pub os: Os,
     /// Bytes of the widest vector register; 0 without vectors.
     pub vector_bytes: u32,
     /// Whether the hardware has a fused multiply-add.
@@ -149,6 +184,7 @@ impl Target {
         let make = |name, arch, vector_bytes, fma, features| Target {
             name,
             arch,
+            os: Os::HOST,
             vector_bytes,
             fma,
             features,
@@ -169,6 +205,7 @@ impl Target {
         let make = |name, capability, specific, shared_kib: u32| Target {
             name,
             arch: Arch::Nvptx,
+            os: Os::HOST,
             vector_bytes: 16,
             fma: true,
             features: Vec::new(),
@@ -204,18 +241,25 @@ impl Target {
             return Err(Box::new(diag.help("only `tec build` makes a module for several CPUs")));
         }
         let (base, extra) = name.split_once('+').unwrap_or((name, ""));
-        let mut target = if base == "native" {
-            Target::native()
+        let with_os = Os::ALL.into_iter().find_map(|os| {
+            let name = base.strip_suffix(os.name())?.strip_suffix('-')?;
+            Some((name, os))
+        });
+        let (cpu, os) = with_os.unwrap_or((base, Os::HOST));
+        let mut target = if cpu == "native" {
+            Target::native().for_os(os)?
         } else {
-            match Target::all().into_iter().find(|t| t.name == base) {
+            match Target::all().into_iter().find(|t| t.name == cpu) {
+                Some(target) if with_os.is_some() => target.for_os(os)?,
                 Some(target) => target,
                 None => {
                     let all = Target::all();
                     let names: Vec<&str> = all.iter().map(|t| t.name).collect();
                     let mut diag = Diag::global("E0401", format!("unknown target `{base}`"))
                         .note(format!("targets: native, {}", names.join(", ")));
-                    if let Some(close) = crate::diag::closest(base, names) {
-                        diag = diag.help(format!("did you mean `{close}`?"));
+                    if let Some(close) = crate::diag::closest(cpu, names) {
+                        let system = base.strip_prefix(cpu).unwrap_or_default();
+                        diag = diag.help(format!("did you mean `{close}{system}`?"));
                     }
                     hints::give_option(&mut diag, base);
                     return Err(Box::new(diag));
@@ -259,13 +303,19 @@ impl Target {
             return Ok(targets);
         }
         let refused = |text: String| Diag::global("E0406", text);
-        let first = targets[0].arch;
-        if let Some(other) = targets.iter().find(|target| target.arch != first || target.is_gpu()) {
-            let text = format!("`{names}`: a module for several targets is for CPUs of one family");
-            let note = format!("`{}` is for {first}, `{other}` for {}", targets[0], other.arch);
-            return Err(Box::new(
-                refused(text).note(note).help("build one module for each family"),
-            ));
+        let first = (targets[0].arch, targets[0].os);
+        let is_other = |target: &&Target| (target.arch, target.os) != first || target.is_gpu();
+        if let Some(other) = targets.iter().find(is_other) {
+            let one = "CPUs of one family with one operating system";
+            let text = format!("`{names}`: a module for several targets is for {one}");
+            let is_system = other.os != first.1;
+            let of = |target: &Target| match is_system {
+                true => target.os.name().to_string(),
+                false => target.arch.to_string(),
+            };
+            let (this, that) = (of(&targets[0]), of(other));
+            let note = format!("`{}` is for {this}, `{other}` for {that}", targets[0]);
+            return Err(Box::new(refused(text).note(note).help("build a module for each")));
         }
         let rounds = |target: &&Target| target.features.contains(&"bf16");
         if targets.iter().any(|target| rounds(&target)) && !targets.iter().all(|t| rounds(&t)) {
@@ -281,6 +331,19 @@ impl Target {
         };
         targets.sort_by_key(|target| std::cmp::Reverse(rank(target)));
         Ok(targets)
+    }
+
+    /// Returns the target for an operating system (E0401 if the system does not run on its CPUs).
+    pub fn for_os(&self, os: Os) -> Result<Target> {
+        if os.arches().contains(&self.arch) {
+            return Ok(Target { os, ..self.clone() });
+        }
+        let system = os.name();
+        let text = format!("there is no target `{}-{system}`", self.name);
+        let names = Target::cpus().into_iter().filter(|target| os.arches().contains(&target.arch));
+        let names: Vec<String> = names.map(|target| format!("{}-{system}", target.name)).collect();
+        let note = format!("targets for {system}: {}", names.join(", "));
+        Err(Box::new(Diag::global("E0401", text).note(note)))
     }
 
     /// The best target that the running CPU can execute, with every known feature that the CPU has,
@@ -339,6 +402,11 @@ impl Target {
         self.simd() == Some(SimdIsa::Avx512)
     }
 
+    /// The name of the target without its system, `x86-avx512+vnni`.
+    pub fn cpu_name(&self) -> String {
+        Target { os: Os::HOST, ..self.clone() }.to_string()
+    }
+
     /// The features beyond those of the target's name.
     pub fn added_features(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.features.iter().copied().filter(|name| Target::KNOWN_FEATURES.contains(name))
@@ -378,9 +446,14 @@ impl Target {
         has.into_iter().collect()
     }
 
-    /// Whether this machine's CPU can run code for the target.
+    /// Whether the target is for the CPU family and the system of this machine.
+    pub fn is_of_host(&self) -> bool {
+        Some(self.arch) == Arch::host() && self.os == Os::HOST
+    }
+
+    /// Whether this machine can run code for the target.
     pub fn runs_here(&self) -> bool {
-        Some(self.arch) == Arch::host() && self.features.iter().all(|name| host_has(name))
+        self.is_of_host() && self.features.iter().all(|name| host_has(name))
     }
 
     /// The instruction set of the SIMD back end, on targets that have it.
@@ -453,6 +526,9 @@ impl Targets {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)?;
+        if self.os != Os::HOST {
+            write!(f, "-{}", self.os.name())?;
+        }
         self.added_features().try_for_each(|feature| write!(f, "+{feature}"))
     }
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use std::env;
 use std::path::PathBuf;
-use tec::target::{Arch, Target};
+use tec::target::{Arch, Os, Target};
 
 /// The surroundings of a build script.
 pub(crate) struct Surroundings {
@@ -55,7 +55,9 @@ impl Surroundings {
             [] => vec![self.widest(arch)],
             _ => Target::parse_list(&names.join(",")).map_err(|diag| Error::of(&diag.into()))?,
         };
-        if let Some(target) = targets.iter().find(|target| target.arch != arch) {
+        if let Some(target) =
+            targets.iter().find(|target| (target.arch, target.os) != (arch, Os::Linux))
+        {
             let text = format!("error: target `{target}` is not for {}\n", self.triple);
             return Err(Error::new(text));
         }

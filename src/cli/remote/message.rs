@@ -115,6 +115,10 @@ impl Hello {
         if own.arch != target.arch {
             return Some(format!("code for {target} does not run on its CPU, which is {own}"));
         }
+        if own.os != target.os {
+            let system = own.os.name();
+            return Some(format!("code for {target} does not run on its system, {system}"));
+        }
         let feature = self.missing(target)?;
         Some(format!("code for {target} needs `{feature}`, which its CPU ({own}) lacks"))
     }

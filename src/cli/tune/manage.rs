@@ -220,7 +220,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
     for (one, plain) in kernels.iter().zip(&plain) {
         let graph = &one.graph;
         args.arguments.read(plain, &all)?;
-        let (workload, target) = (workload_hash(graph), options.target.to_string());
+        let (workload, target) = (workload_hash(graph), options.target.cpu_name());
         let wanted = |record: &&Record| (&record.workload, &record.target) == (&workload, &target);
         let wanted: Vec<&Record> = parsed.records.iter().filter(wanted).collect();
         if wanted.is_empty() {

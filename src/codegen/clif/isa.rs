@@ -1,39 +1,51 @@
 //! The Cranelift ISAs of a target: one for its kernels, and the baseline of its family for the
 //! entry points, which run before the CPU's features are known.
 
-use crate::target::{Arch, Target};
+use crate::target::{Arch, Os, Target};
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 
 /// The ISA that kernels are compiled for.
 pub(super) fn kernel_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
-    make_isa(target.arch, &target.features, opt)
+    make_isa(target, &target.features, opt)
 }
 
-/// The ISA of the baseline target of a family, which every supported CPU can run.
-pub(in crate::codegen) fn baseline_isa(arch: Arch, opt: u8) -> OwnedTargetIsa {
-    make_isa(arch, &Target::baseline(arch).features, opt)
+/// The ISA of the baseline of a target's family, which every supported CPU can run.
+pub(in crate::codegen) fn baseline_isa(target: &Target, opt: u8) -> OwnedTargetIsa {
+    make_isa(target, &Target::baseline(target.arch).features, opt)
 }
 
-fn make_isa(arch: Arch, features: &[&str], opt: u8) -> OwnedTargetIsa {
+fn make_isa(target: &Target, features: &[&str], opt: u8) -> OwnedTargetIsa {
+    // Windows commits the pages of a stack one after the other, and needs tables to unwind it. COFF
+    // has no table of addresses like the GOT; code that is not `pic` addresses the symbols of its
+    // module relative to itself, so it can lie anywhere, too.
+    let (is_windows, is_elf) = match target.os {
+        Os::Windows => ("true", "false"),
+        Os::Linux => ("false", "true"),
+    };
     let mut shared = settings::builder();
     let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
         ("opt_level", if opt == 0 { "none" } else { "speed" }),
-        ("is_pic", "true"),
-        ("unwind_info", "false"),
-        ("enable_probestack", "false"),
+        ("is_pic", is_elf),
+        ("unwind_info", is_windows),
+        ("enable_probestack", is_windows),
+        ("probestack_strategy", "inline"),
         ("enable_verifier", verifier),
     ] {
         shared.set(name, value).expect("a setting of this Cranelift");
     }
-    let triple = match arch {
-        Arch::X86_64 => "x86_64-unknown-linux-gnu",
-        Arch::Aarch64 => "aarch64-unknown-linux-gnu",
-        Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
+    let arch = match target.arch {
+        Arch::X86_64 => "x86_64",
+        Arch::Aarch64 => "aarch64",
+        Arch::Riscv64 => "riscv64gc",
         Arch::Nvptx => crate::bug!("Cranelift makes no code for GPUs"),
     };
-    let triple = triple.parse().expect("a triple of target-lexicon");
+    let system = match target.os {
+        Os::Linux => "unknown-linux-gnu",
+        Os::Windows => "pc-windows-msvc",
+    };
+    let triple = format!("{arch}-{system}").parse().expect("a triple of target-lexicon");
     let mut builder = isa::lookup(triple).expect("every Arch is compiled in");
     for flag in features.iter().flat_map(|feature| cranelift_flags(feature)) {
         builder.enable(flag).expect("a flag of this ISA");

@@ -25,7 +25,8 @@ mod task;
 mod tests;
 mod vector;
 
-use super::common::{clif_type, define_function, enter_function, new_context};
+use super::common::{INTERNAL_CONVENTION, clif_type, define_function, enter_function, new_context};
+use super::unwind::CodeModule;
 use super::{KernelFunctions, ObjectOptions, Variant, variant_suffix};
 use crate::diag::{Diag, Result};
 use crate::ir::cost::output_bytes;
@@ -35,7 +36,7 @@ use crate::ir::{
 };
 use crate::target::Target;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
-use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
+use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::{CodegenError, Context};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
@@ -58,7 +59,7 @@ type Check = (Option<FuncId>, Vec<String>);
 /// Several variants share the checks that are equal in all of them, and equal constants. Fills
 /// `notes` for the listing.
 pub(super) fn compile_variants(
-    module: &mut ObjectModule,
+    module: &mut CodeModule,
     variants: &[Variant<'_>],
     options: &ObjectOptions,
     mut notes: Option<&mut Vec<FunctionNotes>>,
@@ -98,7 +99,7 @@ fn interface_text(kernel: &Kernel) -> String {
 /// Compiles, for the CPU `host`, the checks of kernels that run on GPUs, and as body a function
 /// that stores the numbers given with the kernel.
 pub(super) fn compile_launch_params(
-    module: &mut ObjectModule,
+    module: &mut CodeModule,
     kernels: &[(&Kernel, Vec<Expr>)],
     host: &Target,
     opt: u8,
@@ -140,16 +141,17 @@ fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
 }
 
 /// A new object module, whose exported functions are compiled for `baseline`.
-pub(super) fn new_module(baseline: OwnedTargetIsa, name: &str) -> ObjectModule {
+pub(super) fn new_module(baseline: OwnedTargetIsa, name: &str) -> CodeModule {
     let no_libcalls = |call| crate::bug!("Cranelift wants the library function {call}");
-    let builder = ObjectBuilder::new(baseline, name.as_bytes(), Box::new(no_libcalls))
-        .expect("ELF is supported for every target");
-    ObjectModule::new(builder)
+    let builder = ObjectBuilder::new(baseline.clone(), name.as_bytes(), Box::new(no_libcalls))
+        .expect("the format is supported for every target");
+    let has_unwind = baseline.flags().unwind_info();
+    CodeModule::new(ObjectModule::new(builder), has_unwind)
 }
 
 /// Compiles the functions of a module.
 struct Unit<'u> {
-    module: &'u mut ObjectModule,
+    module: &'u mut CodeModule,
     isa: OwnedTargetIsa,
     target: &'u Target,
     constants: FxHashMap<Buffer, DataId>,
@@ -165,7 +167,7 @@ struct Unit<'u> {
 
 impl<'u> Unit<'u> {
     fn new(
-        module: &'u mut ObjectModule,
+        module: &'u mut CodeModule,
         target: &'u Target,
         opt: u8,
         notes: Option<&'u mut Vec<FunctionNotes>>,
@@ -259,7 +261,7 @@ impl<'u> Unit<'u> {
     }
 
     fn compile_task(&mut self, kernel: &Kernel, task: &Task) -> Result<()> {
-        let mut context = new_context(task.id, task_signature());
+        let mut context = new_context(task.id, task_signature(&*self.isa));
         let mut builder_context = FunctionBuilderContext::new();
         let (builder, args) = enter_function(&mut context, &mut builder_context);
         let symbol = self.symbol(&kernel.name);
@@ -311,7 +313,7 @@ impl<'u> Unit<'u> {
         params: &[Type],
         result: Option<Type>,
     ) -> FuncId {
-        let mut signature = Signature::new(CallConv::SystemV);
+        let mut signature = Signature::new(self.isa.default_call_conv());
         signature.params.extend(params.iter().map(|ty| AbiParam::new(*ty)));
         signature.returns.extend(result.map(AbiParam::new));
         self.module
@@ -356,7 +358,7 @@ impl<'u> Unit<'u> {
 }
 
 fn signature_of(kernel: &Kernel, check: bool) -> Signature {
-    let mut signature = Signature::new(CallConv::SystemV);
+    let mut signature = Signature::new(INTERNAL_CONVENTION);
     for param in &kernel.params {
         let ty = match param {
             Param::Tensor { .. } | Param::Runtime { .. } => types::I64,

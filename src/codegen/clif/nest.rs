@@ -5,10 +5,10 @@ use super::emit::Emitter;
 use super::listing::FunctionNotes;
 use super::storage::Place;
 use super::task::{Field, Uses};
+use crate::codegen::common::INTERNAL_CONVENTION;
 use crate::codegen::simd::{Closure, compile_nest};
 use crate::ir::{DType, Stmt};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
-use cranelift_codegen::isa::CallConv;
 use cranelift_module::{FuncId, Linkage, Module};
 
 /// Alignment of the code of a nest, and of the constants after it.
@@ -67,7 +67,7 @@ impl Emitter<'_, '_> {
         let nest = compile_nest(body, closure, self.unit.target);
         let name = format!("{}.simd.{}", self.kernel_name, self.unit.nests);
         self.unit.nests += 1;
-        let mut signature = Signature::new(CallConv::SystemV);
+        let mut signature = Signature::new(INTERNAL_CONVENTION);
         signature.params.push(AbiParam::new(types::I64));
         let module = &mut self.unit.module;
         let id = module
@@ -76,6 +76,7 @@ impl Emitter<'_, '_> {
         module
             .define_function_bytes(id, ALIGNMENT, &nest.bytes, &[])
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
+        module.add_unwind(id, nest.code_len, &nest.prologue);
         if let Some(notes) = &mut self.unit.notes {
             notes.push(FunctionNotes::of_nest(&name, nest));
         }

@@ -17,7 +17,7 @@ use cranelift_codegen::ir::{
     AbiParam, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind, Type, Value,
     types,
 };
-use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::{FuncId, Linkage, Module};
 use rustc_hash::FxHashSet;
 
@@ -95,9 +95,9 @@ pub(super) fn is_task(stmt: &Stmt) -> bool {
     }
 }
 
-/// The signature of tasks.
-pub(super) fn task_signature() -> Signature {
-    let mut signature = Signature::new(CallConv::SystemV);
+/// The signature of tasks, which the runtime calls.
+pub(super) fn task_signature(isa: &dyn TargetIsa) -> Signature {
+    let mut signature = Signature::new(isa.default_call_conv());
     signature.params.extend([AbiParam::new(types::I64); 3]);
     // On RISC-V the C ABI requires sign extension.
     signature.returns.push(AbiParam::new(types::I32).sext());
@@ -107,7 +107,7 @@ pub(super) fn task_signature() -> Signature {
 impl Unit<'_> {
     fn declare_task(&mut self, name: &str) -> FuncId {
         self.module
-            .declare_function(name, Linkage::Local, &task_signature())
+            .declare_function(name, Linkage::Local, &task_signature(&*self.isa))
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"))
     }
 }

@@ -69,7 +69,8 @@ impl Dispatch {
         description.set_align(4);
         accept(emit.module.define_data(selected, &description));
         let params = [types::I64, types::I64, types::I64, types::I32];
-        let signature = c_signature(emit.baseline, &params, Some(types::I32));
+        let convention = emit.baseline.default_call_conv();
+        let signature = c_signature(convention, &params, Some(types::I32));
         let name = "tec_rt_select_variant";
         let select = accept(emit.module.declare_function(name, Linkage::Import, &signature));
         Dispatch { table, selected, select, count: targets.len(), names }
@@ -169,7 +170,7 @@ fn table(targets: &[&Target]) -> (Vec<u8>, Vec<u32>) {
     put_u32(&mut bytes, family.len() as u32);
     let mut names = Vec::new();
     for target in targets.iter().copied().chain(&family) {
-        names.push(texts.add(&target.to_string()));
+        names.push(texts.add(&target.cpu_name()));
         put_u32(&mut bytes, *names.last().expect("one was added"));
         put_u32(&mut bytes, feature_bits(&target.features));
         let more = if target.takes_features() { &Target::KNOWN_FEATURES[..] } else { &[] };

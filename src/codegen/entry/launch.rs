@@ -79,7 +79,8 @@ impl<'a> Cuda<'a> {
         description.set_align(8);
         accept(emit.module.define_data(state, &description));
         let mut import = |name: &str, params: &[types::Type], result: Option<types::Type>| {
-            let signature = super::c_signature(emit.baseline, params, result);
+            let convention = emit.baseline.default_call_conv();
+            let signature = super::c_signature(convention, params, result);
             accept(emit.module.declare_function(name, Linkage::Import, &signature))
         };
         Cuda {

@@ -12,13 +12,14 @@ mod launch;
 mod strided;
 mod text;
 
-use super::common::{clif_type, define_function, enter_function, new_context};
+use super::common::{INTERNAL_CONVENTION, clif_type, define_function, enter_function, new_context};
 use super::ptx::PtxKernel;
+use super::unwind::CodeModule;
 use super::{KernelFunctions, ObjectOptions};
 use crate::bug;
 use crate::diag::{Diag, Result};
 use crate::ir::{DType, Kernel, Param};
-use crate::target::Target;
+use crate::target::{Os, Target};
 use checked::Convention;
 use checks::ArgumentChecks;
 use cranelift_codegen::ir;
@@ -26,10 +27,9 @@ use cranelift_codegen::ir::{
     AbiParam, FuncRef, GlobalValue, GlobalValueData, InstBuilder, Signature, StackSlot,
     StackSlotData, StackSlotKind, Type as ClifType, Value, types,
 };
-use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleResult};
-use cranelift_object::ObjectModule;
 use dispatch::{Dispatch, Refusal};
 use launch::Cuda;
 use std::borrow::Cow;
@@ -58,7 +58,7 @@ pub(super) struct EntryVariant<'a> {
 /// Defines every exported function of a module; the most capable variant is first. `ptx` is what
 /// the entries of a module for GPUs launch; all of its kernels have launches then.
 pub(super) fn emit_entries(
-    module: &mut ObjectModule,
+    module: &mut CodeModule,
     baseline: &dyn TargetIsa,
     variants: &[EntryVariant<'_>],
     ptx: Option<&str>,
@@ -66,7 +66,8 @@ pub(super) fn emit_entries(
 ) -> Result<()> {
     let EntryVariant { target, kernels } = &variants[0];
     check_names(kernels, options)?;
-    let mut emit = Emitter::new(module, baseline, options.symbol_prefix.as_deref());
+    let prefix = options.symbol_prefix.as_deref();
+    let mut emit = Emitter::new(module, baseline, target.os, prefix);
     let cuda = ptx.map(|text| Cuda::new(&mut emit, text, kernels, target));
     if variants.len() > 1 {
         let targets: Vec<&Target> = variants.iter().map(|variant| variant.target).collect();
@@ -180,8 +181,9 @@ struct Runtime {
 
 /// Emits the entries into an object module.
 struct Emitter<'a> {
-    module: &'a mut ObjectModule,
+    module: &'a mut CodeModule,
     baseline: &'a dyn TargetIsa,
+    os: Os,
     runtime: Runtime,
     /// [`ObjectOptions::symbol_prefix`].
     prefix: Option<&'a str>,
@@ -192,13 +194,15 @@ struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     fn new(
-        module: &'a mut ObjectModule,
+        module: &'a mut CodeModule,
         baseline: &'a dyn TargetIsa,
+        os: Os,
         prefix: Option<&'a str>,
     ) -> Emitter<'a> {
         use types::{I32, I64};
+        let convention = baseline.default_call_conv();
         let mut import = |name: &str, params: &[ClifType], result: Option<ClifType>| {
-            let signature = c_signature(baseline, params, result);
+            let signature = c_signature(convention, params, result);
             accept(module.declare_function(name, Linkage::Import, &signature))
         };
         let runtime = Runtime {
@@ -215,7 +219,7 @@ impl<'a> Emitter<'a> {
             cpu: accept(module.declare_data("tec_rt_cpu", Linkage::Import, true, false)),
         };
         let builders = FunctionBuilderContext::new();
-        Emitter { module, baseline, runtime, prefix, dispatch: None, builders }
+        Emitter { module, baseline, os, runtime, prefix, dispatch: None, builders }
     }
 
     /// Emits the entries of one kernel, given as each variant has it.
@@ -317,7 +321,7 @@ impl<'a> Emitter<'a> {
             let EntryKernel { kernel, functions, launches } = version.entry;
             let mut checks = ArgumentChecks::new(kernel, *launches, version.target);
             // The choice of the variant checks the features.
-            let mut target = version.target.to_string();
+            let mut target = version.target.cpu_name();
             if versions.len() > 1 {
                 (checks.features, target) = (0, String::new());
             }
@@ -386,9 +390,10 @@ impl<'a> Emitter<'a> {
         manifest.push(0);
         let manifest = self.data(&manifest, Some(MANIFEST_SECTION));
         let own = format!("{name}_manifest");
-        for (name, linkage) in
-            [(own.as_str(), Linkage::Export), ("tec_manifest", Linkage::Preemptible)]
-        {
+        // COFF has no weak definitions of which every linker takes one.
+        let is_elf = self.os == Os::Linux;
+        let unprefixed = is_elf.then_some(("tec_manifest", Linkage::Preemptible));
+        for (name, linkage) in [(own.as_str(), Linkage::Export)].into_iter().chain(unprefixed) {
             self.function(name, linkage, &[], Some(types::I64), |env, _| env.address(manifest));
         }
         let last_error = self.runtime.last_error;
@@ -434,7 +439,11 @@ impl<'a> Emitter<'a> {
         result: Option<ClifType>,
         build: impl FnOnce(&mut Env<'_, '_>, &[Value]) -> Value,
     ) -> FuncId {
-        let signature = c_signature(self.baseline, params, result);
+        let convention = match linkage {
+            Linkage::Local => INTERNAL_CONVENTION,
+            _ => self.baseline.default_call_conv(),
+        };
+        let signature = c_signature(convention, params, result);
         let symbol = match (self.prefix, linkage) {
             (Some(prefix), Linkage::Export) => Cow::Owned(format!("{prefix}{name}")),
             _ => Cow::Borrowed(name),
@@ -471,7 +480,7 @@ impl<'a> Emitter<'a> {
 /// The function under construction, and the module whose symbols it uses.
 struct Env<'a, 'b> {
     builder: FunctionBuilder<'a>,
-    module: &'b mut ObjectModule,
+    module: &'b mut CodeModule,
 }
 
 impl Env<'_, '_> {
@@ -509,8 +518,8 @@ impl Env<'_, '_> {
 }
 
 /// A C signature. `int` is sign-extended, which the ABI of RISC-V requires.
-fn c_signature(isa: &dyn TargetIsa, params: &[ClifType], result: Option<ClifType>) -> Signature {
-    let mut signature = Signature::new(isa.default_call_conv());
+fn c_signature(convention: CallConv, params: &[ClifType], result: Option<ClifType>) -> Signature {
+    let mut signature = Signature::new(convention);
     let abi = |ty: &ClifType| match *ty {
         types::I32 => AbiParam::new(types::I32).sext(),
         ty => AbiParam::new(ty),

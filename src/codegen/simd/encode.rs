@@ -7,8 +7,9 @@
 //! A block that only jumps and has no moves of the allocator gets no code; branches to it go to its
 //! target.
 
-use super::alloc::{CALLEE_SAVED, View};
+use super::alloc::{CALLEE_SAVED, RBP, View};
 use super::inst::{Arg, Base, BlockId, Inst, InstKind, Mem};
+use crate::codegen::unwind::{Prologue, SavedBelow, SavedRegister};
 use crate::target::SimdIsa;
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, OpKind, Register};
 use regalloc2::{
@@ -32,7 +33,12 @@ pub(super) struct Encoded {
     pub(super) constants: Vec<(usize, usize)>,
     /// The offsets of spills and reloads.
     pub(super) spills: Vec<usize>,
+    /// What the prologue does to the stack.
+    pub(super) prologue: Prologue,
 }
+
+/// The distance of the reads of a stack that the system commits page by page.
+const PROBED_BYTES: u32 = 4096;
 
 /// Bytes of a cache line: the alignment of functions and of hot loops. A short loop across two
 /// lines runs at two thirds of its speed.
@@ -46,10 +52,12 @@ struct Frame {
     bytes: u32,
     /// Offset of the spill slots from `rsp`; locals stand below.
     spills: u32,
+    /// Whether the prologue touches the pages of a large frame one after the other.
+    probed: bool,
 }
 
 impl Frame {
-    fn of(view: &View, output: &Output) -> Frame {
+    fn of(view: &View, output: &Output, probed: bool) -> Frame {
         let mut used = [false; 16];
         let mut note = |allocation: &Allocation| {
             if let Some(reg) = allocation.as_reg()
@@ -66,13 +74,13 @@ impl Frame {
         let saved = CALLEE_SAVED.into_iter().filter(|number| used[*number]).collect();
         let spills = view.func.frame.next_multiple_of(LINE_BYTES as u32);
         let bytes = spills + (output.num_spillslots as u32 * 8).next_multiple_of(LINE_BYTES as u32);
-        Frame { saved, bytes, spills }
+        Frame { saved, bytes, spills, probed }
     }
 }
 
-/// Encodes a function.
-pub(super) fn encode(view: &View, output: &Output, isa: SimdIsa) -> Encoded {
-    let frame = Frame::of(view, output);
+/// Encodes a function; `probed` tells whether the system requires that the stack grows page by page.
+pub(super) fn encode(view: &View, output: &Output, isa: SimdIsa, probed: bool) -> Encoded {
+    let frame = Frame::of(view, output, probed);
     let mut pool_at = vec![0; view.func.pool.len()];
     // The draft does not know the addresses of the constants. Their displacements always have four
     // bytes, so the final code has the same offsets.
@@ -104,7 +112,7 @@ pub(super) const POOL_OF_TESTS: usize = 0x1240;
 pub(super) fn encode_alone(inst: &Inst, allocs: &[Allocation]) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
     let view = View::new(&func, SimdIsa::Avx512);
-    let frame = Frame { saved: Vec::new(), bytes: 0, spills: 0 };
+    let frame = Frame { saved: Vec::new(), bytes: 0, spills: 0, probed: false };
     let mut writer = Writer::new(&view, &output, &frame, SimdIsa::Avx512, &[POOL_OF_TESTS]);
     writer.plain(inst, allocs);
     writer.bytes
@@ -119,7 +127,7 @@ pub(super) fn encode_move(
 ) -> Vec<u8> {
     let (func, output) = (super::inst::Func::default(), Output::default());
     let view = View::new(&func, isa);
-    let frame = Frame { saved: Vec::new(), bytes: 0, spills };
+    let frame = Frame { saved: Vec::new(), bytes: 0, spills, probed: false };
     let mut writer = Writer::new(&view, &output, &frame, isa, &[]);
     writer.move_(from, to);
     writer.bytes
@@ -164,7 +172,7 @@ impl<'a> Writer<'a> {
     }
 
     fn write(mut self) -> Encoded {
-        self.prologue();
+        let prologue = self.prologue();
         let count = self.view.func.blocks.len();
         let mut ends = vec![0; count];
         let shown: Vec<BlockId> = (0..count).filter(|id| self.through(*id).is_none()).collect();
@@ -184,7 +192,8 @@ impl<'a> Writer<'a> {
         let blocks = (0..count).map(|id| self.label(id).expect("placed")).collect();
         let code_len = self.bytes.len();
         let (bytes, marks, spills) = (self.bytes, self.marks, self.spills);
-        Encoded { bytes, code_len, marks, blocks, ends, constants: Vec::new(), spills }
+        let constants = Vec::new();
+        Encoded { bytes, code_len, marks, blocks, ends, constants, spills, prologue }
     }
 
     /// The offset of a block, or of its target if it has no code.
@@ -437,24 +446,47 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn prologue(&mut self) {
+    fn prologue(&mut self) -> Prologue {
         let has_frame = self.frame.bytes > 0;
         let saved = self.frame.saved.clone();
+        let mut done = Prologue::default();
         if has_frame {
             self.push_reg(Code::Push_r64, Register::RBP);
+            done.pushes.push((self.bytes.len(), RBP as u8));
             let copy = Instruction::with2(Code::Mov_r64_rm64, Register::RBP, Register::RSP);
             self.push(&copy.expect("a move"));
+            done.frame = Some(self.bytes.len());
         }
-        for number in &saved {
+        for (position, number) in (1..).zip(&saved) {
             self.push_reg(Code::Push_r64, general(*number));
+            let (end, number) = (self.bytes.len(), *number as u8);
+            if has_frame {
+                let register = SavedRegister::General(number);
+                done.saves.push(SavedBelow { end, register, below: 8 * position });
+            } else {
+                done.pushes.push((end, number));
+            }
         }
         if has_frame {
+            self.probe();
             let (rsp, bytes) = (Register::RSP, self.frame.bytes as i32);
             let sub = Instruction::with2(Code::Sub_rm64_imm32, rsp, bytes).expect("sub");
             self.push(&sub);
             let mask = -(LINE_BYTES as i32);
             let align = Instruction::with2(Code::And_rm64_imm8, rsp, mask).expect("and");
             self.push(&align);
+        }
+        done
+    }
+
+    /// Reads the pages of a frame that is larger than a page, the upper ones first.
+    fn probe(&mut self) {
+        // The alignment takes up to a cache line more.
+        let end = if self.frame.probed { self.frame.bytes + LINE_BYTES as u32 } else { 0 };
+        for below in (PROBED_BYTES..=end).step_by(PROBED_BYTES as usize) {
+            let page = MemoryOperand::with_base_displ(Register::RSP, -i64::from(below));
+            let test = Instruction::with2(Code::Test_rm32_r32, page, Register::EAX);
+            self.push(&test.expect("a test"));
         }
     }
 

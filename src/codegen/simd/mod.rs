@@ -35,8 +35,9 @@ mod tests;
 mod tile;
 mod value;
 
+use super::unwind::Prologue;
 use crate::ir::Stmt;
-use crate::target::{SimdIsa, Target};
+use crate::target::{Os, SimdIsa, Target};
 use inst::{Func, LoopInfo};
 pub use nest::Closure;
 use regalloc2::Output;
@@ -56,6 +57,8 @@ pub struct NestCode {
     pub spills: Vec<usize>,
     /// The constants after the code, in order: offset and length.
     pub constants: Vec<(usize, usize)>,
+    /// What the prologue does to the stack.
+    pub(super) prologue: Prologue,
 }
 
 /// A loop of a nest's code.
@@ -109,7 +112,7 @@ pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode
     fold::simplify(&mut func);
     let (func, output) = with_registers(func, isa);
     let view = alloc::View::new(&func, isa);
-    let encoded = encode::encode(&view, &output, isa);
+    let encoded = encode::encode(&view, &output, isa, target.os == Os::Windows);
     let mark = |(offset, mark): &(usize, u32)| {
         let (depth, text) = &func.marks[*mark as usize];
         (!text.is_empty()).then(|| (*offset, *depth, text.clone()))
@@ -123,6 +126,6 @@ pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode
         end: encoded.ends[info.latch].max(encoded.ends[info.latch + 1]),
     };
     let loops = func.loops.iter().map(as_loop).collect();
-    let encode::Encoded { bytes, code_len, spills, constants, .. } = encoded;
-    NestCode { bytes, code_len, marks, loops, spills, constants }
+    let encode::Encoded { bytes, code_len, spills, constants, prologue, .. } = encoded;
+    NestCode { bytes, code_len, marks, loops, spills, constants, prologue }
 }

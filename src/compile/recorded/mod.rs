@@ -64,7 +64,7 @@ pub fn insert_best_schedules(
         parsed.notes.iter().map(|note| format!("{}: {note}", path.display())).collect();
     let mut texts = Vec::new();
     for graph in graphs {
-        let (workload, name) = (Some(workload_hash(graph)), Some(target.to_string()));
+        let (workload, name) = (Some(workload_hash(graph)), Some(target.cpu_name()));
         let filter = Filter { workload, target: name, ..Filter::default() };
         match best_here(&parsed.records, &filter) {
             Some(record) => {
@@ -113,7 +113,7 @@ impl BestRecords {
         let mut schedules = RecordedSchedules::default();
         for graph in graphs {
             let workload = workload_hash(graph);
-            let (of, name) = (Some(workload.clone()), Some(target.to_string()));
+            let (of, name) = (Some(workload.clone()), Some(target.cpu_name()));
             let filter = Filter { workload: of, target: name, ..Filter::default() };
             if let Some(record) = best_here(&self.records, &filter) {
                 let text = tuned_schedule(record, &graph.name, &self.path)?;

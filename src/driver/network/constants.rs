@@ -11,6 +11,7 @@ use crate::module::load::{Arg, LoadedModule};
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
 use crate::network::{Argument, Plan, fold};
 use crate::schedule::{Schedule, infer_bounds};
+use crate::target::{Os, Target};
 use crate::te::{Graph, Input};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -136,7 +137,9 @@ fn load_kernels(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<LoadedModule, Failure> {
-    if !options.target.runs_here() {
+    // The same instructions compute the constants of another system.
+    let target = Target { os: Os::HOST, ..options.target.clone() };
+    if !target.runs_here() {
         let text = format!("the constants of a network for {} are computed here", options.target);
         let diag = Diag::global("E0702", text);
         let help = "build the network on a machine of the target";
@@ -151,7 +154,7 @@ fn load_kernels(
     };
     let info = BuildInfo {
         module: "constants".to_string(),
-        target: options.target.clone(),
+        target,
         fp_contract: options.fp_contract.name().to_string(),
         opt: options.opt,
         sources: Vec::new(),

@@ -5,6 +5,7 @@
 
 use crate::codegen::clif::{baseline_isa, compile_variants, new_module, signature_of};
 use crate::codegen::common::{enter_function, new_context};
+use crate::codegen::unwind::CodeModule;
 use crate::codegen::{ObjectOptions, Variant};
 use crate::ir::{Kernel, Stmt};
 use crate::target::{Arch, Target};
@@ -12,7 +13,6 @@ use cranelift_codegen::ir::{AbiParam, InstBuilder, MemFlagsData, Signature, type
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{FuncId, Linkage, Module};
-use cranelift_object::ObjectModule;
 use std::process::Command;
 
 const RUNTIME: &str = r#"
@@ -71,7 +71,7 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 
 /// Compiles kernels to an object file with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
-    let mut module = new_module(baseline_isa(target.arch, opt), "test");
+    let mut module = new_module(baseline_isa(target, opt), "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
     let variant = Variant { code: kernels.into(), target };
     let functions = compile_variants(&mut module, &[variant], &options, None);
@@ -83,10 +83,10 @@ pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
             export_caller(&mut module, &format!("{}_check", kernel.name), check, &signature);
         }
     }
-    module.finish().emit().expect("written")
+    module.finish()
 }
 
-fn export_caller(module: &mut ObjectModule, name: &str, callee: FuncId, inner: &Signature) {
+fn export_caller(module: &mut CodeModule, name: &str, callee: FuncId, inner: &Signature) {
     let mut signature = Signature::new(CallConv::SystemV);
     signature.params.push(AbiParam::new(types::I64));
     signature.returns.push(AbiParam::new(types::I32));
