@@ -32,14 +32,14 @@ schedule spread for cpu {
     y.parallel(i)
 }
 ";
-/// A module for several CPUs.
+/// A module for several CPUs; `windows.h` defines macros of these names.
 const SEVERAL: &str = "
 kernel cubes(n: var) {
-    input v: float32[n]
-    output w[i: n] = v[i] * v[i] * v[i] + 1
+    input small: float32[n]
+    output interface[i: n] = small[i] * small[i] * small[i] + 1
 }
 ";
-/// A kernel of few instructions, with a frame of more than a page.
+/// Kernels of few instructions; the frame of the second one is larger than a page.
 const SMALL: &str = "
 kernel small(n = 24) {
     input A: float32[n, n]
@@ -47,6 +47,18 @@ kernel small(n = 24) {
     reduce k: 0..n
     compute P[i: n, j: n] = sum(A[i, k] * B[k, j], axis=k)
     output C[i: n, j: n] = tanh(P[i, j]) + exp(P[j, i])
+}
+kernel framed(n = 2, m = 1016) {
+    input A: float32[n, m]
+    compute P[i: n, j: m] = A[i, j] * A[i, j]
+    output C[i: n, j: m] = P[i, m - 1 - j] + 1
+}
+schedule framed for cpu {
+    let jo, jl = C.split(j, factor=8)
+    C.vectorize(jl)
+    P.compute_at(C, i)
+    let po, pl = P.split(j, factor=8)
+    P.vectorize(pl)
 }
 ";
 
@@ -56,7 +68,7 @@ const MODULES: [(&str, &str, &str, &[&str]); 5] = [
     ("soft", "softmax.te", "x86-avx2", &["--schedule", "fast", "-D", "m=64", "-D", "n=512"]),
     ("rows", "rows.te", "x86-64", &[]),
     ("several", "several.te", "x86-avx512,x86-avx2,x86-64", &[]),
-    ("small", "small.te", "x86-avx2", &["--schedule", "auto"]),
+    ("small", "small.te", "x86-avx2", &[]),
 ];
 
 /// Builds the modules into a directory; `suffix` follows the name of each target.
@@ -201,7 +213,10 @@ fn modules_for_windows_say_what_they_are() {
     assert!(listing.contains("cubes.simd.0:\n") && listing.contains(" FMAs, "), "{listing}");
     let first = fs::read(dir.path().join("m.o")).expect("an object");
     assert!(first.starts_with(b"\x64\x86"), "an object of x86-64");
-    refused(&[&["build", "m.te", "-o", "m.so"][..], &windows].concat(), &["E0528", "end it in `.a`"]);
+    refused(
+        &[&["build", "m.te", "-o", "m.so"][..], &windows].concat(),
+        &["E0528", "end it in `.a`"],
+    );
     refused(&[&["run", "m.te", "--var", "n=3"][..], &windows].concat(), &["E0545", "`.a`"]);
     refused(&[&["bench", "m.te", "--var", "n=3"][..], &windows].concat(), &["E0545", "`.a`"]);
     refused(&["build", "m.te", "--target", "aarch64-windows"], &["E0401", "x86-avx2-windows"]);

@@ -20,7 +20,7 @@ use crate::module::manifest::{KernelManifest, Manifest};
 use crate::module::read::read_manifest;
 use crate::module::{ModuleKind, input, module_name};
 use crate::schedule::BoundedSchedule;
-use crate::target::Target;
+use crate::target::{Os, Target};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -205,7 +205,11 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
     if gpu.is_none() && !options.target.runs_here() {
         let text = format!("code for {} does not run on this machine", options.target);
         let diag = Diag::global("E0545", text).note("`tec targets` marks the native one");
-        return Err(diag.help("run it on a machine that it is for: --on 'ssh HOST'").into());
+        let help = match options.target.os {
+            Os::Linux => "run it on a machine that it is for: --on 'ssh HOST'",
+            Os::Windows => "`tec build -o FILE.a` makes a library for programs there",
+        };
+        return Err(diag.help(help).into());
     }
     let (manifest, bytes, source) = build(file, compile, options)?;
     let module = LoadedModule::from_bytes(&bytes)?;

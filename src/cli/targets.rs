@@ -4,7 +4,7 @@ use super::machine::{Isa, Machine};
 use super::report::{Error, Reporter, print};
 use super::{cpu, threads};
 use crate::ir::DType;
-use crate::target::{CacheLevel, Gpu, Processor, Target, VectorRates};
+use crate::target::{CacheLevel, Gpu, Os, Processor, Target, VectorRates};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +48,7 @@ pub fn run(args: &TargetsArgs, _reporter: &Reporter) -> Result<(), Error> {
                     "float32_lanes": target.lanes(DType::Float32),
                     "fma": target.fma,
                     "features": target.features,
+                    "systems": systems(target),
                     "gpu": target.gpu.map(|gpu| serde_json::json!({
                         "capability": gpu.capability,
                         "max_threads": Gpu::MAX_THREADS,
@@ -77,7 +78,17 @@ pub fn run(args: &TargetsArgs, _reporter: &Reporter) -> Result<(), Error> {
         text.push('\n');
     }
     text.push_str(&format!("* native: {native}, {}\n", native.processor.name));
+    for os in Os::ALL.into_iter().filter(|os| *os != Os::HOST) {
+        let names = Target::names_for(os).join(" ");
+        text.push_str(&format!("  {}: {names}, to build only\n", os.name()));
+    }
     print(&text)
+}
+
+/// The names of the systems that a target can name.
+fn systems(target: &Target) -> Vec<&'static str> {
+    let runs = |os: &Os| os.arches().contains(&target.arch);
+    Os::ALL.into_iter().filter(runs).map(Os::name).collect()
 }
 
 /// Prints the description of a processor; with the limits of this machine if it is its own.

@@ -203,7 +203,8 @@ fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Returns a parameter's name, with an underscore appended if C, C++ or this header reserves it.
+/// Returns a parameter's name, with an underscore appended if C, C++ or this header reserves it, or
+/// if `windows.h` defines a macro of this name.
 fn c_name(name: &str) -> String {
     const WORDS: &str = " alignas alignof and and_eq asm atomic_cancel atomic_commit \
         atomic_noexcept auto bitand bitor bool break case catch char char16_t char32_t char8_t \
@@ -214,7 +215,7 @@ fn c_name(name: &str) -> String {
         reinterpret_cast requires restrict return short signed sizeof static static_assert \
         static_cast struct switch synchronized template this thread_local throw true try typedef \
         typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t \
-        while xor xor_eq linux unix NULL DLTensor int8_t int16_t int32_t int64_t uint8_t uint16_t \
+        while xor xor_eq linux unix hyper interface small NULL DLTensor int8_t int16_t int32_t int64_t uint8_t uint16_t \
         uint32_t uint64_t ";
     let reserved = name.starts_with('_') || WORDS.contains(&format!(" {name} "));
     if reserved { format!("{name}_") } else { name.to_string() }

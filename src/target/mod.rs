@@ -303,19 +303,19 @@ impl Target {
             return Ok(targets);
         }
         let refused = |text: String| Diag::global("E0406", text);
-        let first = (targets[0].arch, targets[0].os);
-        let is_other = |target: &&Target| (target.arch, target.os) != first || target.is_gpu();
-        if let Some(other) = targets.iter().find(is_other) {
-            let one = "CPUs of one family with one operating system";
-            let text = format!("`{names}`: a module for several targets is for {one}");
-            let is_system = other.os != first.1;
-            let of = |target: &Target| match is_system {
-                true => target.os.name().to_string(),
-                false => target.arch.to_string(),
-            };
-            let (this, that) = (of(&targets[0]), of(other));
-            let note = format!("`{}` is for {this}, `{other}` for {that}", targets[0]);
-            return Err(Box::new(refused(text).note(note).help("build a module for each")));
+        let first = &targets[0];
+        let one = format!("`{names}`: a module for several targets is for");
+        if let Some(other) = targets.iter().find(|other| other.arch != first.arch || other.is_gpu())
+        {
+            let note = format!("`{first}` is for {}, `{other}` for {}", first.arch, other.arch);
+            let diag = refused(format!("{one} CPUs of one family")).note(note);
+            return Err(Box::new(diag.help("build one module for each family")));
+        }
+        if let Some(other) = targets.iter().find(|other| other.os != first.os) {
+            let (this, that) = (first.os.name(), other.os.name());
+            let note = format!("`{first}` is for {this}, `{other}` for {that}");
+            let diag = refused(format!("{one} one operating system")).note(note);
+            return Err(Box::new(diag.help("build one module for each system")));
         }
         let rounds = |target: &&Target| target.features.contains(&"bf16");
         if targets.iter().any(|target| rounds(&target)) && !targets.iter().all(|t| rounds(&t)) {
@@ -340,10 +340,16 @@ impl Target {
         }
         let system = os.name();
         let text = format!("there is no target `{}-{system}`", self.name);
-        let names = Target::cpus().into_iter().filter(|target| os.arches().contains(&target.arch));
-        let names: Vec<String> = names.map(|target| format!("{}-{system}", target.name)).collect();
-        let note = format!("targets for {system}: {}", names.join(", "));
+        let names = Target::names_for(os).join(", ");
+        let note = format!("targets for {system}: {names}");
         Err(Box::new(Diag::global("E0401", text).note(note)))
+    }
+
+    /// The names of the CPU targets for a system, with the system: `x86-avx2-windows`.
+    pub fn names_for(os: Os) -> Vec<String> {
+        let runs = |target: &Target| os.arches().contains(&target.arch);
+        let targets = Target::cpus().into_iter().filter(runs);
+        targets.map(|target| format!("{}-{}", target.name, os.name())).collect()
     }
 
     /// The best target that the running CPU can execute, with every known feature that the CPU has,

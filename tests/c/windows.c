@@ -340,6 +340,7 @@ static void test_windows(void) {
     product_set_num_threads(1);
     expect_unwound("small", small, a, b, c, NULL);
     expect_unwound("small_dl", small_dl, NULL, NULL, NULL, NULL);
+    expect_unwound("framed", framed, a, c, NULL, NULL);
     expect_unwound("cubes", cubes, x, y, (void *)100, NULL);
     EXPECT(walks.wrong == 0);
 }

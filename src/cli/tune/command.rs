@@ -30,6 +30,7 @@ use crate::module::gpu::Gpu;
 use crate::module::input;
 use crate::module::write::OutputFile;
 use crate::schedule::{PrepackedInputs, ScheduleSelector};
+use crate::target::Os;
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
 use crate::tune::search::{CostModel, Search, budget};
@@ -303,8 +304,14 @@ fn why_unmeasured(args: &TuneArgs, options: &Options) -> diag::Result<Option<Str
         return Ok(Gpu::find().err().map(|diag| diag.message.clone()));
     }
     let text = format!("code for {target} does not run on this machine");
-    let help = "measure it on a machine that it is for: --on 'ssh HOST'; or let the cost model \
-                decide: --estimate";
+    let help = match target.os {
+        Os::Linux => "measure it on a machine that it is for: --on 'ssh HOST'".to_string(),
+        os => {
+            let cpu = target.cpu_name();
+            format!("tune for {cpu}: its schedules and records serve {} too", os.name())
+        }
+    };
+    let help = format!("{help}; or let the cost model decide: --estimate");
     Err(Box::new(Diag::global("E0545", text).help(help)))
 }
 

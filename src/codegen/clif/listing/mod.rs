@@ -130,7 +130,8 @@ impl Function {
     }
 }
 
-/// The functions of an object by address.
+/// The functions of an object by address. COFF does not tell the sizes of local ones: they end where
+/// the next one begins, so padding counts.
 fn functions(file: &object::File<'_>) -> Vec<Function> {
     let mut functions: Vec<Function> = file
         .symbols()
@@ -143,6 +144,13 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
         })
         .collect();
     functions.sort();
+    let text = file.section_by_name(".text").map_or(0, |section| section.size());
+    let starts: Vec<u64> = functions.iter().map(|function| function.start).chain([text]).collect();
+    for (function, next) in functions.iter_mut().zip(&starts[1..]) {
+        if function.size == 0 {
+            function.size = next - function.start;
+        }
+    }
     functions
 }
 
