@@ -2,8 +2,9 @@
 //! prologues do to the stack (Microsoft, "x64 exception handling"). Handlers of exceptions,
 //! debuggers and profilers walk the stack with them.
 //!
-//! The tables are written here for both back ends. Cranelift's own (0.135) lose the distance between
-//! the frame pointer and the saved registers, and scale offsets of general registers by 16, not 8.
+//! The tables are written here for both back ends. Cranelift's own (0.135) lose the distance
+//! between the frame pointer and the saved registers, and scale offsets of general registers by 16,
+//! not 8.
 
 use crate::bug;
 use cranelift_codegen::CompiledCode;
@@ -120,7 +121,7 @@ pub(super) struct SavedBelow {
 pub(super) struct Prologue {
     /// Pushes of general registers: the offset in the code after each, and the register.
     pub(super) pushes: Vec<(usize, u8)>,
-    /// The offset in the code after `mov rbp, rsp`, if there is a frame; it follows a push of `rbp`.
+    /// The offset in the code after `mov rbp, rsp`, if there is a frame; a push of `rbp` precedes.
     pub(super) frame: Option<usize>,
     /// What it stores afterwards, also by pushes.
     pub(super) saves: Vec<SavedBelow>,

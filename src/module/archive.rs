@@ -30,7 +30,8 @@ The run-time library of the module's object. Compile it once for the machine tha
 
     cc -O2 -fPIC -fvisibility=hidden -ffp-contract=off -c tec_runtime.c -o tec_runtime.o
 
-(for aarch64 add -mno-outline-atomics, for Windows take x86_64-w64-mingw32-gcc) and link tec_runtime.o with the object files of all modules.
+(for aarch64 add -mno-outline-atomics, for Windows take x86_64-w64-mingw32-gcc) and link
+tec_runtime.o with the object files of all modules.
 ";
 
 /// Makes the archive of a module for GPUs: the PTX, header, manifest, and the entries with their

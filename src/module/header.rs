@@ -215,8 +215,8 @@ fn c_name(name: &str) -> String {
         reinterpret_cast requires restrict return short signed sizeof static static_assert \
         static_cast struct switch synchronized template this thread_local throw true try typedef \
         typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t \
-        while xor xor_eq linux unix hyper interface small NULL DLTensor int8_t int16_t int32_t int64_t uint8_t uint16_t \
-        uint32_t uint64_t ";
+        while xor xor_eq linux unix NULL DLTensor int8_t int16_t int32_t int64_t uint8_t uint16_t \
+        uint32_t uint64_t hyper interface small ";
     let reserved = name.starts_with('_') || WORDS.contains(&format!(" {name} "));
     if reserved { format!("{name}_") } else { name.to_string() }
 }

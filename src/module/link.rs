@@ -34,7 +34,7 @@ pub fn link_module(object: Vec<u8>, arch: Arch) -> Result<Vec<u8>> {
     }
 }
 
-/// Returns the runtime's object file for a CPU family and a system, or the error that there is none.
+/// Returns the runtime's object file for a CPU family and a system, or an error if there is none.
 pub fn required_runtime(arch: Arch, os: Os) -> Result<&'static [u8]> {
     runtime_object(arch, os).ok_or_else(|| {
         let name = runtime_name(arch, os);
@@ -49,7 +49,7 @@ pub fn required_runtime(arch: Arch, os: Os) -> Result<&'static [u8]> {
     })
 }
 
-/// Returns the runtime's object file for a CPU family and a system, if this `tec` was built with it.
+/// Returns the runtime's object file for a CPU family and a system, if this `tec` has one.
 pub fn runtime_object(arch: Arch, os: Os) -> Option<&'static [u8]> {
     runtimes::object(&runtime_name(arch, os))
 }

@@ -78,7 +78,7 @@ impl Frame {
     }
 }
 
-/// Encodes a function; `probed` tells whether the system requires that the stack grows page by page.
+/// Encodes a function; `probed` tells whether the stack must grow page by page.
 pub(super) fn encode(view: &View, output: &Output, isa: SimdIsa, probed: bool) -> Encoded {
     let frame = Frame::of(view, output, probed);
     let mut pool_at = vec![0; view.func.pool.len()];
