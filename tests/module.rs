@@ -14,7 +14,7 @@ use tec::module::manifest::Manifest;
 use tec::module::read::read_manifest;
 use tec::module::write::{OutputFile, write_files};
 use tec::module::{BuiltModule, ModuleKind, build_module, link, module_name};
-use tec::target::{Arch, Target};
+use tec::target::{Arch, Os, Target};
 use tempfile::TempDir;
 
 /// A module with its header in a directory of its own.
@@ -231,11 +231,14 @@ fn hosts_of_other_families_run_parallel_loops() {
         let (compiler, emulator) = (format!("{family}-linux-gnu-gcc"), format!("qemu-{family}"));
         let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
         let target = Target::parse(family).expect("a target of this name");
-        if !there(&compiler) || !there(&emulator) || link::runtime_object(target.arch).is_none() {
+        if !there(&compiler)
+            || !there(&emulator)
+            || link::runtime_object(target.arch, target.os).is_none()
+        {
             eprintln!("skipped {family}: no compiler, emulator or runtime");
             continue;
         }
-        let runtime = link::runtime_object(target.arch).expect("it was found");
+        let runtime = link::runtime_object(target.arch, target.os).expect("it was found");
         let built = Built::new("p", &[kernels::shared_rows()], ModuleKind::SharedObject, target);
         built.write("tec_runtime.o", runtime);
         let compile = |source: &str, output: &str, args: &[&str]| {
@@ -276,7 +279,8 @@ fn run_pool_test(source: &str, runtime: &str, built: &Built, args: &[&str]) {
 /// Returns a directory with the runtime that goes into modules of this machine.
 fn with_runtime() -> Built {
     let built = standard();
-    let runtime = link::runtime_object(Target::native().arch).expect("the host's runtime");
+    let runtime =
+        link::runtime_object(Target::native().arch, Os::HOST).expect("the host's runtime");
     built.write("tec_runtime.o", runtime);
     built
 }
@@ -354,7 +358,7 @@ fn software_fma_is_exact() {
         eprintln!("skipped: this CPU family always has the instruction");
         return;
     }
-    let runtime = link::runtime_object(Arch::X86_64).expect("the host's runtime");
+    let runtime = link::runtime_object(Arch::X86_64, Os::Linux).expect("the host's runtime");
     let built = standard();
     built.write("tec_runtime.o", runtime);
     run_c(&built, "fma.c", &["tec_runtime.o", "-lm"]);
@@ -371,7 +375,10 @@ fn two_modules_load_into_one_program() {
     let second = build("second", &of(["temporary", "rows"]), ModuleKind::Object, target.clone());
     first.write("second.o", &second.bytes);
     first.write("second.h", second.header.as_bytes());
-    first.write("tec_runtime.o", link::runtime_object(target.arch).expect("the host's runtime"));
+    first.write(
+        "tec_runtime.o",
+        link::runtime_object(target.arch, target.os).expect("the host's runtime"),
+    );
     for more in [&["-no-pie"][..], &["-fPIE", "-pie"]] {
         let objects = ["first.o", "second.o", "tec_runtime.o"];
         run_c(&first, "two_modules.c", &[&objects[..], more].concat());
@@ -651,7 +658,7 @@ fn shared_objects_need_the_runtime_of_their_cpu_family() {
         let kernels = [kernels::add()];
         let info = kernels::info("m", &kernels, target.clone());
         let result = build_module(&kernels, &info, ModuleKind::SharedObject);
-        match link::runtime_object(target.arch) {
+        match link::runtime_object(target.arch, target.os) {
             Some(_) => assert_eq!(&result.unwrap().bytes[..4], b"\x7fELF"),
             None => assert_eq!(result.unwrap_err().code, "E0522"),
         }

@@ -181,6 +181,8 @@ impl Prologue {
         }
         for SavedBelow { end, register, below } in &self.saves {
             let at = base - below;
+            let unit = if matches!(register, SavedRegister::General(_)) { 8 } else { 16 };
+            assert!(at.is_multiple_of(unit), "{self:?}");
             let (operation, units) = match register {
                 SavedRegister::General(number) => (SAVE | number << 4, at / 8),
                 SavedRegister::Vector(number) => (SAVE_XMM | number << 4, at / 16),

@@ -582,6 +582,28 @@ mod tests {
     }
 
     #[test]
+    fn a_system_follows_the_name_of_the_cpu() {
+        let target = Target::parse("x86-avx512-windows+vnni").unwrap();
+        assert_eq!(target.os, Os::Windows);
+        assert_eq!(target.to_string(), "x86-avx512-windows+vnni");
+        assert_eq!(target.cpu_name(), "x86-avx512+vnni");
+        assert!(!target.runs_here());
+        assert_eq!(Target::parse("aarch64-linux").unwrap(), Target::parse("aarch64").unwrap());
+        if Arch::host() == Some(Arch::X86_64) {
+            let native = Target::parse("native-windows").unwrap();
+            assert_eq!(native, Target { os: Os::Windows, ..Target::native() });
+        }
+        let error = |name: &str| Target::parse(name).unwrap_err();
+        for name in ["aarch64-windows", "nvptx-sm_80-windows", "-windows", "windows", "x86-64-mac"]
+        {
+            assert_eq!(error(name).code, "E0401", "{name}");
+        }
+        let help = error("x86-avx51-windows").help;
+        assert_eq!(help.as_deref(), Some("did you mean `x86-avx512-windows`?"));
+        assert_eq!(Target::parse_list("x86-avx2-windows,x86-avx2").unwrap_err().code, "E0406");
+    }
+
+    #[test]
     fn modules_are_for_gpus_of_their_capability_or_a_higher_one() {
         let promised = |name: &str| -> Vec<&str> {
             let targets = Target::parse(name).unwrap().compatible_gpus();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use tec::module::link::runtime_object;
 use tec::module::static_library::members;
-use tec::target::{Arch, Target};
+use tec::target::{Arch, Os, Target};
 
 /// Two modules whose parallel loops need the runtime; `tests/c/static_libraries.c` calls them.
 const FIRST: &str = "
@@ -135,7 +135,7 @@ fn a_library_needs_the_runtime_of_its_cpu_family() {
         let output =
             run(dir.path(), "tec", &["build", "first.te", "-o", "m.a", "--target", &target]);
         let text = text_of(&output);
-        match runtime_object(arch) {
+        match runtime_object(arch, Os::Linux) {
             Some(_) => assert!(output.status.success(), "{text}"),
             None => {
                 assert!(text.contains("error[E0522]") && text.contains("CC_"), "{text}");

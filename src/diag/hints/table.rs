@@ -50,10 +50,14 @@ const POWER: &str = "a power is `pow({x}, {y})`";
 const NO_PREFIX: &str = "functions have no prefix: `{f}(…)`";
 const EXTENT: &str = "an extent is a parameter in the declaration `input {X}`";
 
+const WINDOWS: &str = "write `x86-64-windows`, `x86-avx2-windows` or `x86-avx512-windows`";
+
 /// Every hint.
 pub const TABLE: &[Hint] = &[
     // Targets.
     hint(Option, "E0401", "aarch64|arm64|armv8|neoverse|arm", "write `aarch64`"),
+    hint(Option, "E0401?", "x86_64|amd64 - pc|w64 - windows|mingw32", WINDOWS),
+    hint(Option, "E0401?", "windows|win32|win64|mingw|mingw64|msvc", WINDOWS),
     hint(
         Option,
         "E0401?",
