@@ -14,7 +14,7 @@ use iced_x86::{
     Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpKind, SymbolResolver,
     SymbolResult,
 };
-use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
+use object::{BinaryFormat, Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -95,11 +95,12 @@ fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     for function in functions(&file) {
         function.write_head(&mut out);
         let Function { start, size, name, .. } = function;
-        let (from, to) = (start as usize, (start + size) as usize);
         let notes = notes.iter().find(|notes| notes.name == name);
         let comments = notes.map_or(&[][..], |notes| &notes.comments);
         let nest = notes.and_then(|notes| notes.nest.as_ref());
-        let bytes = &code[from..to];
+        // The constants of a nest may end in zeros, like padding.
+        let size = nest.map_or(size as usize, |nest| nest.bytes.len());
+        let bytes = &code[start as usize..][..size];
         let function = Code { bytes, start, relocations: &relocations, comments, nest };
         for (title, tally) in function.write(&mut out) {
             loops.push((format!("{name}: {title}"), tally));
@@ -130,8 +131,8 @@ impl Function {
     }
 }
 
-/// The functions of an object by address. COFF does not tell the sizes of local ones: they end where
-/// the next one begins, so padding counts.
+/// The functions of an object by address. COFF has no sizes: a function ends where the padding in
+/// front of the next one begins, which is zero.
 fn functions(file: &object::File<'_>) -> Vec<Function> {
     let mut functions: Vec<Function> = file
         .symbols()
@@ -144,11 +145,15 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
         })
         .collect();
     functions.sort();
-    let text = file.section_by_name(".text").map_or(0, |section| section.size());
-    let starts: Vec<u64> = functions.iter().map(|function| function.start).chain([text]).collect();
-    for (function, next) in functions.iter_mut().zip(&starts[1..]) {
-        if function.size == 0 {
-            function.size = next - function.start;
+    let text = file.section_by_name(".text").and_then(|section| section.data().ok());
+    let text = text.unwrap_or_default();
+    let starts = functions.iter().map(|function| function.start as usize);
+    let starts: Vec<usize> = starts.chain([text.len()]).collect();
+    for (function, range) in functions.iter_mut().zip(starts.windows(2)) {
+        if file.format() == BinaryFormat::Coff {
+            let code = &text[range[0]..range[1]];
+            let end = code.iter().rposition(|byte| *byte != 0);
+            function.size = end.map_or(0, |last| last as u64 + 1);
         }
     }
     functions
