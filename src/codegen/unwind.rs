@@ -192,7 +192,7 @@ impl Prologue {
         let length = codes.last().map_or(0, |code| code[0]);
         codes.reverse();
         let codes = codes.concat();
-        let frame = if self.frame.is_some() { RBP | (base / 16 << 4) as u8 } else { 0 };
+        let frame = if self.frame.is_some() { RBP | ((base / 16) << 4) as u8 } else { 0 };
         let mut info = vec![1, length, (codes.len() / 2) as u8, frame];
         info.extend(codes);
         info.resize(info.len().next_multiple_of(4), 0);
