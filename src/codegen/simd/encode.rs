@@ -485,8 +485,8 @@ impl<'a> Writer<'a> {
         let end = if self.frame.probed { self.frame.bytes + LINE_BYTES as u32 } else { 0 };
         for below in (PROBED_BYTES..=end).step_by(PROBED_BYTES as usize) {
             let page = MemoryOperand::with_base_displ(Register::RSP, -i64::from(below));
-            let test = Instruction::with2(Code::Test_rm32_r32, page, Register::EAX);
-            self.push(&test.expect("a test"));
+            let read = Instruction::with2(Code::Cmp_rm64_imm8, page, 0);
+            self.push(&read.expect("a comparison"));
         }
     }
 
