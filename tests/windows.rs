@@ -218,8 +218,8 @@ fn modules_for_windows_say_what_they_are() {
         &[&["build", "m.te", "-o", "m.so"][..], &windows].concat(),
         &["E0528", "end it in `.a`"],
     );
-    refused(&[&["run", "m.te", "--var", "n=3"][..], &windows].concat(), &["E0545", "`.a`"]);
-    refused(&[&["bench", "m.te", "--var", "n=3"][..], &windows].concat(), &["E0545", "`.a`"]);
+    refused(&[&["run", "m.te", "--var", "n=3"][..], &windows].concat(), &["E0545", "-o FILE.a"]);
+    refused(&[&["bench", "m.te", "--var", "n=3"][..], &windows].concat(), &["E0545", "-o FILE.a"]);
     refused(&["build", "m.te", "--target", "aarch64-windows"], &["E0401", "x86-avx2-windows"]);
     let mixed = ["build", "m.te", "--target", "x86-avx2-windows,x86-64"];
     refused(&mixed, &["E0406", "for windows, `x86-64` for linux"]);
