@@ -97,11 +97,14 @@ def test_trees_agree_with_the_reference_of_onnx(seed, modes, tmp_path):
     np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
-def test_nan_differs_from_every_value(tmp_path):
+@pytest.mark.parametrize("tracks_true", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+def test_nan_takes_the_branch_that_the_node_names(mode, tracks_true, tmp_path):
     node = helper.make_node(
         "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1,
         nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0],
-        nodes_values=[1.0, 0.0, 0.0], nodes_modes=["BRANCH_NEQ", "LEAF", "LEAF"],
+        nodes_values=[1.0, 0.0, 0.0], nodes_modes=[mode, "LEAF", "LEAF"],
+        nodes_missing_value_tracks_true=[tracks_true, 0, 0],
         nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
         target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[5.0, 7.0],
     )
@@ -109,7 +112,9 @@ def test_nan_differs_from_every_value(tmp_path):
                      [("y", TensorProto.FLOAT, ["rows", 1])], ML)
     x = np.array([[1.0], [2.0], [np.nan]], np.float32)
     (y,) = outputs_of(model, {"x": x}, ["y"], tmp_path)
-    assert y.ravel().tolist() == [7.0, 5.0, 5.0]
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert y.ravel().tolist() == expected.ravel().tolist()
+    assert y[2, 0] == (5.0 if tracks_true else 7.0)
 
 
 def test_products_with_weights_of_four_bits(tmp_path):

@@ -108,8 +108,7 @@ impl Forest {
             }
             if turn {
                 std::mem::swap(&mut yes[at], &mut no[at]);
-                // NaN differs from every value, whatever `nodes_missing_value_tracks_true` says.
-                nan[at] = !nan[at] && *mode != Mode::Different;
+                nan[at] = !nan[at];
             }
         }
         let numbers = |list: &[usize]| list.iter().map(|v| *v as i32).collect::<Vec<i32>>();
