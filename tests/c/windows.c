@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Those of support.h, whose other names are types of windows.h. */
 static int failures;
 
 #define EXPECT(condition) \

@@ -13,10 +13,15 @@ thread_local! {
 /// Runs `f`, whose proofs may look at `terms` terms of polynomials; when they have, each is tried
 /// briefly. The result of `f` depends on its input alone, not on time.
 pub fn within<T>(terms: i64, f: impl FnOnce() -> T) -> T {
-    let around = LEFT.replace(terms);
-    let result = f();
-    LEFT.set(around);
-    result
+    /// Restores what was left around the pass, also if the pass panics: the next one runs.
+    struct Around(i64);
+    impl Drop for Around {
+        fn drop(&mut self) {
+            LEFT.set(self.0);
+        }
+    }
+    let _around = Around(LEFT.replace(terms));
+    f()
 }
 
 /// Takes from the budget.
@@ -52,6 +57,8 @@ mod tests {
             assert!(facts.prove(&brief));
             assert!(!facts.prove(&by_cases));
         });
+        let panicked = std::panic::catch_unwind(|| within(0, || panic!("a bug in a pass")));
+        assert!(panicked.is_err());
         facts.assume(&Expr::le(Expr::index(-2), var("z")));
         assert!(facts.prove(&by_cases));
     }
