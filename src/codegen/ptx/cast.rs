@@ -66,6 +66,8 @@ impl Emitter<'_> {
             (64, 32) if x.reg().is_none() => Operand::bits(target, constant_bits(x)),
             (64, 32) => {
                 let low = self.e.cvt_as(Ty::U32, Convert::Usual, view(x, Ty::U64));
+                // The low half of a negation is one.
+                self.set_negation(low);
                 view(low.operand(), target)
             }
             _ => view(x, target),
@@ -115,8 +117,8 @@ impl Emitter<'_> {
         // Narrow results are clamped in 32 bits.
         if to.bits() < 32 {
             let (lo, hi) = to.int_range();
-            let value = self.e.max(value, Operand::int(wide, lo as i64));
-            let value = self.e.min(value.operand(), Operand::int(wide, hi as i64)).operand();
+            let value = self.int_extreme(false, value.operand(), Operand::int(wide, lo as i64));
+            let value = self.int_extreme(true, value, Operand::int(wide, hi as i64));
             let value = self.zero_if_nan(x, value);
             return view(value, target);
         }

@@ -106,7 +106,11 @@ impl Emitter<'_> {
             Some(0) => return Operand::int(ty, 0),
             Some(1 | -1) if what.modulo => return Operand::int(ty, 0),
             Some(1) => return a,
-            Some(-1) => return self.e.neg(a).operand(),
+            Some(-1) => {
+                let value = self.e.neg(a);
+                self.set_negation(value);
+                return value.operand();
+            }
             Some(divisor) if divisor > 0 && (divisor as u128).is_power_of_two() => {
                 let shift = Operand::int(Ty::U32, i64::from(divisor.trailing_zeros()));
                 return match what.modulo {

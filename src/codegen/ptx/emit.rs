@@ -86,6 +86,8 @@ pub(super) struct Emitter<'a> {
     pub(super) pending: Vec<Vec<super::pending::Pending>>,
     /// Registers that are assigned more than once.
     pub(super) mutable: FxHashSet<Reg>,
+    /// Registers of 32 bits whose value may be a negation (`extreme`).
+    pub(super) negations: FxHashSet<Reg>,
     /// The loops around the current position, innermost last.
     pub(super) loops: Vec<Var>,
     /// Whether copies to shared memory are asynchronous outside of groups too.
@@ -146,6 +148,7 @@ impl<'a> Emitter<'a> {
             polys: Memo::default(),
             pending: vec![Vec::new()],
             mutable: FxHashSet::default(),
+            negations: FxHashSet::default(),
             loops: Vec::new(),
             copies_async: false,
             copying: false,

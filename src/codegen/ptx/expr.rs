@@ -203,6 +203,7 @@ impl Emitter<'_> {
             UnOp::Neg | UnOp::Abs if float => self.float_sign(op, dtype, x),
             UnOp::Neg => {
                 let value = self.e.neg(x);
+                self.set_negation(value);
                 self.wrap(dtype, value)
             }
             UnOp::Abs if dtype.is_signed() => {
@@ -325,11 +326,7 @@ impl Emitter<'_> {
                 return self.divide_fast(x, y);
             }
             BinOp::Div => self.e.div(x, y),
-            BinOp::Min if dtype.is_float() => self.float_extreme(Cmp::Lt, x, y),
-            BinOp::Max if dtype.is_float() => self.float_extreme(Cmp::Gt, x, y),
-            // The minimum of extended values is extended.
-            BinOp::Min => return self.e.min(x, y).operand(),
-            BinOp::Max => return self.e.max(x, y).operand(),
+            BinOp::Min | BinOp::Max => return self.extreme(op, dtype, x, y),
             BinOp::BitAnd => return self.e.and(x, y).operand(),
             BinOp::BitOr => return self.e.or(x, y).operand(),
             BinOp::BitXor => return self.e.xor(x, y).operand(),
@@ -343,13 +340,8 @@ impl Emitter<'_> {
             }
             _ => crate::bug!("{op:?} is handled by its callers"),
         };
+        self.note_negation(op, (x, y), value);
         self.wrap(dtype, value)
-    }
-
-    /// Emits `x` if `x < y` (or `>`), else `y`.
-    fn float_extreme(&mut self, cmp: Cmp, x: Val, y: Val) -> Reg {
-        let less = self.e.setp(cmp, x, y);
-        self.e.selp(x, y, less)
     }
 
     /// Returns the amount of a shift modulo the width.
@@ -501,6 +493,7 @@ impl Emitter<'_> {
     fn move_all(&mut self, to: &[Reg], from: &[Val]) {
         for (to, from) in to.iter().zip(from) {
             self.e.to(*to).mov(*from);
+            self.note_move(*to, *from);
         }
     }
 

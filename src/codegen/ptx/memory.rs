@@ -126,6 +126,7 @@ impl Emitter<'_> {
                             values.into_iter().map(|value| self.copy_if_mutable(value)).collect();
                         for (at, value) in elements.into_iter().zip(values) {
                             self.e.to(regs[at]).mov(value);
+                            self.note_move(regs[at], value);
                         }
                     }
                 };
@@ -184,6 +185,7 @@ impl Emitter<'_> {
             _ => {
                 let value = self.expr(value);
                 self.e.to(dst).mov(value);
+                self.note_move(dst, value);
             }
         }
     }

@@ -17,6 +17,7 @@ mod divide;
 mod emit;
 mod entry;
 mod expr;
+mod extreme;
 pub mod launch;
 mod memory;
 mod number;
