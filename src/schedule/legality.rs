@@ -368,7 +368,8 @@ pub(super) fn changes_order(bounded: &BoundedSchedule) -> bool {
 
 /// Whether every order of the terms gives the same bits.
 pub(super) fn order_is_free(stage: &Stage, reduction: &Reduction) -> bool {
-    reduction.combiner.commutative && stage.te.buffers.iter().all(|b| !b.dtype.is_float())
+    let exact = reduction.combiner.exact || stage.te.buffers.iter().all(|b| !b.dtype.is_float());
+    reduction.combiner.commutative && exact
 }
 
 /// Checks that the reduction loops enumerate the terms in declared order. Otherwise returns two

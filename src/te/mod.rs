@@ -7,6 +7,7 @@ mod bounds;
 mod contract;
 mod elaborate;
 mod params;
+mod positions;
 mod quantized;
 mod reducer;
 
@@ -419,6 +420,8 @@ pub struct Combiner {
     pub domain: Option<Expr>,
     /// Whether the operands can be exchanged.
     pub commutative: bool,
+    /// Whether any grouping of the terms gives the same bits, of floats too.
+    pub exact: bool,
 }
 
 impl Combiner {

@@ -352,7 +352,16 @@ mod tests {
         let (lhs, rhs) = (vars("a"), vars("b"));
         let exprs = |vars: &[Var]| vars.iter().map(Expr::var).collect::<Vec<_>>();
         let result = result(&exprs(&lhs), &exprs(&rhs));
-        Combiner { name: name.into(), lhs, rhs, result, identity, domain: None, commutative: false }
+        Combiner {
+            name: name.into(),
+            lhs,
+            rhs,
+            result,
+            identity,
+            domain: None,
+            commutative: false,
+            exact: false,
+        }
     }
 
     fn int(value: i64) -> Expr {

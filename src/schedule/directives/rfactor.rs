@@ -37,9 +37,10 @@ fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (id, k) = (call.stage(), call.axis(0));
     schedule.checked(check(schedule, call))?;
     let stage = schedule.stage(id);
-    let Body::Reduce(reduction) = stage.te.body.clone() else {
+    let Body::Reduce(reduction) = &stage.te.body else {
         crate::bug!("only a reduction has reduction axes")
     };
+    let reduction = in_any_order(reduction);
     let domain = Domain::of(schedule, stage);
     let mut te = domain.partial(stage, &reduction, k);
     rename(schedule, &mut te, "rf", Scope::Global);
@@ -120,6 +121,7 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
         Body::Reduce(reduction) => reduction,
         Body::Map(_) | Body::Sort(_) => crate::bug!("only a reduction has reduction axes"),
     };
+    let reduction = &in_any_order(reduction);
     if !reduction.combiner.commutative {
         let reducer = &reduction.combiner.name;
         let text = format!("`rfactor` of `{name}`: `{reducer}` is not commutative");
@@ -151,6 +153,15 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     ))
 }
 
+/// Returns the reduction with a combiner whose operands can be exchanged, if it has one: that of
+/// `argmax` over positions also compares these.
+fn in_any_order(reduction: &Reduction) -> Reduction {
+    match reduction.combiner_in_any_order() {
+        Some(combiner) => Reduction { combiner, ..reduction.clone() },
+        None => reduction.clone(),
+    }
+}
+
 /// Whether each partial result is one term, so that the terms keep the order of the source.
 fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
     // A fused sum does not round its products, and a term that `where=` leaves out would be
@@ -163,6 +174,7 @@ fn keeps_order(stage: &Stage, reduction: &Reduction) -> bool {
 pub(super) fn rfactor_call(schedule: &Schedule, id: StageId, axis: &str) -> Option<String> {
     let stage = schedule.stage(id);
     let Body::Reduce(reduction) = &stage.te.body else { return None };
+    let reduction = &in_any_order(reduction);
     let allowed = reduction.reassociate || schedule.graph.reassociate;
     let name = &stage.te.name;
     match (reduction.combiner.commutative, allowed || order_is_free(stage, reduction)) {

@@ -168,7 +168,16 @@ impl<'a> Elaborator<'a> {
             Some(domain) => Some(self.reducer_domain(domain, &locals)?),
         };
         let name = reducer.name.text.clone();
-        Some(Combiner { name, lhs, rhs, result, identity, domain, commutative: false })
+        Some(Combiner {
+            name,
+            lhs,
+            rhs,
+            result,
+            identity,
+            domain,
+            commutative: false,
+            exact: false,
+        })
     }
 
     /// Evaluates the `where` of a reducer, over the components of the first operand.
@@ -306,6 +315,7 @@ fn built_in(kind: &ReducerKind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
         identity: vec![identity],
         domain: None,
         commutative: true,
+        exact: false,
     }
 }
 
@@ -336,5 +346,6 @@ fn arg_combiner(of_max: bool, name: &str, dtypes: &[DType]) -> Combiner {
         identity: vec![none, extreme(value, of_max)],
         domain: None,
         commutative: false,
+        exact: true,
     }
 }
