@@ -281,6 +281,6 @@ fn gpu(gpu: &Gpu) -> GpuModel {
         memory_rate,
         cache_latency: 250.0,
         latency: 600.0,
-        launch: 3e-6,
+        launch: 1.5e-6,
     }
 }

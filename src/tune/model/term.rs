@@ -58,6 +58,8 @@ pub enum TermKind {
     LoadUnits,
     /// GPUs: the start of launches.
     Launches,
+    /// GPUs: the start of blocks.
+    Blocks,
     /// Calls of vectorized nests, and their fences.
     Calls,
     /// GPUs: warp products.
@@ -89,6 +91,7 @@ impl TermKind {
             TermKind::Instructions => "instructions",
             TermKind::LoadUnits => "load units",
             TermKind::Launches => "launches",
+            TermKind::Blocks => "blocks",
             TermKind::Calls => "calls",
             TermKind::TensorCores => "tensor cores",
         }

@@ -71,7 +71,9 @@ impl StageFacts {
     /// Returns the argument that a directive needs to reorder terms.
     pub(super) fn permission(&self, at: usize) -> &'static str {
         let view = &self.views[at];
-        let said = view.reduction.as_ref().is_some_and(|reduction| reduction.reassociate);
+        let said = view.reduction.as_ref().is_some_and(|reduction| {
+            reduction.reassociate || reduction.combiner_in_any_order().is_some()
+        });
         if said || self.reassociate || !view.dtype.is_float() { "" } else { ", reassociate=true" }
     }
 

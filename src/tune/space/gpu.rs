@@ -13,6 +13,8 @@ use crate::target::Gpu;
 
 /// Usual threads of a block: a few warps, so that a multiprocessor has several resident blocks.
 const USUAL_BLOCK_THREADS: i64 = 256;
+/// The most bytes that a thread accesses at once.
+const MAX_ACCESS_BYTES: i64 = 16;
 /// The most sums that a thread keeps in registers.
 const MAX_SUMS: i64 = 128;
 /// Fewer terms than this do not pay for loads into shared memory.
@@ -54,15 +56,19 @@ pub(super) fn threads(planner: &mut Planner, at: usize) {
     let last = view.data.last().and_then(|axis| axis.extent);
     let mut each = vec![1];
     if view.reduction.is_none() {
-        let fits = |n: &i64| last.is_some_and(|last| last % n == 0) && known.is_some();
-        each.extend([2, 4].into_iter().filter(fits));
+        let most = MAX_ACCESS_BYTES / view.dtype.bytes() as i64;
+        let fits =
+            |n: &i64| *n <= most && last.is_some_and(|last| last % n == 0) && known.is_some();
+        each.extend([2, 4, 8, 16].into_iter().filter(fits));
     }
     let each = planner.chooser.pick(&stage, "each", &each, &1);
     let elements = known.map(|n| n / each);
     let usual =
         elements.map_or(USUAL_BLOCK_THREADS, |elements| elements.clamp(1, USUAL_BLOCK_THREADS));
     let mut sizes = vec![32, 64, 128, USUAL_BLOCK_THREADS, 512, 1024];
-    sizes.retain(|size| elements.is_none_or(|elements| *size <= elements));
+    // With a run-time size, small blocks would be too many if it is large.
+    let least = if elements.is_none() { USUAL_BLOCK_THREADS } else { 1 };
+    sizes.retain(|size| *size >= least && elements.is_none_or(|elements| *size <= elements));
     if !sizes.contains(&usual) {
         sizes.push(usual);
     }

@@ -20,6 +20,7 @@ mod rows;
 mod scan;
 mod scatter;
 mod sort;
+mod staged;
 mod template;
 mod text;
 mod tile;
@@ -105,6 +106,13 @@ pub const RULES: &[Rule] = &[
                 combines a part of the terms of an element",
         fits: warps::together_fits,
         apply: warps::together,
+    },
+    Rule {
+        name: "staged",
+        about: "on a GPU: a reduction along rows whose terms keep their order: the threads of a \
+                block copy tiles of their rows into shared memory",
+        fits: staged::fits,
+        apply: staged::apply,
     },
     Rule {
         name: "threads",

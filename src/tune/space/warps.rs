@@ -2,6 +2,7 @@
 
 use super::Fit;
 use super::plan::Planner;
+use super::text::ScheduleText;
 use super::view::{StageView, Stride};
 use crate::ir::warp::{FIRST_WITH_PRODUCTS, WarpProduct};
 use crate::ir::{BinOp, ExprKind};
@@ -16,6 +17,13 @@ const WORD: i64 = 4;
 const MANY_TERMS: i64 = 256;
 /// Elements that keep all threads busy with one thread each.
 const ENOUGH_ELEMENTS: i64 = 1 << 15;
+/// The assumed number of terms if it is known at run time only.
+const UNKNOWN_TERMS: i64 = 1 << 16;
+/// The parts of all elements, one for each block: as many as keep a GPU busy, and the most.
+const USUAL_PARTS: i64 = 1 << 10;
+const MAX_PARTS: i64 = 1 << 14;
+/// The most parts that a thread adds at the end.
+const LAST_PARTS: i64 = 32;
 
 pub(super) fn tensor_fits(planner: &Planner, at: usize) -> Fit {
     let able = planner.target.gpu.is_some_and(|gpu| gpu.capability >= FIRST_WITH_PRODUCTS);
@@ -221,51 +229,151 @@ fn share(planner: &mut Planner, copy: &str, chunk: &str, (high, wide): (i64, i64
     }
 }
 
+/// Whether threads may share the terms of an element.
+fn may_share_terms(planner: &Planner, at: usize) -> bool {
+    let reduction = planner.facts.views[at].reduction.as_ref();
+    let any_order = reduction.is_some_and(|one| one.combiner_in_any_order().is_some());
+    any_order || planner.facts.order_may_change(at)
+}
+
 pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {
     let view = &planner.facts.views[at];
-    let Some(last) = view.reduce.last() else { return Fit::No };
-    if !planner.target.is_gpu() || view.tuple || view.data.is_empty() {
+    if !planner.target.is_gpu() || view.reduce.is_empty() || !may_share_terms(planner, at) {
         return Fit::No;
     }
-    if last.extent.is_some_and(|extent| extent < MANY_TERMS) || !planner.facts.order_may_change(at)
-    {
+    let known = view.reduce.iter().all(|axis| axis.extent.is_some());
+    // Without data axes there is no other rule.
+    if known && terms_of(view) < MANY_TERMS && !view.data.is_empty() {
         return Fit::No;
     }
     if view.elements() < ENOUGH_ELEMENTS { Fit::Best } else { Fit::Possible }
 }
 
-/// Writes partial results of the threads of a block, which one thread adds.
+/// The number of terms of an element.
+fn terms_of(view: &StageView) -> i64 {
+    view.reduce.iter().fold(1i64, |n, axis| n.saturating_mul(axis.size()))
+}
+
+/// Writes partial results of the threads of a block, which one thread adds. If there are few
+/// elements, several blocks share the terms of each.
 pub(super) fn together(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let stage = planner.plans[at].name.clone();
-    let last = view.reduce.last().expect("the rule fits");
-    let fits = |threads: &i64| last.extent.is_none_or(|extent| extent >= 2 * threads);
-    let threads: Vec<i64> = [32, 64, 128, 256].into_iter().filter(fits).collect();
-    let threads = planner.chooser.pick(&stage, "threads", &threads, &64);
-    let why = format!(
-        "the terms along `{}` may be summed in any order, and {threads} threads share those of an \
-         element",
-        last.name
-    );
-    let permission = facts.permission(at);
+    let terms = match view.reduce.iter().all(|axis| axis.extent.is_some()) {
+        true => terms_of(view),
+        // A run-time number may be large.
+        false => UNKNOWN_TERMS.max(terms_of(view)),
+    };
+    let sizes = [32, 64, 128, 256, 512, 1024];
+    let threads: Vec<i64> = sizes.into_iter().filter(|n| *n == 32 || terms >= 2 * n).collect();
+    let usual = threads.iter().copied().filter(|n| *n <= 256 && terms >= 8 * n).max();
+    let threads = planner.chooser.pick(&stage, "threads", &threads, &usual.unwrap_or(32));
+    // A block of each part has some terms for every thread.
+    let fits = |n: &i64| *n == 1 || terms >= n * threads * 8 && view.elements() * n <= MAX_PARTS;
+    let counts: Vec<i64> = [1, 4, 16, 64, 256, 1024].into_iter().filter(fits).collect();
+    let usual = counts.iter().copied().filter(|n| view.elements() * n <= USUAL_PARTS).max();
+    let blocks = planner.chooser.pick(&stage, "blocks", &counts, &usual.unwrap_or(1));
+    let flat = planner.chooser.pick(&stage, "unroll terms", &[1, 2, 4, 8], &4);
+    let why = match blocks {
+        1 => format!("the order of the terms does not matter: {threads} threads share an element"),
+        _ => format!(
+            "the order of the terms does not matter: {blocks} blocks of {threads} threads share \
+             an element"
+        ),
+    };
     let text = &mut planner.text;
     text.rule("together", &why);
-    let [outer, inner] = ["_o", "_i"].map(|suffix| text.fresh(&last.name, suffix));
-    let partial = text.fresh(&stage, "_parts");
     let axes: Vec<String> = view.data.iter().map(|axis| axis.name.clone()).collect();
-    text.push(format!("let {outer}, {inner} = {stage}.split({}, factor={threads})", last.name));
-    text.push(format!("let {partial} = {stage}.rfactor({inner}{permission})"));
-    let joined = match &axes[..] {
-        [only] => only.clone(),
-        _ => {
-            let fused = text.fresh(&stage, "_all");
-            text.push(format!("let {fused} = {stage}.fuse({})", axes.join(", ")));
-            fused
-        }
+    let work = Shared { axes, threads, flat, permission: facts.permission(at) };
+    let names: Vec<String> = view.reduce.iter().map(|axis| axis.name.clone()).collect();
+    if blocks == 1 {
+        share_terms(planner, &stage, &work, &[], &names);
+        return;
+    }
+    let text = &mut planner.text;
+    let terms = join(text, &stage, &names);
+    let [part, rest] = ["_p", "_r"].map(|suffix| text.fresh(&view.reduce[0].name, suffix));
+    let parts = text.fresh(&stage, "_blocks");
+    let permission = work.permission;
+    text.push(format!("let {part}, {rest} = {stage}.split({terms}, nparts={blocks})"));
+    text.push(format!("let {parts} = {stage}.rfactor({part}{permission})"));
+    share_terms(planner, &parts, &work, &[part.clone()], &[rest]);
+    if work.axes.is_empty() {
+        let last = Shared { threads: blocks.min(LAST_PARTS), flat: 1, ..work };
+        share_terms(planner, &stage, &last, &[], &[part]);
+        return;
+    }
+    // A thread adds the parts of an element.
+    let text = &mut planner.text;
+    let joined = join(text, &stage, &work.axes);
+    let [b, t] = ["_b", "_t"].map(|suffix| text.fresh(&stage, suffix));
+    text.push(format!("let {b}, {t} = {stage}.split({joined}, factor=32)"));
+    text.push(format!("{stage}.bind({b}, blockIdx.x)"));
+    text.push(format!("{stage}.bind({t}, threadIdx.x)"));
+    let some = text.fresh(&part, "_e");
+    text.push(format!("let _, {some} = {stage}.split({part}, factor={})", blocks.min(8)));
+    text.push(format!("{stage}.unroll({some})"));
+}
+
+/// Fuses loops, if they are several. Returns the loop.
+fn join(text: &mut ScheduleText, stage: &str, axes: &[String]) -> String {
+    let [only] = axes else {
+        let fused = text.fresh(stage, "_all");
+        text.push(format!("let {fused} = {stage}.fuse({})", axes.join(", ")));
+        return fused;
     };
-    text.push(format!("{stage}.bind({joined}, blockIdx.x)"));
-    text.push(format!("{partial}.compute_at({stage}, {joined})"));
-    text.push(format!("{partial}.set_scope(shared)"));
-    text.push(format!("{partial}.bind({inner}, threadIdx.x)"));
+    only.clone()
+}
+
+/// How threads share the terms of an element.
+struct Shared {
+    /// The names of the data axes.
+    axes: Vec<String>,
+    threads: i64,
+    /// The terms that a thread loads at once.
+    flat: i64,
+    permission: &'static str,
+}
+
+/// Writes the loops of a stage: a block for each element, whose threads share the loops `terms`.
+/// `outer` are its data axes before those of `work`.
+fn share_terms(
+    planner: &mut Planner,
+    stage: &str,
+    work: &Shared,
+    outer: &[String],
+    terms: &[String],
+) {
+    let Shared { axes, threads, flat, permission } = work;
+    let text = &mut planner.text;
+    let elements: Vec<String> = outer.iter().chain(axes).cloned().collect();
+    // Thread 0 adds the parts in a register, and stores the sum once.
+    let sums = match elements.is_empty() {
+        true => stage.to_string(),
+        false => text.fresh(stage, "_sums"),
+    };
+    if sums != stage {
+        text.push(format!("let {sums} = {stage}.cache_write(local)"));
+    }
+    let terms = &join(text, &sums, terms);
+    let [o, i] = ["_o", "_i"].map(|suffix| text.fresh(terms, suffix));
+    let partial = text.fresh(stage, "_parts");
+    text.push(format!("let {o}, {i} = {sums}.split({terms}, factor={threads})"));
+    text.push(format!("let {partial} = {sums}.rfactor({i}{permission})"));
+    if *flat > 1 {
+        let inner = text.fresh(&o, "_e");
+        text.push(format!("let _, {inner} = {partial}.split({o}, factor={flat})"));
+        text.push(format!("{partial}.unroll({inner})"));
+    }
+    text.push(format!("{sums}.unroll({i})"));
+    text.push(format!("{partial}.bind({i}, threadIdx.x)"));
+    // Without data axes the parts are a launch of their own.
+    if sums != stage {
+        let element = join(text, stage, &elements);
+        text.push(format!("{stage}.bind({element}, blockIdx.x)"));
+        text.push(format!("{sums}.compute_at({stage}, {element})"));
+        text.push(format!("{partial}.compute_at({stage}, {element})"));
+        text.push(format!("{partial}.set_scope(shared)"));
+    }
 }

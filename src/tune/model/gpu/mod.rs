@@ -53,17 +53,20 @@ pub(super) type LaunchTerm = (TermKind, f64, String);
 
 /// Threads of a warp.
 const WARP_THREADS: f64 = warp::WARP_THREADS as f64;
-/// Registers of a thread for addresses and counters. This and the numbers below are estimates, not
-/// compared with measurements on a GPU (docs/COST-MODEL.md).
+/// Registers of a thread for addresses and counters. This and the numbers below were fitted to
+/// measurements on an H200 (docs/COST-MODEL.md).
 const BASE_REGISTERS: f64 = 24.0;
 /// Latency of a load from shared memory in cycles.
 const SHARED_LATENCY: f64 = 25.0;
 /// Latency of a load from L1 in cycles.
 const L1_LATENCY: f64 = 35.0;
+/// Cycles in which a multiprocessor starts one block.
+const BLOCK_CYCLES: f64 = 80.0;
 /// Cycles of a barrier.
 const BARRIER_CYCLES: f64 = 40.0;
-/// Iterations of a short loop that `ptxas` overlaps.
-const OVERLAPPED_ITERATIONS: f64 = 4.0;
+/// Loads in flight before a warp waits for them: `ptxas` moves the loads of unrolled and of short
+/// loops ahead, but no more of them.
+const IN_FLIGHT_LOADS: f64 = 12.0;
 /// Sectors that L1 delivers per cycle.
 const L1_SECTORS_PER_CYCLE: f64 = 4.0;
 /// Instructions of a loop's counter and branch.
@@ -72,6 +75,8 @@ const LOOP_INSTRUCTIONS: f64 = 2.0;
 const POINTER_INSTRUCTIONS: f64 = 1.0;
 /// Accesses for each spilled value: a store and a load.
 const SPILL_ACCESSES: f64 = 2.0;
+/// The cost of an access to a spilled sum: stores go to L2, and every term waits for them.
+const SPILLED_SUM: f64 = 20.0;
 
 /// The work of one warp in a launch.
 #[derive(Clone, Copy, Default, Debug)]
@@ -120,8 +125,7 @@ pub(super) fn launch(
     let waves = (most / held.resident).ceil();
     let moved = model.cache_bytes_of(launch.frame, held.resident) * held.blocks;
     let distinct = model.memory_bytes_of(moved);
-    let far = model.latency(&counts, moved, distinct);
-    let own = model.lone_warp_cycles(launch.frame, far);
+    let own = model.lone_warp_cycles(launch.frame, model.latency(moved, distinct));
     let all = most * held.warps;
     let cycles = |cycles: f64| begins * cycles / gpu.ghz * 1e-9;
     let holds = format!(
@@ -154,6 +158,7 @@ pub(super) fn launch(
         (TermKind::TensorCores, cycles(all * counts.tensor), each(counts.tensor)),
         (TermKind::LoadUnits, cycles(all * counts.memory / gpu.memory), turns),
         (TermKind::Spills, cycles(all * counts.spilled / gpu.memory), registers),
+        (TermKind::Blocks, cycles(most * BLOCK_CYCLES), count(begins * held.blocks)),
         (TermKind::Latency, cycles(waves * own), holds),
         (TermKind::L2Traffic, begins * moved / gpu.cache_rate / 1e9, megabytes(moved)),
         (TermKind::MemoryTraffic, begins * distinct / gpu.memory_rate / 1e9, megabytes(distinct)),
@@ -251,6 +256,7 @@ impl LaunchModel<'_> {
             sectors: WARP_THREADS * access.weight,
             ideal_sectors: (WARP_THREADS * access.width / SECTOR_BYTES as f64).max(1.0)
                 * access.weight,
+            lines: WARP_THREADS * access.weight,
             wavefronts: 4.0 * access.weight,
             ideal_wavefronts: access.weight,
         })
@@ -288,49 +294,76 @@ impl LaunchModel<'_> {
                 // Local memory is interleaved, so that accesses of a warp are adjacent.
                 Scope::Local | Scope::Register => counts.memory += times * cost.requests,
                 Scope::Global | Scope::Constant => {
-                    counts.memory +=
-                        times * (cost.sectors / L1_SECTORS_PER_CYCLE).max(cost.requests);
+                    // L1 looks one line up in a cycle.
+                    let turns = (cost.sectors / L1_SECTORS_PER_CYCLE).max(cost.lines);
+                    counts.memory += times * turns.max(cost.requests);
                     counts.sectors += times * cost.sectors;
                     counts.ideal_sectors += times * cost.ideal_sectors;
                 }
             }
         }
         for at in self.launch.frame..self.launch.end {
-            let short = (registers(self.plan, at) - self.occupancy.max_registers).max(0.0);
-            counts.spilled += SPILL_ACCESSES * short * self.weighted_bytes(at);
+            let work = &self.plan.frames[at].work;
+            let most = self.occupancy.max_registers;
+            let short = (registers(self.plan, at) - most).max(0.0);
+            // A sum in memory is loaded and stored for every term.
+            let sums = (BASE_REGISTERS + work.accumulators - most).max(0.0);
+            let terms = (work.multiplies + work.adds) / work.accumulators.max(1.0);
+            let spilled = short + SPILLED_SUM * sums * terms.max(1.0);
+            counts.spilled += SPILL_ACCESSES * spilled * self.weighted_bytes(at);
         }
         counts.issued += counts.spilled;
         counts
     }
 
     /// Returns the cycles of an iteration of a frame for a warp that runs alone; `far` is the
-    /// latency of a load from memory.
+    /// latency of a load that L1 misses.
     fn lone_warp_cycles(&self, at: usize, far: f64) -> f64 {
         let frame = &self.plan.frames[at];
         let work = &frame.work;
+        let near = L1_LATENCY + self.missed(at) * (far - L1_LATENCY);
         let mut cycles = work.multiplies + work.adds + work.integers + work.products + work.tensor;
-        let (mut waits, mut ahead, mut copied): (f64, f64, f64) = (0.0, 0.0, 0.0);
+        let (mut ahead, mut copied): (f64, f64) = (0.0, 0.0);
+        // The longest latency and the number of loads, from global and from near memory.
+        let mut waits = [(0f64, 0f64); 2];
         for access in &self.plan.accesses[frame.accesses.clone()] {
             let Some(warp) = access.warp.filter(|warp| warp.placement.0 == at) else { continue };
             let cost = LaunchModel::cost_of(access, &warp);
-            cycles += warp.placement.1 * cost.requests;
+            let requests = warp.placement.1 * cost.requests;
+            cycles += warp.placement.1 * cost.requests.max(cost.lines);
             if access.write || cost.requests == 0.0 {
                 continue;
             }
-            match self.plan.buffers[access.buffer].scope {
-                Scope::Shared => waits = waits.max(SHARED_LATENCY),
-                Scope::Local | Scope::Register => waits = waits.max(L1_LATENCY),
-                Scope::Global | Scope::Constant => match (warp.copied, warp.latency_hidden) {
-                    (true, _) => copied = far,
-                    (false, true) => ahead = far,
-                    (false, false) => waits = waits.max(far),
-                },
+            let global = match self.plan.buffers[access.buffer].scope {
+                Scope::Shared | Scope::Local | Scope::Register => false,
+                Scope::Global | Scope::Constant => true,
+            };
+            match (global, warp.copied, warp.latency_hidden) {
+                (true, true, _) => copied = far,
+                (true, false, true) => ahead = near,
+                _ => {
+                    let latency = match self.plan.buffers[access.buffer].scope {
+                        Scope::Shared => SHARED_LATENCY,
+                        Scope::Local | Scope::Register => L1_LATENCY,
+                        Scope::Global | Scope::Constant => near,
+                    };
+                    let wait = &mut waits[usize::from(global)];
+                    *wait = (wait.0.max(latency), wait.1 + requests);
+                }
             }
         }
         cycles = cycles.max(work.chain.max(work.depth));
-        // Iterations of a short loop without barriers overlap.
-        let short = frame.is_loop && frame.children.is_empty() && work.barriers == 0.0;
-        cycles += waits / if short { frame.trips.clamp(1.0, OVERLAPPED_ITERATIONS) } else { 1.0 };
+        // Iterations of a short loop without barriers overlap, unrolled or not.
+        let short = frame.children.is_empty() && work.barriers == 0.0;
+        if work.tensor > 0.0 {
+            // The fragments of the next products are loaded during the present ones.
+            waits[0].1 = 0.0;
+        }
+        for (latency, loads) in waits.into_iter().filter(|wait| wait.1 > 0.0) {
+            let batches = loads / IN_FLIGHT_LOADS;
+            let least = if short { 1.0 / frame.trips.max(1.0) } else { 1.0 };
+            cycles += latency * batches.max(least);
+        }
         cycles += work.barriers * BARRIER_CYCLES;
         for child in &frame.children {
             let child_at = *child;
@@ -340,14 +373,20 @@ impl LaunchModel<'_> {
         cycles.max(ahead).max(copied / (1.0 + work.in_flight))
     }
 
-    /// Returns the mean latency of a load from global memory, part of which hits a cache.
-    fn latency(&self, counts: &WarpWork, moved: f64, distinct: f64) -> f64 {
-        let warps = self.occupancy.warps * self.occupancy.blocks;
-        let asked = counts.sectors * warps * SECTOR_BYTES as f64;
-        let missed = if asked > 0.0 { (moved / asked).min(1.0) } else { 1.0 };
+    /// Returns the mean latency of a load from L2, part of which hits.
+    fn latency(&self, moved: f64, distinct: f64) -> f64 {
         let far = if moved > 0.0 { (distinct / moved).min(1.0) } else { 1.0 };
-        let beyond = self.gpu.cache_latency + far * (self.gpu.latency - self.gpu.cache_latency);
-        L1_LATENCY + missed * (beyond - L1_LATENCY)
+        self.gpu.cache_latency + far * (self.gpu.latency - self.gpu.cache_latency)
+    }
+
+    /// Returns the fraction of iterations of a frame in which a warp waits for L2. All loads of an
+    /// iteration wait for the one that L1 misses.
+    fn missed(&self, at: usize) -> f64 {
+        let trips = if at == self.launch.frame { 1.0 } else { self.plan.frames[at].trips };
+        let asked = self.own_bytes(at);
+        let moved = self.cache_bytes_of(at, self.occupancy.resident) / trips.max(1.0);
+        let sectors = asked.min(moved) / (SECTOR_BYTES as f64 * self.occupancy.warps);
+        sectors.min(1.0)
     }
 
     /// Returns the bytes that a block loads from L2 in one run of a frame. Data that fits into L1

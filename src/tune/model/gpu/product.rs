@@ -70,6 +70,7 @@ impl Walker<'_> {
         let global = factor.buffer.scope == Scope::Global;
         let sectors = bytes / 32.0;
         let cost = WarpCost {
+            lines: 0.0,
             requests: if global { wavefronts } else { 1.0 },
             sectors: sectors * if global { 2.0 } else { 1.0 },
             ideal_sectors: sectors,

@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 pub(in crate::tune::model) const WARP_THREADS: usize = 32;
 /// Bytes of the smallest transfer of global memory.
 pub(super) const SECTOR_BYTES: i64 = 32;
+/// Bytes of a line of L1.
+const LINE_BYTES: i64 = 128;
 /// The most bytes that a thread accesses at once.
 const MAX_ACCESS_BYTES: i64 = 16;
 /// Sampled warps.
@@ -29,6 +31,8 @@ pub(in crate::tune::model) struct WarpCost {
     /// Sectors of 32 bytes if it is global memory, and the ideal number.
     pub(in crate::tune::model) sectors: f64,
     pub(in crate::tune::model) ideal_sectors: f64,
+    /// Lines of 128 bytes if it is global memory.
+    pub(in crate::tune::model) lines: f64,
     /// Wavefronts if it is shared memory, and the ideal number.
     pub(in crate::tune::model) wavefronts: f64,
     pub(in crate::tune::model) ideal_wavefronts: f64,
@@ -123,6 +127,7 @@ pub(in crate::tune::model) fn warp_cost(
         all.requests += pieces;
         all.sectors += pieces * sectors.0;
         all.ideal_sectors += pieces * sectors.1;
+        all.lines += pieces * lines(&addresses, access.active);
         all.wavefronts += pieces * wavefronts.0;
         all.ideal_wavefronts += pieces * wavefronts.1;
     }
@@ -131,6 +136,7 @@ pub(in crate::tune::model) fn warp_cost(
         requests: mean(all.requests),
         sectors: mean(all.sectors),
         ideal_sectors: mean(all.ideal_sectors),
+        lines: mean(all.lines),
         wavefronts: mean(all.wavefronts),
         ideal_wavefronts: mean(all.ideal_wavefronts),
     })
@@ -169,6 +175,15 @@ fn sectors(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
     let mut touched: Vec<i64> = starts.into_iter().map(|at| at.div_euclid(SECTOR_BYTES)).collect();
     touched.dedup();
     (touched.len() as f64, ideal as f64)
+}
+
+/// Returns the lines of an access.
+fn lines(addresses: &Lanes, active: u32) -> f64 {
+    let those = (0..WARP_THREADS).filter(|lane| active >> lane & 1 == 1);
+    let mut touched: Vec<i64> = those.map(|lane| addresses[lane].div_euclid(LINE_BYTES)).collect();
+    touched.sort_unstable();
+    touched.dedup();
+    touched.len() as f64
 }
 
 /// Returns the wavefronts of an access to shared memory, and the ideal number: 32 banks of 4 bytes;
