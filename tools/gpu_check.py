@@ -157,10 +157,10 @@ def cases(quick):
     sizes = [256] if quick else [1024, 2048, 4096, 8192]
     image = 32 if quick else 64
     found = [
-        add(f"vector_add {n}", "vector_add.te", "vector_add", ["parallel"], {"n": n},
+        add(f"vector_add {n}", "vector_add.te", "vector_add", ["parallel", "fast"], {"n": n},
             (n,), (n,), (n,)),
         add(f"broadcast_add {rows}", "broadcast_add.te", "broadcast_add",
-            ["continuous", "alternate"], {"m1": rows, "n1": 1, "m2": rows, "n2": rows},
+            ["continuous", "alternate", "fast"], {"m1": rows, "n1": 1, "m2": rows, "n2": rows},
             (rows, 1), (rows, rows), (rows, rows)),
     ]
     found += [matmul(size, ["blocked", "fast"]) for size in sizes]
@@ -179,10 +179,10 @@ def cases(quick):
 
 
 def schedules_of(case, folder):
-    """The case's schedules that the sample declares for GPUs."""
+    """The case's schedules that the sample declares for GPUs, and the automatic one."""
     text = (folder / case.file).read_text()
     found = re.findall(rf"^schedule {case.kernel}\.(\w+)[^{{]*?for nvptx", text, re.M)
-    return [name for name in case.schedules if name in found]
+    return [name for name in case.schedules if name in found] + ["auto"]
 
 
 def module_name(case, schedule, target):

@@ -234,7 +234,16 @@ impl Setup {
 /// `--fp-contract`, and every level of `--opt`, in turn.
 fn options(batch: u64, source: Source) -> Options {
     let targets: Vec<Target> = match source {
-        Source::Threads | Source::SpaceThreads => Target::gpus(),
+        Source::Threads | Source::SpaceThreads => {
+            let runs = |target: &Target| match differential::gpu_capability() {
+                Some(own) => target.gpu.is_some_and(|gpu| match gpu.specific {
+                    true => gpu.capability == own,
+                    false => gpu.capability <= own,
+                }),
+                None => true,
+            };
+            Target::gpus().into_iter().filter(runs).collect()
+        }
         _ => {
             let native = Target::native();
             let all = Target::all().into_iter().filter(|target| target.runs_here());
@@ -340,10 +349,17 @@ fn run_batch(
         }
     }
     if matches!(source, Source::Threads | Source::SpaceThreads) {
+        let kernels: Vec<&Interpreted> = interpreted.iter().map(|(_, one)| one).collect();
+        let on_gpu = differential::gpu_capability().is_some() && !kernels.is_empty();
+        let module = on_gpu.then(|| differential::link(&kernels, &options));
         for (setup, one) in &interpreted {
             let same = Verdict::Same { refused_at_entry: one.expected.is_err() };
-            let emulated = differential::emulate(one, &setup.options());
-            report.add(setup, emulated.map_or_else(|verdict| verdict, |()| same));
+            let ran = match &module {
+                Some(Ok(module)) => differential::call_on_gpu(one, module),
+                Some(Err(verdict)) => Err(verdict.clone()),
+                None => differential::emulate(one, &setup.options()),
+            };
+            report.add(setup, ran.map_or_else(|verdict| verdict, |()| same));
         }
         return report;
     }

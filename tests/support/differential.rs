@@ -19,7 +19,8 @@ use tec::ir::{Buffer, DType, Expr, Kernel, Param, Source, Var};
 use tec::lang::{Loader, Program};
 use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
-use tec::module::load::{Arg, LoadedModule};
+use tec::module::gpu::Gpu;
+use tec::module::load::{Arg, LoadedModule, args_of};
 use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::schedule::{BoundedSchedule, Origin};
 use tec::te::Graph;
@@ -369,6 +370,9 @@ pub fn link(interpreted: &[&Interpreted], options: &Options) -> Result<LoadedMod
     std::fs::write(&path, &built.bytes).expect("the module can be written");
     let module = LoadedModule::open(&path);
     let module = module.or_else(|diag| wrong("the module does not load", diag.to_string()))?;
+    if options.target.is_gpu() {
+        return Ok(module);
+    }
     // Parallel loops run on 1 to 8 threads of the module, or on those of a host in uneven ranges;
     // the choice depends only on the program.
     let set = match built.bytes.iter().map(|byte| i32::from(*byte)).sum::<i32>() % 9 {
@@ -405,6 +409,34 @@ pub fn emulate(interpreted: &Interpreted, options: &Options) -> Result<(), Verdi
         }
         Err(diag) => wrong(format!("the emulator: {diag}"), ptx.text.clone()),
     }
+}
+
+/// Whether programs for GPUs run on the first GPU of this machine instead of in the emulator:
+/// `TEC_FUZZ_GPU` is its compute capability, `90` for 9.0.
+pub fn gpu_capability() -> Option<u32> {
+    let text = std::env::var("TEC_FUZZ_GPU").ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("TEC_FUZZ_GPU={text}")))
+}
+
+thread_local! {
+    /// Its context is current for the thread that opened it.
+    static GPU: Gpu = Gpu::open().expect("TEC_FUZZ_GPU needs a GPU");
+}
+
+/// Calls a kernel of a loaded module on the first GPU and compares.
+///
+/// If the kernel fails there, no later call can succeed: prints the program and ends the process.
+pub fn call_on_gpu(interpreted: &Interpreted, module: &LoadedModule) -> Result<(), Verdict> {
+    let name = &interpreted.kernel.name;
+    let kernel = module.kernel(name).expect("the module has its kernels");
+    let mut values = interpreted.args.clone();
+    let args = args_of(&interpreted.kernel, &mut values);
+    let result = GPU.with(|gpu| gpu.call(&kernel, args)).map_err(|diag| diag.message.clone());
+    if let (Err(message), Ok(_)) = (&result, &interpreted.expected) {
+        println!("FINDING {name} on the GPU: {message}");
+        std::process::exit(1);
+    }
+    compare(interpreted, &result.map(|()| values), "the GPU")
 }
 
 /// Compiles the kernels to an object for another machine.
@@ -529,7 +561,11 @@ pub fn compare_all(case: &Case, options: &Options) -> Verdict {
     };
     let same = Verdict::Same { refused_at_entry: interpreted.expected.is_err() };
     if options.target.is_gpu() {
-        return emulate(&interpreted, options).map_or_else(|verdict| verdict, |()| same);
+        let ran = match gpu_capability() {
+            Some(_) => link(&[&interpreted], options).and_then(|m| call_on_gpu(&interpreted, &m)),
+            None => emulate(&interpreted, options),
+        };
+        return ran.map_or_else(|verdict| verdict, |()| same);
     }
     if !options.target.runs_here() {
         return cross_compile(&[&interpreted], options).map_or_else(|verdict| verdict, |()| same);
