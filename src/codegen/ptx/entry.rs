@@ -10,7 +10,7 @@ use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
 use crate::target::Gpu;
-use nvptx_builder::{Ld, Module, Operand, Source, Space, Symbol, Target, Ty, U64};
+use nvptx_builder::{Ld, Module, Operand, Reg, Source, Space, Symbol, Target, Ty, U64};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Alignment of tensors and temporaries in bytes, the most that vector accesses require.
@@ -28,6 +28,13 @@ pub(super) struct KernelContext<'a> {
     /// `--fast-math`.
     pub(super) fast_math: bool,
 }
+
+/// The registers of a thread with at most `USUAL_SUMS` of them for sums: two blocks of 256 threads
+/// on a multiprocessor.
+const USUAL_REGISTERS: u32 = 128;
+const USUAL_SUMS: u32 = 88;
+/// Registers for loaded values and addresses beside more sums.
+const LOADED_REGISTERS: u32 = 96;
 
 /// Emits the entry of a launch. Adds the alignments that vector accesses require of tensors, and
 /// notes for the user. Returns the description of the launch.
@@ -48,6 +55,7 @@ pub(super) fn emit_entry(
     let mut emitter = Emitter::new(entry, facts.clone(), dynamic);
     let params = emitter.parameters(piece, context, &facts);
     emitter.allocate(&buffers);
+    emitter.ask_for_registers(x * y * z);
     buffers.know_variables(&piece.body, &mut emitter);
     for table in &piece.tables {
         let place = emitter.global(Base::Symbol(context.tables[table].clone(), 0), true, 4);
@@ -200,6 +208,22 @@ impl Emitter<'_> {
             };
             self.places.insert(buffer.clone(), place);
         }
+    }
+
+    /// Asks for enough registers to load ahead of the sums. By default, `ptxas` uses only as many as
+    /// let a multiprocessor hold 2,048 threads, 32 for each thread, even if it has to spill: it
+    /// takes more only for a smaller number of resident blocks (`.minnctapersm`).
+    fn ask_for_registers(&mut self, threads: u32) {
+        let width = |reg: &Reg| reg.ty().bits().div_ceil(32);
+        let held: u32 = self.mutable.iter().map(width).sum();
+        if held == 0 {
+            return;
+        }
+        let wanted = match held {
+            ..=USUAL_SUMS => USUAL_REGISTERS,
+            _ => (held + LOADED_REGISTERS).min(Gpu::MAX_REGISTERS),
+        };
+        self.e.min_blocks((Gpu::BLOCK_REGISTERS / (threads * wanted)).max(1));
     }
 
     fn shared(&mut self, buffer: &Buffer, count: u32, offset: &mut u32) -> Place {

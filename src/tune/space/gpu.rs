@@ -67,7 +67,8 @@ pub(super) fn threads(planner: &mut Planner, at: usize) {
         elements.map_or(USUAL_BLOCK_THREADS, |elements| elements.clamp(1, USUAL_BLOCK_THREADS));
     let mut sizes = vec![32, 64, 128, USUAL_BLOCK_THREADS, 512, 1024];
     // With a run-time size, small blocks would be too many if it is large.
-    let least = if elements.is_none() { USUAL_BLOCK_THREADS } else { 1 };
+    let many = elements.is_none() && view.reduction.is_none();
+    let least = if many { USUAL_BLOCK_THREADS } else { 1 };
     sizes.retain(|size| *size >= least && elements.is_none_or(|elements| *size <= elements));
     if !sizes.contains(&usual) {
         sizes.push(usual);
