@@ -17,6 +17,9 @@ const USUAL_BLOCK_THREADS: i64 = 256;
 const MAX_ACCESS_BYTES: i64 = 16;
 /// The most sums that a thread keeps in registers.
 const MAX_SUMS: i64 = 128;
+/// The most unrolled terms of a sum, and of all sums of a thread.
+const MAX_UNROLLED_TERMS: i64 = 64;
+const MAX_UNROLLED: i64 = 2048;
 /// Fewer terms than this do not pay for loads into shared memory.
 const MIN_TERMS: i64 = 4;
 /// Elements of a vector load into shared memory.
@@ -196,7 +199,12 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject) -> Blocks {
     }
     let usual = sizes.iter().copied().filter(|size| size * rest <= 8).max().unwrap_or(sizes[0]);
     let terms = planner.chooser.pick(&name, "terms at once", &sizes, &usual);
-    let unroll = planner.chooser.whether(&name, "unroll terms", terms.max(1) * rest <= 16);
+    let flat = terms.max(1) * rest;
+    let sums = row.virtuals * row.each * lane.virtuals * lane.each;
+    // Longer code spills, and misses the instruction cache.
+    let unroll = flat <= MAX_UNROLLED_TERMS
+        && flat * sums <= MAX_UNROLLED
+        && planner.chooser.whether(&name, "unroll terms", flat <= 16);
     let last = lane.axis + 1 == view.data.len() && view.data[lane.axis].size() % lane.each == 0;
     let vectorize =
         last && [2, 4].contains(&lane.each) && planner.chooser.whether(&name, "vectorize", true);
