@@ -28,6 +28,7 @@ pub mod simplify;
 pub mod verify;
 pub mod visit;
 pub mod warp;
+pub mod warpgroup;
 
 pub use expr::{
     BinOp, Buffer, BufferData, Buffering, Const, Expr, ExprKind, Intrinsic, Node, Scope, UnOp, Var,

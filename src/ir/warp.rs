@@ -9,6 +9,15 @@
 //! for half in 0..2, column in 0..2, k in 0..16:
 //!   c[half, column] = c[half, column] + a[half*8 + lane // 4, k] * b[k, lane % 4 * 2 + column]
 //! ```
+//!
+//! A warpgroup, four warps in a row, computes larger products together (`wgmma_m64nNk16_bf16`). Its
+//! warp `w` has rows `16*w` and the 15 next ones, and a thread has `n / 8` times the elements above:
+//!
+//! ```text
+//! for half in 0..2, group in 0..n/8, column in 0..2, k in 0..16:
+//!   c[half, group, column] = c[half, group, column]
+//!     + a[warp*16 + half*8 + lane // 4, k] * b[k, group*8 + lane % 4 * 2 + column]
+//! ```
 
 use super::arith::Facts;
 use super::simplify::simplify_expr;
@@ -18,8 +27,20 @@ use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var}
 /// The number of rows, and of columns, of a thread's part.
 pub const HALVES: i64 = 2;
 
+/// The warps of a warpgroup.
+pub const GROUP_WARPS: i64 = 4;
+
+/// The columns of a warp product, and of a group of a warpgroup product.
+pub const COLUMNS: i64 = 8;
+
+/// The most groups of columns of a warpgroup product (PTX ISA: `wgmma`).
+const MAX_GROUPS: i64 = 32;
+
 /// The first GPUs with these products, as compute capability times 10 (PTX ISA: `mma.sync`).
 pub const FIRST_WITH_PRODUCTS: u32 = 80;
+
+/// The only compute capability, times 10, with warpgroup products; its target ends in `a`.
+pub const WARPGROUP_GPU: u32 = 90;
 
 /// A kind of warp product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,15 +55,22 @@ pub struct WarpProduct {
     pub sum: DType,
     /// The number of terms of an element of the sum.
     pub terms: i64,
+    /// The warps that compute it together: 1, or those of a warpgroup.
+    pub warps: i64,
 }
 
 const fn kind(name: &'static str, a: DType, b: DType, sum: DType, terms: i64) -> WarpProduct {
-    WarpProduct { name, a, b, sum, terms }
+    WarpProduct { name, a, b, sum, terms, warps: 1 }
+}
+
+const fn of_warpgroup(name: &'static str, factors: DType) -> WarpProduct {
+    let (a, b, sum, terms) = (factors, factors, DType::Float32, 16);
+    WarpProduct { name, a, b, sum, terms, warps: GROUP_WARPS }
 }
 
 impl WarpProduct {
     /// All warp products.
-    pub const ALL: [WarpProduct; 7] = {
+    pub const ALL: [WarpProduct; 9] = {
         use DType::{BFloat16, Float16, Float32, Int8, Int32, Uint8};
         [
             kind("mma_m16n8k16_bf16", BFloat16, BFloat16, Float32, 16),
@@ -52,12 +80,19 @@ impl WarpProduct {
             kind("mma_m16n8k32_u8", Uint8, Uint8, Int32, 32),
             kind("mma_m16n8k32_u8_s8", Uint8, Int8, Int32, 32),
             kind("mma_m16n8k32_s8_u8", Int8, Uint8, Int32, 32),
+            of_warpgroup("wgmma_m64nNk16_bf16", BFloat16),
+            of_warpgroup("wgmma_m64nNk16_f16", Float16),
         ]
     };
 
     /// Returns the warp product with this name; `None` for intrinsics of a single thread.
     pub fn of(name: &str) -> Option<WarpProduct> {
         WarpProduct::ALL.into_iter().find(|product| product.name == name)
+    }
+
+    /// Whether a warpgroup computes it.
+    pub fn is_by_warpgroup(self) -> bool {
+        self.warps == GROUP_WARPS
     }
 
     /// Returns the number of elements of a factor in 16 bytes, a row of an 8×8 matrix of halves.
@@ -71,9 +106,17 @@ impl WarpProduct {
     }
 }
 
+/// Returns the warp product that a statement is.
+pub fn warp_product(stmt: &Stmt) -> Option<WarpProduct> {
+    match stmt {
+        Stmt::Tensorize { name, .. } => WarpProduct::of(name),
+        _ => None,
+    }
+}
+
 /// Whether a statement is a warp product. Passes must not change its nest: the back end matches it.
 pub fn is_warp_product(stmt: &Stmt) -> bool {
-    matches!(stmt, Stmt::Tensorize { name, .. } if WarpProduct::of(name).is_some())
+    warp_product(stmt).is_some()
 }
 
 /// An element of a buffer.
@@ -90,6 +133,8 @@ pub struct Element<'a> {
 pub struct ThreadPart<'a> {
     /// The loop variables: half, column, term.
     pub vars: [&'a Var; 3],
+    /// The loop over groups of columns of a warpgroup product, and its extent.
+    pub group: Option<(&'a Var, i64)>,
     /// The running sum.
     pub c: Element<'a>,
     /// The factor that depends on the row.
@@ -103,27 +148,36 @@ pub struct ThreadPart<'a> {
 /// # Errors
 /// The first difference, in words for the user.
 pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<ThreadPart<'_>, String> {
-    let (mut vars, mut at) = (Vec::new(), nest);
-    for extent in [HALVES, HALVES, product.terms] {
+    let (mut vars, mut group, mut at) = (Vec::new(), None, nest);
+    let groups = product.is_by_warpgroup().then_some(None);
+    let extents = [Some(HALVES)].into_iter().chain(groups);
+    for extent in extents.chain([Some(HALVES), Some(product.terms)]) {
         at = single(at);
+        let shown = extent.map_or(format!("2 to {MAX_GROUPS}"), |extent| extent.to_string());
         let Stmt::For { var, min, extent: count, kind, body } = at else {
             return Err(match at {
                 Stmt::If { cond, .. } => format!(
                     "a condition stands inside: `{}`; split so that the factor divides",
                     super::print::print_expr(cond)
                 ),
-                _ => format!("another loop of {extent} iterations is expected inside"),
+                _ => format!("another loop of {shown} iterations is expected inside"),
             });
         };
         let name = var.name();
         if *kind != ForKind::Serial {
             return Err(format!("loop `{name}` is not serial"));
         }
-        if (min.as_int(), count.as_int()) != (Some(0), Some(extent.into())) {
-            let got = super::print::print_expr(count);
-            return Err(format!("loop `{name}` has an extent of {got}, {extent} is expected"));
+        let got = count.as_int().filter(|_| min.as_int() == Some(0));
+        match (extent, got) {
+            (Some(extent), Some(got)) if got == i128::from(extent) => vars.push(var),
+            (None, Some(got)) if (2..=i128::from(MAX_GROUPS)).contains(&got) => {
+                group = Some((var, got as i64));
+            }
+            _ => {
+                let got = super::print::print_expr(count);
+                return Err(format!("loop `{name}` has an extent of {got}, {shown} is expected"));
+            }
         }
-        vars.push(var);
         at = body;
     }
     let (buffer, indices, value) = match single(at) {
@@ -173,7 +227,7 @@ pub fn thread_part(product: WarpProduct, nest: &Stmt) -> Result<ThreadPart<'_>, 
             return Err(format!("`{name}` holds {dtype}, {wanted} is expected"));
         }
     }
-    Ok(ThreadPart { vars: [vars[0], vars[1], vars[2]], c, a, b })
+    Ok(ThreadPart { vars: [vars[0], vars[1], vars[2]], group, c, a, b })
 }
 
 /// Returns the only statement of nested blocks, or the block.

@@ -14,7 +14,9 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::warp::{Element, ThreadPart, WarpProduct, index_at, thread_part};
+use crate::ir::visit::mentions;
+use crate::ir::warp::{Element, GROUP_WARPS, ThreadPart, WarpProduct, index_at, thread_part};
+use crate::ir::warpgroup::{Threads, blocks_of};
 use crate::ir::{BinOp, Expr, Scope, Stmt, ThreadIndex, Var};
 use crate::schedule::{BoundedSchedule, Stage, StageId, Tensorize, loop_min, threads_around};
 use crate::target::Gpu;
@@ -28,23 +30,39 @@ pub fn match_product(
     nest: &Stmt,
 ) -> Result<()> {
     let matched = lane_of(bounded, id).and_then(|lane| {
+        let warp = product.is_by_warpgroup().then(|| warp_of(bounded, id)).transpose()?;
         let part = thread_part(product, nest)?;
         let (facts, fixed) = enclosing_facts(bounded, id, stage);
-        Matcher { product, part, lane, facts, fixed }.part()
+        Matcher { product, part, lane, warp, facts, fixed }.part()
     });
     matched.map_err(|difference| {
         let (name, axis) = (&stage.te.name, &stage.axis(tensorize.axis).name);
-        let WarpProduct { name: intrinsic, terms, .. } = product;
         let text =
-            format!("the loops of `{name}` from `{axis}` inwards do not match `{intrinsic}`");
-        let part = format!(
-            "each thread must compute this part of `{intrinsic}`, where `lane` is `threadIdx.x`:\n\
-             for (half, 0, 2) {{\n  for (column, 0, 2) {{\n    for (k, 0, {terms}) {{\n      \
-             c[half, column] = (c[half, column] + (a[((half*8) + floordiv(lane, 4)), k]*b[k, \
-             ((floormod(lane, 4)*2) + column)]))\n    }}\n  }}\n}}"
-        );
+            format!("the loops of `{name}` from `{axis}` inwards do not match `{}`", product.name);
+        let part = part_of(product);
         Box::new(Diag::new("E0378", tensorize.span, text).note(difference).note(part))
     })
+}
+
+/// Shows the part of a thread, for messages.
+fn part_of(product: WarpProduct) -> String {
+    let WarpProduct { name, terms, .. } = product;
+    if product.is_by_warpgroup() {
+        return format!(
+            "each thread must compute this part of `{name}`, where `lane` is `threadIdx.x`, `warp` \
+             is `threadIdx.y` and `n` is a multiple of 8, at least 16 and at most 256:\n\
+             for (half, 0, 2) {{\n  for (group, 0, n/8) {{\n    for (column, 0, 2) {{\n      \
+             for (k, 0, {terms}) {{\n        c[half, group, column] = (c[half, group, column] + \
+             (a[(((warp*16) + (half*8)) + floordiv(lane, 4)), k]*b[k, ((group*8) + \
+             ((floormod(lane, 4)*2) + column))]))\n      }}\n    }}\n  }}\n}}"
+        );
+    }
+    format!(
+        "each thread must compute this part of `{name}`, where `lane` is `threadIdx.x`:\n\
+         for (half, 0, 2) {{\n  for (column, 0, 2) {{\n    for (k, 0, {terms}) {{\n      \
+         c[half, column] = (c[half, column] + (a[((half*8) + floordiv(lane, 4)), k]*b[k, \
+         ((floormod(lane, 4)*2) + column)]))\n    }}\n  }}\n}}"
+    )
 }
 
 /// An error describes the first difference between the nest and a thread's part.
@@ -64,6 +82,24 @@ fn lane_of(bounded: &BoundedSchedule, id: StageId) -> Matched<Var> {
         None => Err(format!(
             "no axis is bound to `threadIdx.x`; bind one with {} iterations, the threads of a warp",
             Gpu::WARP
+        )),
+    }
+}
+
+/// Returns the variable of `threadIdx.y`, whose values are the warps of a warpgroup.
+fn warp_of(bounded: &BoundedSchedule, id: StageId) -> Matched<Var> {
+    let threads = threads_around(bounded, id);
+    let along_y = threads.iter().find(|(index, ..)| *index == ThreadIndex::Thread(1));
+    match along_y {
+        Some((_, var, extent)) if extent.as_int() == Some(GROUP_WARPS.into()) => Ok(var.clone()),
+        Some((.., extent)) => Err(format!(
+            "`threadIdx.y` has {} iterations; it must have {GROUP_WARPS}, one for each warp of a \
+             warpgroup",
+            print_expr(extent)
+        )),
+        None => Err(format!(
+            "no axis is bound to `threadIdx.y`; bind one with {GROUP_WARPS} iterations, the warps \
+             of a warpgroup"
         )),
     }
 }
@@ -95,6 +131,8 @@ struct Matcher<'a> {
     product: WarpProduct,
     part: ThreadPart<'a>,
     lane: Var,
+    /// For a warpgroup product.
+    warp: Option<Var>,
     /// Facts of the enclosing loops.
     facts: Facts,
     /// The variables among them with one value.
@@ -104,6 +142,12 @@ struct Matcher<'a> {
 impl Matcher<'_> {
     fn part(&self) -> Matched<()> {
         self.sum()?;
+        if let Some(warp) = &self.warp {
+            return [&self.part.a, &self.part.b]
+                .into_iter()
+                .enumerate()
+                .try_for_each(|(which, element)| self.blocks(element, which, warp));
+        }
         self.factor(&self.part.a, 0, |lane| lane / 4, 8)?;
         self.factor(&self.part.b, 1, |lane| lane % 4 * 2, 1)
     }
@@ -122,12 +166,41 @@ impl Matcher<'_> {
                 shown(c)
             ));
         }
-        match (0..Gpu::WARP.into()).all(|lane| self.distance(&flat, lane) == Some(0)) {
+        let in_warp = (0..Gpu::WARP.into()).all(|lane| self.distance(&flat, lane) == Some(0));
+        let mentioned = self.warp.as_ref().is_some_and(|warp| mentions(&flat, warp));
+        match in_warp && !mentioned {
             true => Ok(()),
             false => Err(format!(
                 "the index of `{}` differs between threads; all threads must use the same one: \
                  `cache_write(local, layout=[…])` with a dimension for each loop of the part",
                 shown(c)
+            )),
+        }
+    }
+
+    /// Checks that a factor of a warpgroup product consists of blocks.
+    fn blocks(&self, element: &Element<'_>, which: usize, warp: &Var) -> Matched<()> {
+        self.is_shared(element)?;
+        let flat = flat_index(element.buffer, element.indices);
+        let threads = Threads { lane: &self.lane, warp };
+        let place = (&self.facts, &self.fixed[..]);
+        match blocks_of(self.product, &self.part, (which, &flat), threads, place) {
+            Ok(_) => Ok(()),
+            Err(difference) => Err(format!(
+                "`{}` {difference}; a copy in blocks: `cache_read(shared, …, layout=[ax1 // 8, \
+                 ax0, ax1 % 8])`",
+                shown(element)
+            )),
+        }
+    }
+
+    fn is_shared(&self, element: &Element<'_>) -> Matched<()> {
+        let name = &element.buffer.name;
+        match element.buffer.scope {
+            Scope::Shared => Ok(()),
+            _ => Err(format!(
+                "`{name}` is not in `shared` memory; copy it inside the stage: \
+                 `cache_read(shared, …)`"
             )),
         }
     }
@@ -141,13 +214,8 @@ impl Matcher<'_> {
         row_of: impl Fn(i64) -> i64,
         rows: i64,
     ) -> Matched<()> {
-        let (shown, name) = (shown(element), &element.buffer.name);
-        if element.buffer.scope != Scope::Shared {
-            return Err(format!(
-                "`{name}` is not in `shared` memory; copy it inside the stage: \
-                 `cache_read(shared, …)`"
-            ));
-        }
+        let shown = shown(element);
+        self.is_shared(element)?;
         let flat = flat_index(element.buffer, element.indices);
         let irregular = || format!("the distance between reads of `{shown}` is not constant");
         let step = |at: usize| self.step(&flat, at).ok_or_else(irregular);

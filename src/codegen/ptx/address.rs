@@ -143,6 +143,18 @@ impl Emitter<'_> {
         self.displaced(memory, pointer, offset)
     }
 
+    /// Emits the address of `buffer[index]` as a register and an offset in bytes.
+    pub(super) fn pointer_and_offset(
+        &mut self,
+        memory: &Memory,
+        bytes: u32,
+        index: &Expr,
+    ) -> (Reg, i64) {
+        let Index { sum, opaque } = self.poly(index);
+        let offset = (sum.constant as i64).wrapping_mul(i64::from(bytes));
+        (self.pointer(memory, bytes, &sum.terms, &opaque), offset)
+    }
+
     /// Emits the address of element `index`, a register or constant.
     pub(super) fn address_of_lane(&mut self, memory: &Memory, bytes: u32, index: Val) -> Address {
         let base = self.pointer(memory, bytes, &[], &[]);

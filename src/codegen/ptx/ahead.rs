@@ -61,7 +61,7 @@ impl Emitter<'_> {
         let mut most = 0;
         for stmt in &rest[copies.len()..] {
             let Stmt::Tensorize { name, body } = stmt else { return None };
-            let product = WarpProduct::of(name)?;
+            let product = WarpProduct::of(name).filter(|one| !one.is_by_warpgroup())?;
             let (buffer, indices) = sums(product, body);
             if !matches!(self.place(&buffer), Place::Registers(_)) {
                 return None;

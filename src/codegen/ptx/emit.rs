@@ -6,7 +6,7 @@ use super::scoped::Scoped;
 use crate::ir::arith::Facts;
 use crate::ir::visit::Memo;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
-use nvptx_builder::{Cmp, Entry, Operand, Reg, Source, Space, Symbol, Ty};
+use nvptx_builder::{Cmp, Entry, Operand, Pred, Reg, Source, Space, Symbol, Ty};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A scalar value: a register or a constant. Integers of 8 and 16 bits are held extended to 32,
@@ -100,6 +100,12 @@ pub(super) struct Emitter<'a> {
     pub(super) read_in_group: FxHashSet<Buffer>,
     /// The number of a thread in its warp, if `threadIdx.x` is bound.
     pub(super) lane: Option<Var>,
+    /// The number of a warp in its warpgroup, if `threadIdx.y` is bound.
+    pub(super) warp: Option<Var>,
+    /// The predicate with which warpgroup products add to their sums, if the launch has some.
+    pub(super) accumulate: Option<Reg<Pred>>,
+    /// Whether warpgroup products run that were not waited for.
+    pub(super) products: bool,
     /// The threads of a block, as far as their loops are open.
     pub(super) block_threads: u64,
     /// Whether float32 division and square roots are approximated.
@@ -156,6 +162,9 @@ impl<'a> Emitter<'a> {
             read_in_group: FxHashSet::default(),
             fast_math: false,
             lane: None,
+            warp: None,
+            accumulate: None,
+            products: false,
             block_threads: 1,
             guard: None,
             dynamic_shared: 0,

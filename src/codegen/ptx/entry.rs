@@ -63,7 +63,11 @@ pub(super) fn emit_entry(
     }
     emitter.copies_async = buffers.warp_products;
     emitter.fast_math = context.fast_math;
+    if buffers.warpgroup_products {
+        emitter.prepare_products();
+    }
     emitter.stmt(&piece.body);
+    emitter.end_products();
     emitter.wait_for_copies();
     emitter.flush();
     emitter.e.ret();
@@ -282,6 +286,8 @@ struct LaunchBuffers {
     varying: FxHashSet<Buffer>,
     /// Whether the launch has warp products.
     warp_products: bool,
+    /// Whether some of them are products of warpgroups.
+    warpgroup_products: bool,
     /// Buffers written under a condition. If both sides of a selection are evaluated, an element
     /// without a value may be read, though it is not used.
     conditional: FxHashSet<Buffer>,
@@ -304,9 +310,10 @@ impl LaunchBuffers {
                 }
             }
             Stmt::Tensorize { name, body } => {
-                // The nest of a warp product accesses four elements of its sum in each thread.
+                // The nest of a warp product accesses few elements of its sum in each thread.
                 if let Some(product) = WarpProduct::of(name) {
                     self.warp_products = true;
+                    self.warpgroup_products |= product.is_by_warpgroup();
                     let (buffer, indices) = super::tensor::sums(product, body);
                     return indices.iter().for_each(|index| self.access(&buffer, index, false));
                 }

@@ -30,6 +30,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod unroll;
+mod warpgroup;
 
 pub use unroll::annotate_unrolled;
 

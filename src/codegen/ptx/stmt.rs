@@ -14,6 +14,7 @@ use nvptx_builder::{Cmp, Guard, Operand, Reg, Source, Special, Ty};
 impl Emitter<'_> {
     /// Emits a statement.
     pub(super) fn stmt(&mut self, stmt: &Stmt) {
+        self.end_products_before(stmt);
         match stmt {
             Stmt::Block(stmts) => stmts.iter().for_each(|one| self.stmt(one)),
             Stmt::For { var, extent, kind: ForKind::Thread(tag), body, .. } => {
@@ -51,6 +52,7 @@ impl Emitter<'_> {
                 self.stmt(body);
             }
             Stmt::Tensorize { name, body } => match WarpProduct::of(name) {
+                Some(product) if product.is_by_warpgroup() => self.warpgroup_product(product, body),
                 Some(product) => self.warp_product(product, body),
                 None => self.stmt(body),
             },
@@ -58,6 +60,7 @@ impl Emitter<'_> {
             Stmt::Barrier => {
                 self.flush();
                 self.wait_for_copies();
+                self.fence_for_products();
                 self.e.bar_sync(0);
                 self.all_changes += 1;
             }
@@ -65,6 +68,7 @@ impl Emitter<'_> {
             Stmt::AwaitCopies { in_flight } => {
                 self.flush();
                 self.wait_for_groups(*in_flight);
+                self.fence_for_products();
                 self.e.bar_sync(0);
                 self.all_changes += 1;
             }
@@ -88,6 +92,9 @@ impl Emitter<'_> {
         };
         if index == ThreadIndex::Thread(0) {
             self.lane = Some(var.clone());
+        }
+        if index == ThreadIndex::Thread(1) {
+            self.warp = Some(var.clone());
         }
         // A launch has no more threads or blocks than `limit`.
         let most = self.ranges.of(extent).hi.clamp(1, limit.into());
@@ -172,6 +179,7 @@ impl Emitter<'_> {
             Some(ahead) => self.body_ahead(ahead, var, (counter, end)),
             None => self.stmt(body),
         }
+        self.end_products();
         self.wait_in_loop(body);
         self.leave_level();
         self.pop();
@@ -223,6 +231,7 @@ impl Emitter<'_> {
     fn inner(&mut self, stmt: &Stmt) {
         self.push();
         self.stmt(stmt);
+        self.end_products();
         self.pop();
     }
 

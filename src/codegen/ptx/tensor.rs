@@ -33,20 +33,26 @@ pub(super) struct Tile {
 pub(super) fn sums(product: WarpProduct, nest: &Stmt) -> (Buffer, Vec<Expr>) {
     let part = part_of(product, nest);
     let each = (0..HALVES).flat_map(|half| (0..HALVES).map(move |column| (half, column)));
-    let indices = each.map(|(half, column)| {
-        index_at(flat(&part.c), &[(part.vars[0], half), (part.vars[1], column)])
+    let in_group = |group: i64| {
+        each.clone().map(move |(half, column)| (group, half, column))
+    };
+    let groups = part.group.map_or(1, |(_, groups)| groups);
+    let indices = (0..groups).flat_map(in_group).map(|(group, half, column)| {
+        let mut values = vec![(part.vars[0], half), (part.vars[1], column)];
+        values.extend(part.group.map(|(var, _)| (var, group)));
+        index_at(flat(&part.c), &values)
     });
     (part.c.buffer.clone(), indices.collect())
 }
 
-fn part_of(product: WarpProduct, nest: &Stmt) -> ThreadPart<'_> {
+pub(super) fn part_of(product: WarpProduct, nest: &Stmt) -> ThreadPart<'_> {
     match thread_part(product, nest) {
         Ok(part) => part,
         Err(difference) => crate::bug!("a pass changed a `{}`: {difference}", product.name),
     }
 }
 
-fn flat<'e>(element: &Element<'e>) -> &'e Expr {
+pub(super) fn flat<'e>(element: &Element<'e>) -> &'e Expr {
     match element.indices {
         [index] => index,
         _ => crate::bug!("access to `{}` is not flat", element.buffer.name),

@@ -101,8 +101,9 @@ pub struct Access {
     pub buffer: Buffer,
     pub index: Expr,
     pub is_write: bool,
-    /// Whether the whole warp reads the elements of all its threads.
-    pub by_warp: bool,
+    /// The warps that read the elements of all their threads together; 0 if each thread reads its
+    /// own.
+    pub warps: i64,
     pub context: Context,
 }
 
@@ -244,17 +245,23 @@ impl ConflictChecker {
     }
 
     /// Returns the index of an access. For an access by a warp, any lane takes the place of the
-    /// thread.
+    /// thread; for one by a warpgroup, whose warps differ along y, any of its threads.
     fn of_any_lane(&self, access: &Access, facts: &mut Facts) -> Expr {
-        let along_x = self.dims.iter().find(|dim| dim.index == ThreadIndex::Thread(0));
-        match along_x.filter(|_| access.by_warp) {
-            None => access.index.clone(),
-            Some(dim) => {
-                let lane = Var::index("lane");
-                facts.bind(&lane, &Expr::index(0), &dim.extent);
-                rename(&access.index, &FxHashMap::from_iter([(dim.var.clone(), Expr::var(&lane))]))
+        let together = match access.warps {
+            0 => 0,
+            1 => 1,
+            _ => 2,
+        };
+        let mut names = FxHashMap::default();
+        for (axis, name) in ["lane", "warp"].into_iter().enumerate().take(together) {
+            let dim = self.dims.iter().find(|dim| dim.index == ThreadIndex::Thread(axis));
+            if let Some(dim) = dim {
+                let any = Var::index(name);
+                facts.bind(&any, &Expr::index(0), &dim.extent);
+                names.insert(dim.var.clone(), Expr::var(&any));
             }
         }
+        rename(&access.index, &names)
     }
 
     /// Whether a binding differs between threads.

@@ -22,7 +22,7 @@ use crate::diag;
 use crate::ir::arith::Facts;
 use crate::ir::launch::{Dim, Varying, find_dims, is_shared_stage, map_launches};
 use crate::ir::visit::{for_each_child, for_each_stmt};
-use crate::ir::warp::is_warp_product;
+use crate::ir::warp::{GROUP_WARPS, WarpProduct, is_warp_product, warp_product};
 use crate::ir::{Expr, ExprKind, ForKind, Kernel, Scope, Stmt, ThreadIndex};
 use crate::target::Target;
 use conflict::{Access, BackEdge, Binding, BindingKind, ConflictChecker, Context, Reach};
@@ -46,13 +46,18 @@ pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel>
     });
     match divergent {
         None => Ok(Kernel { body, ..kernel }),
-        Some(name) => {
-            let text = format!("only some threads of a warp would compute `{name}`");
+        Some(product) => {
+            let (threads, index) = match product.is_by_warpgroup() {
+                true => ("the 128 threads of a warpgroup", "`threadIdx.x` or `threadIdx.y`"),
+                false => ("the 32 threads of a warp", "`threadIdx.x`"),
+            };
+            let whole = if product.is_by_warpgroup() { "warpgroup" } else { "warp" };
+            let text = format!("only some threads of a {whole} would compute `{}`", product.name);
             Err(Box::new(
                 diag::Diag::global("E0378", text)
                     .note(format!(
-                        "in kernel `{}`; the 32 threads of a warp compute it together, but a \
-                         condition or a loop bound around it depends on `threadIdx.x`",
+                        "in kernel `{}`; {threads} compute it together, but a condition or a loop \
+                         bound around it depends on {index}",
                         kernel.name
                     ))
                     .help(
@@ -64,14 +69,23 @@ pub fn insert_barriers(kernel: Kernel, _target: &Target) -> diag::Result<Kernel>
     }
 }
 
-/// Returns the name of a warp product that only some threads of a warp reach.
-fn find_divergent_product(body: &Stmt) -> Option<String> {
+/// Returns a warp product that only some of the threads reach that compute it together.
+fn find_divergent_product(body: &Stmt) -> Option<WarpProduct> {
+    [1, GROUP_WARPS].into_iter().find_map(|warps| find_divergent(body, warps))
+}
+
+/// [`find_divergent_product`] among those that this number of warps compute together.
+fn find_divergent(body: &Stmt, warps: i64) -> Option<WarpProduct> {
     let mut varying = Varying::default();
+    // The warps of a warpgroup differ along y. Other indices are the same for all threads.
+    let together: &[ThreadIndex] = match warps {
+        1 => &[ThreadIndex::Thread(0)],
+        _ => &[ThreadIndex::Thread(0), ThreadIndex::Thread(1)],
+    };
     crate::ir::visit::walk_stmt(
         body,
         &mut |stmt| match stmt {
-            // Indices along y and z are the same for all threads of a warp.
-            Stmt::For { kind: ForKind::Thread(index), .. } if *index != ThreadIndex::Thread(0) => {}
+            Stmt::For { kind: ForKind::Thread(index), .. } if !together.contains(index) => {}
             Stmt::For { var, min, extent, kind, .. } => {
                 varying.enter_loop(var, kind, min, extent);
             }
@@ -80,7 +94,7 @@ fn find_divergent_product(body: &Stmt) -> Option<String> {
         },
         &mut |_| {},
     );
-    fn find(stmt: &Stmt, varying: &Varying, divergent: bool) -> Option<String> {
+    fn find(stmt: &Stmt, varying: &Varying, divergent: bool, warps: i64) -> Option<WarpProduct> {
         let divergent = divergent
             || match stmt {
                 Stmt::If { cond, .. } => !varying.agrees(cond),
@@ -89,20 +103,16 @@ fn find_divergent_product(body: &Stmt) -> Option<String> {
                 }
                 _ => false,
             };
-        match stmt {
-            Stmt::Tensorize { name, .. } if is_warp_product(stmt) => {
-                divergent.then(|| name.clone())
-            }
-            _ => {
-                let mut found = None;
-                for_each_stmt(stmt, &mut |inner| {
-                    found = found.take().or_else(|| find(inner, varying, divergent));
-                });
-                found
-            }
+        if let Some(product) = warp_product(stmt) {
+            return (divergent && product.warps == warps).then_some(product);
         }
+        let mut found = None;
+        for_each_stmt(stmt, &mut |inner| {
+            found = found.take().or_else(|| find(inner, varying, divergent, warps));
+        });
+        found
     }
-    find(body, &varying, false)
+    find(body, &varying, false, warps)
 }
 
 fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
@@ -110,7 +120,7 @@ fn synchronize(launch: Stmt, facts: &Facts) -> Stmt {
     let dims = find_dims(&body);
     let varying = find_varying(&body, &dims);
     let conflicts = ConflictChecker::new(facts.clone(), dims, varying.clone());
-    let mut builder = Builder { conflicts, varying, by_warp: false, choices: 0 };
+    let mut builder = Builder { conflicts, varying, warps: 0, choices: 0 };
     let mut root = builder.node(*body, &None, false);
     let mut placer = Placer { conflicts: builder.conflicts, placing: true };
     placer.visit(&mut root).expect("a placer that places reports no conflict");
@@ -215,8 +225,8 @@ impl Node {
 struct Builder {
     conflicts: ConflictChecker,
     varying: Varying,
-    /// Whether the statement is in a product by a warp.
-    by_warp: bool,
+    /// The warps of the product that the statement is in; 0 outside of products.
+    warps: i64,
     /// The number of enclosing choices of the expression.
     choices: usize,
 }
@@ -238,9 +248,9 @@ impl Builder {
                 self.wrapper(stmt, context, divergent)
             }
             Stmt::Tensorize { .. } if is_warp_product(&stmt) => {
-                self.by_warp = true;
+                self.warps = warp_product(&stmt).map_or(0, |product| product.warps);
                 let node = self.wrapper(stmt, context, divergent);
-                self.by_warp = false;
+                self.warps = 0;
                 node
             }
             Stmt::Produce { .. }
@@ -273,7 +283,7 @@ impl Builder {
                     let (buffer, index) = (buffer.clone(), indices[0].clone());
                     let context = context.clone();
                     accesses.push(self.conflicts.accesses.len());
-                    let access = Access { buffer, index, is_write: true, by_warp: false, context };
+                    let access = Access { buffer, index, is_write: true, warps: 0, context };
                     self.conflicts.accesses.push(access);
                 }
                 Node::Leaf { stmt, accesses }
@@ -340,8 +350,8 @@ impl Builder {
             ExprKind::Load { buffer, indices, .. } if buffer.scope == Scope::Shared => {
                 let (buffer, index) = (buffer.clone(), indices[0].clone());
                 let context = context.clone();
-                let by_warp = self.by_warp;
-                let access = Access { buffer, index, is_write: false, by_warp, context };
+                let warps = self.warps;
+                let access = Access { buffer, index, is_write: false, warps, context };
                 self.conflicts.accesses.push(access);
             }
             ExprKind::Let(var, value, body) => {

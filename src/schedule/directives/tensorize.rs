@@ -4,9 +4,10 @@
 use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span, closest};
-use crate::ir::warp::{FIRST_WITH_PRODUCTS, WarpProduct};
+use crate::ir::warp::{FIRST_WITH_PRODUCTS, WARPGROUP_GPU, WarpProduct};
 use crate::lang::intrinsics;
 use crate::schedule::state::{AxisId, Schedule};
+use crate::target::Gpu;
 use crate::te::{Body, Graph, contract_floats, elaborate, kernel_names};
 
 /// The annotation of `tensorize`: the nest from `axis` inwards is an intrinsic.
@@ -107,6 +108,14 @@ fn check_product(schedule: &Schedule, call: &Call, product: WarpProduct) -> Resu
         return Err(Box::new(
             Diag::new("E0403", call.span_of(1), text)
                 .note(format!("it needs nvptx-sm_{first} or later, but the target is {target}")),
+        ));
+    }
+    let has_groups = |gpu: Gpu| gpu.specific && gpu.capability == WARPGROUP_GPU;
+    if product.is_by_warpgroup() && !target.gpu.is_some_and(has_groups) {
+        let text = format!("`{name}` needs the products of warpgroups");
+        return Err(Box::new(
+            Diag::new("E0403", call.span_of(1), text)
+                .note(format!("only nvptx-sm_{WARPGROUP_GPU}a has them, the target is {target}")),
         ));
     }
     let stage = schedule.stage(call.stage());
