@@ -32,7 +32,17 @@ const SIZES: &[(&str, &[&str])] = &[
     ("vector_add", &["n=1", "n=64", "n=1000"]),
     ("broadcast_add", &["m1=40 n1=1 m2=40 n2=50", "m1=1 n1=600 m2=70 n2=600"]),
     ("matmul", &["n=64", "n=128 m=64 l=96", "n=130 m=70 l=36"]),
-    ("matmul_bf16", &["n=256 m=128 l=192", "n=128 l=192 tensor.stages=3"]),
+    (
+        "matmul_bf16",
+        &[
+            "n=256 m=128 l=192",
+            "n=128 l=192 tensor.stages=3",
+            "n=256 m=512 l=384",
+            "n=128 m=256 l=320 hopper.stages=3",
+            "n=256 m=128 l=192 hopper.wy=2 hopper.groups=8 hopper.stages=2",
+            "n=128 m=64 l=64 hopper.groups=8",
+        ],
+    ),
     ("conv", &["oc=8 ic=3 nh=20 nw=33", "oc=6 ic=4 nh=9 kh=1 ph=0", "oc=4 ic=2 nh=17 sh=2"]),
     ("depthwise_conv", &["ic=3 nh=20 nw=67", "ic=5 nh=16 ph=0 sh=2"]),
     ("max_pool", &["c=3 nh=40", "c=2 nh=21 ph=0 sh=2 kh=2"]),
@@ -48,6 +58,8 @@ struct Sample {
     file: PathBuf,
     kernel: String,
     schedule: String,
+    /// A target that it is for.
+    target: &'static str,
 }
 
 /// Returns every schedule for GPUs that the samples have.
@@ -70,7 +82,9 @@ fn samples() -> Vec<Sample> {
                 (head.contains("for nvptx"), name.split_once('.'))
             {
                 let (kernel, schedule) = (kernel.to_string(), schedule.to_string());
-                found.push(Sample { file: file.clone(), kernel, schedule });
+                let of_hopper = head.contains("for nvptx-sm_90a");
+                let target = if of_hopper { "nvptx-sm_90a" } else { "nvptx-sm_80" };
+                found.push(Sample { file: file.clone(), kernel, schedule, target });
             }
         }
     }
@@ -171,7 +185,7 @@ fn the_emulator_agrees_and_finds_no_defects() {
         for sample in samples() {
             for size in sizes(&sample) {
                 let what = format!("{}.{} {size}", sample.kernel, sample.schedule);
-                let compiled = match compile(&sample, size, "nvptx-sm_80") {
+                let compiled = match compile(&sample, size, sample.target) {
                     Ok(compiled) => compiled,
                     // A size that a schedule is not for.
                     Err(message) if message.starts_with("E03") => continue,
@@ -229,7 +243,9 @@ fn ptxas_accepts_every_sample() {
     let Some(ptxas) = ptxas() else { return };
     driver::with_stack(|| {
         for sample in samples() {
-            for arch in ARCHES {
+            let specific = (sample.target == "nvptx-sm_90a").then_some("sm_90a");
+            let arches = if specific.is_some() { &[][..] } else { &ARCHES };
+            for arch in arches.iter().copied().chain(specific) {
                 let what = format!("{}.{} on {arch}", sample.kernel, sample.schedule);
                 let compiled = match compile(&sample, "", &format!("nvptx-{arch}")) {
                     Ok(compiled) => compiled,
@@ -244,6 +260,8 @@ fn ptxas_accepts_every_sample() {
                 let most = match &sample.schedule[..] {
                     "fast" => 128,
                     "tensor" => 255,
+                    // One block of 256 threads.
+                    "hopper" => 255,
                     _ => continue,
                 };
                 assert_eq!(spills, 0, "{what}: bytes of spills");
@@ -295,7 +313,8 @@ fn fragments_are_loaded_while_products_run() {
 fn tiles_at_the_border_spill_no_registers() {
     let Some(ptxas) = ptxas() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/matmul.te");
-    let sample = Sample { file, kernel: "matmul".to_string(), schedule: "fast".to_string() };
+    let (kernel, schedule, target) = ("matmul".to_string(), "fast".to_string(), "nvptx-sm_80");
+    let sample = Sample { file, kernel, schedule, target };
     driver::with_stack(|| {
         for (size, arch) in [("n=1001", "sm_75"), ("n=1001", "sm_90"), ("n=1000", "sm_80")] {
             let compiled = compile(&sample, size, &format!("nvptx-{arch}")).expect("it compiles");
@@ -318,7 +337,8 @@ fn notes(compiled: &Compiled) -> Vec<String> {
 fn pipelines_copy_asynchronously_with_any_number_of_stages() {
     driver::with_stack(|| {
         for (kernel, size) in [("matmul_bf16", "n=128 l=512"), ("pipelined", "n=64 m=64 l=160")] {
-            let mut all = samples().into_iter().filter(|one| one.kernel == kernel);
+            let is_it = |one: &Sample| one.kernel == kernel && one.schedule != "hopper";
+            let mut all = samples().into_iter().filter(is_it);
             let sample = all.next_back().expect("it has a schedule");
             let copies = |stages: usize| {
                 let defines = format!("{size} {}.stages={stages}", sample.schedule);
@@ -342,7 +362,7 @@ fn pipelines_copy_asynchronously_with_any_number_of_stages() {
 /// A module for sm_80 also runs on sm_86, which has less shared memory.
 #[test]
 fn kernels_that_do_not_fit_every_gpu_are_noted() {
-    let mut all = samples().into_iter().filter(|one| one.kernel == "matmul_bf16");
+    let mut all = samples().into_iter().filter(|one| one.schedule == "tensor");
     let sample = all.next_back().expect("it has a schedule");
     let notes_of = |target: &'static str| {
         let compile = || compile(&sample, "tensor.stages=6", target).expect("it compiles");
@@ -367,7 +387,7 @@ fn copies_through_registers_are_noted() {
     let text = text.replace("A[x, k] *", "(A[x, k] as float32) *");
     std::fs::write(&file, text).expect("it is written");
     let (kernel, schedule) = ("pipelined".to_string(), "plain".to_string());
-    let sample = Sample { file, kernel, schedule };
+    let sample = Sample { file, kernel, schedule, target: "nvptx-sm_80" };
     let notes =
         driver::with_stack(|| notes(&compile(&sample, "", "nvptx-sm_80").expect("it compiles")));
     let expected = "the pipeline of `pipelined` copies `A.shared` through registers, where threads \
@@ -492,7 +512,9 @@ fn modules_launch_what_the_emulator_runs() {
     driver::with_stack(|| {
         // Its context is current for this thread alone.
         let gpu = Gpu::open().expect("the driver starts");
-        for (number, sample) in samples().into_iter().enumerate() {
+        // The driver has a GPU of capability 8.0.
+        let fits = |sample: &Sample| sample.target == "nvptx-sm_80";
+        for (number, sample) in samples().into_iter().filter(fits).enumerate() {
             let size = if sample.kernel.starts_with("matmul") { "n=128" } else { "" };
             let compiled = compile(&sample, size, "nvptx-sm_80").expect("it compiles");
             let mut actual = arguments(&compiled.kernel, 2);
@@ -540,7 +562,7 @@ kernel unknown(n: var) {
         [("assumed", "auto", false), ("rows", "by_rows", false), ("unknown", "auto", true)]
     {
         let (kernel, schedule) = (kernel.to_string(), schedule.to_string());
-        let sample = Sample { file: file.clone(), kernel, schedule };
+        let sample = Sample { file: file.clone(), kernel, schedule, target: "nvptx-sm_80" };
         let ptx = driver::with_stack(|| compile(&sample, "", "nvptx-sm_80").expect("it compiles"));
         let text = ptx.ptx.text;
         let arithmetic = |line: &str| {
@@ -566,9 +588,12 @@ fn every_barrier_is_needed() {
         let mut removed = 0;
         for sample in samples() {
             let size = WHOLE.iter().find(|(kernel, _)| *kernel == sample.kernel);
-            let size = size.map_or("", |(_, size)| size);
+            let size = match &sample.schedule[..] {
+                "hopper" => "n=128 m=256 l=384",
+                _ => size.map_or("", |(_, size)| size),
+            };
             let Compiled { kernel, ptx, .. } =
-                compile(&sample, size, "nvptx-sm_80").expect("it compiles");
+                compile(&sample, size, sample.target).expect("it compiles");
             let lines: Vec<&str> = ptx.text.lines().collect();
             let waits = |line: &str| line.contains("bar.sync") || line.contains("cp.async.wait");
             for at in (0..lines.len()).filter(|at| waits(lines[*at])) {

@@ -136,3 +136,115 @@ fn ptxas_accepts_every_intrinsic() {
         }
     }
 }
+
+/// The products of warpgroups, with their factors.
+const OF_WARPGROUPS: [(&str, &str); 2] =
+    [("wgmma_m64nNk16_bf16", "bfloat16"), ("wgmma_m64nNk16_f16", "float16")];
+
+/// Returns a product of matrices by warpgroups; `a` and `b` say whether the factors are transposed,
+/// `buffering` how their copies are buffered.
+fn of_warpgroups(
+    (name, factor): (&str, &str),
+    (a, b): (bool, bool),
+    (tiles, buffering): (&str, &str),
+) -> String {
+    let (a_shape, a) = if a { ("l, n", "k, x") } else { ("n, l", "x, k") };
+    let (b_shape, b) = if b { ("m, l", "y, k") } else { ("l, m", "k, y") };
+    let on_loop = if buffering.starts_with("pipeline") { "CL.pipeline(ko, stages=3)" } else { "" };
+    let on_copy = if buffering == "double_buffer" { "S.double_buffer()" } else { "" };
+    format!(
+        "kernel product(n = 128, m = 64, l = 160) {{
+    input A: {factor}[{a_shape}]
+    input B: {factor}[{b_shape}]
+    reduce k: 0..l
+    output C[x: n, y: m] = sum((A[{a}] as float32) * (B[{b}] as float32), axis=k)
+}}
+
+schedule product({tiles}) for nvptx {{
+    let CL = C.cache_write(local, layout=[x // 8, x % 8, y // 8, y % 8 // 2, y % 2])
+    let AS = A.cache_read(shared, [CL], layout=[ax1 // 8, ax0, ax1 % 8])
+    let BS = B.cache_read(shared, [CL], layout=[ax1 // 8, ax0, ax1 % 8])
+    let xb, xg, xw, xv, xl = C.split(x, factors=[wx, 4, 2, 8])
+    let yb, yg, yv, yt, yi = C.split(y, factors=[wy, groups, 4, 2])
+    C.reorder(xb, yb, xg, yg, xw, xl, yt, xv, yv, yi)
+    let group = C.fuse(xg, yg)
+    let lane = C.fuse(xl, yt)
+    C.bind(xb, blockIdx.y)
+    C.bind(yb, blockIdx.x)
+    C.bind(group, threadIdx.z)
+    C.bind(xw, threadIdx.y)
+    C.bind(lane, threadIdx.x)
+    CL.compute_at(C, lane)
+    let ko, kt, ki = CL.split(k, factors=[2, 16])
+    CL.reorder(ko, kt, p1, p3, p0, p2, p4, ki)
+    {on_loop}
+    CL.tensorize(p0, {name}, reassociate=true)
+    for S in [AS, BS] {{
+        S.compute_at(CL, ko)
+        S.storage_align(p0, 64, 8)
+        S.reorder(p1, p0, p2)
+        let chunk = S.fuse(p1, p0)
+        let rest, z, y, x = S.split(chunk, factors=[wx * wy, 4, 32])
+        S.bind(z, threadIdx.z)
+        S.bind(y, threadIdx.y)
+        S.bind(x, threadIdx.x)
+        S.vectorize(p2)
+        {on_copy}
+    }}
+}}
+"
+    )
+}
+
+#[test]
+fn products_of_warpgroups_match_the_interpreter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("product.te");
+    let path = file.to_str().expect("UTF-8");
+    let tiles = ["wx = 1, wy = 2, groups = 2", "wx = 2, wy = 1, groups = 8"];
+    let bufferings = ["none", "pipeline", "double_buffer"];
+    for intrinsic in OF_WARPGROUPS {
+        for layout in layouts(intrinsic.1) {
+            for (tile, buffering) in tiles.into_iter().flat_map(|t| bufferings.map(|b| (t, b))) {
+                let what = format!("{} {layout:?} {tile} {buffering}", intrinsic.0);
+                let text = of_warpgroups(intrinsic, *layout, (tile, buffering));
+                std::fs::write(&file, text).expect("it is written");
+                let run = ["run", "--target", "nvptx-sm_90a", "--emulate", "--verify"];
+                let (good, said) = answer(&[&run[..], &[path]].concat());
+                assert!(good && said.contains("no findings"), "{what}:\n{said}");
+                assert!(said.contains("wgmma.mma_async"), "{what}:\n{said}");
+            }
+        }
+    }
+}
+
+/// The sums of a warpgroup's products stay in registers, and their groups overlap.
+#[test]
+fn ptxas_accepts_products_of_warpgroups() {
+    let Some(ptxas) = ptxas() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, text) = (folder.path().join("product.te"), folder.path().join("product.ptx"));
+    let path = file.to_str().expect("UTF-8");
+    for intrinsic in OF_WARPGROUPS {
+        for tiles in ["wx = 1, wy = 1, groups = 2", "wx = 2, wy = 1, groups = 8"] {
+            let program = of_warpgroups(intrinsic, (false, true), (tiles, "pipeline"));
+            std::fs::write(&file, program).expect("it is written");
+            let out = text.to_str().expect("UTF-8");
+            let (good, said) = answer(&["build", "--target", "nvptx-sm_90a", "-o", out, path]);
+            assert!(good, "{}:\n{said}", intrinsic.0);
+            let written = std::fs::read_to_string(&text).expect("the text");
+            assert!(written.contains("wgmma.wait_group.sync.aligned 1;"), "{written}");
+            let output = Command::new(&ptxas)
+                .args(["-v", "-arch=sm_90a", "-o", "/dev/null"])
+                .arg(&text)
+                .output()
+                .expect("ptxas runs");
+            let said =
+                String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+            let clean = output.status.success() && said.contains("0 bytes spill stores");
+            assert!(clean && !said.contains("serialized"), "{}:\n{said}", intrinsic.0);
+        }
+    }
+}

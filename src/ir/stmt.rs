@@ -182,6 +182,9 @@ pub enum Stmt {
     AwaitCopies {
         /// The number of groups that need not be complete.
         in_flight: u32,
+        /// Whether warpgroup products before it (`ir::warp`) may still run after it. What they read
+        /// and add to is not accessed before the next `AwaitCopies`.
+        products_run: bool,
     },
 }
 

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Machine {
     /// The number of the target: 90 for `sm_90a`.
     sm: u32,
+    /// The letter after it, or nothing.
+    letter: &'static str,
     version: (u32, u32),
 }
 
@@ -106,6 +108,7 @@ const TABLE: &[(&str, u32, (u32, u32))] = &[
     ("bar|barrier cta", 50, (7, 8)),
     ("fence", 70, (6, 0)),
     ("fence acquire|release", 90, (8, 6)),
+    ("fence proxy async", 90, (8, 0)),
     ("nanosleep", 70, (6, 2)),
     ("activemask", 50, (6, 2)),
     ("match", 70, (6, 0)),
@@ -118,7 +121,11 @@ const TABLE: &[(&str, u32, (u32, u32))] = &[
     ("mma m16n8k4|m16n8k16|m16n8k32", 80, (7, 0)),
     ("mma bf16|tf32|f64", 80, (7, 0)),
     ("mma e4m3|e5m2", 89, (8, 4)),
+    ("wgmma", 90, (8, 0)),
 ];
+
+/// Instructions of one target only, which has a letter.
+const OF_ONE_TARGET: &[(&str, u32, &str)] = &[("wgmma", 90, "a")];
 
 impl Machine {
     /// Parses the header of a text; the error is for its `.version` or `.target`.
@@ -135,19 +142,25 @@ impl Machine {
             return Err(error(format!("PTX {}: {known}", show(version))));
         }
         let row = TARGETS.iter().find(|(sm, letter, _)| format!("sm_{sm}{letter}") == target);
-        let Some((sm, _, since)) = row else {
+        let Some((sm, letter, since)) = row else {
             return Err(error(format!("unknown target `{target}`: sm_50 to sm_121 are known")));
         };
         if version < *since {
             let since = show(*since);
             return Err(error(format!("`.target {target}` needs `.version {since}` or later")));
         }
-        Ok(Machine { sm: *sm, version })
+        Ok(Machine { sm: *sm, letter, version })
     }
 
     /// Checks that the target has an instruction with this number of operands.
     pub fn check(&self, opcode: &str, operands: usize, line: u32) -> Result<()> {
         let fail = |needs: String| Err(Error::at(line, format!("`{opcode}` needs {needs}")));
+        for (pattern, sm, letter) in OF_ONE_TARGET {
+            let has = (self.sm, self.letter) == (*sm, *letter);
+            if fits(pattern, opcode, operands) && !has {
+                return fail(format!("`.target sm_{sm}{letter}`"));
+            }
+        }
         for (pattern, sm, version) in TABLE {
             if !fits(pattern, opcode, operands) {
                 continue;

@@ -32,8 +32,12 @@ pub enum FindingKind {
     UninitialisedRegister,
     /// Bytes of an output that no thread wrote.
     Unwritten,
-    /// An access to shared memory while an asynchronous copy to it is in flight.
+    /// An access to shared memory while an asynchronous copy to it is in flight, or to what a
+    /// running `wgmma` reads or writes.
     InFlight,
+    /// A product of a warpgroup with no fence before it: `wgmma.fence` for its registers, or
+    /// `fence.proxy.async` for what it reads.
+    MissingFence,
     /// A write to a read-only buffer.
     ReadOnly,
     /// `ld.global.nc` of memory that the launch writes.
@@ -62,7 +66,8 @@ impl FindingKind {
             FindingKind::UninitialisedRead => "uninitialised read",
             FindingKind::UninitialisedRegister => "uninitialised register",
             FindingKind::Unwritten => "output not written",
-            FindingKind::InFlight => "asynchronous copy in flight",
+            FindingKind::InFlight => "asynchronous copy or product in flight",
+            FindingKind::MissingFence => "missing fence",
             FindingKind::ReadOnly => "write to a read-only buffer",
             FindingKind::NonCoherent => "non-coherent load of written memory",
             FindingKind::DivisionByZero => "integer division by zero",

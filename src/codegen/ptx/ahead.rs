@@ -178,7 +178,7 @@ impl Tile {
 }
 
 /// The statements of nested blocks, in order.
-fn flatten<'s>(stmt: &'s Stmt, out: &mut Vec<&'s Stmt>) {
+pub(super) fn flatten<'s>(stmt: &'s Stmt, out: &mut Vec<&'s Stmt>) {
     match stmt {
         Stmt::Block(stmts) => stmts.iter().for_each(|one| flatten(one, out)),
         other => out.push(other),

@@ -65,7 +65,7 @@ impl Emitter<'_> {
                 self.all_changes += 1;
             }
             Stmt::CopyGroup { body } => self.copy_group(body),
-            Stmt::AwaitCopies { in_flight } => {
+            Stmt::AwaitCopies { in_flight, .. } => {
                 self.flush();
                 self.wait_for_groups(*in_flight);
                 self.fence_for_products();
@@ -155,6 +155,9 @@ impl Emitter<'_> {
             self.start_ahead(ahead, var, min);
         }
         self.loop_body((var, counter, end), &moving, body, ahead.as_ref());
+        if self.runs_on(body) {
+            self.e.wgmma_wait_group(0);
+        }
         self.loops.pop();
         self.pop();
         self.vars.remove(var);
@@ -177,6 +180,7 @@ impl Emitter<'_> {
         self.push();
         match ahead {
             Some(ahead) => self.body_ahead(ahead, var, (counter, end)),
+            None if self.runs_on(body) => self.body_running_on(body),
             None => self.stmt(body),
         }
         self.end_products();

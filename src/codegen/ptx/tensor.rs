@@ -33,9 +33,7 @@ pub(super) struct Tile {
 pub(super) fn sums(product: WarpProduct, nest: &Stmt) -> (Buffer, Vec<Expr>) {
     let part = part_of(product, nest);
     let each = (0..HALVES).flat_map(|half| (0..HALVES).map(move |column| (half, column)));
-    let in_group = |group: i64| {
-        each.clone().map(move |(half, column)| (group, half, column))
-    };
+    let in_group = |group: i64| each.clone().map(move |(half, column)| (group, half, column));
     let groups = part.group.map_or(1, |(_, groups)| groups);
     let indices = (0..groups).flat_map(in_group).map(|(group, half, column)| {
         let mut values = vec![(part.vars[0], half), (part.vars[1], column)];

@@ -3,15 +3,20 @@
 //! Four warps start a product together and go on; the tensor cores read both factors from shared
 //! memory, where descriptors say how their blocks lie (`ir::warpgroup`). Products that follow each
 //! other run as one group. The threads wait for it before the next other statement: until then
-//! they must not access the sums, nor may shared memory change.
+//! they must not access the sums, nor may shared memory change. In the loop of a pipeline, the
+//! products of an iteration run until those of the next one are started:
+//!
+//! Before: `for (ko) { await; copy; multiply }`
+//! After:  `for (ko) { await; copy; start the products; wait for those of the last iteration }`
+//!         `wait for all products`
 //!
 //! `fence.proxy.async` stands before each barrier of a launch with such products. It makes what the
 //! thread wrote to shared memory visible to the tensor cores.
 
+use super::ahead::flatten;
 use super::emit::{Emitter, Place, view};
 use super::tensor::{flat, part_of, sums};
-use crate::ir::arith::Facts;
-use crate::ir::warp::WarpProduct;
+use crate::ir::warp::{WarpProduct, warp_product};
 use crate::ir::warpgroup::{Blocks, PIECE_BYTES, Threads, blocks_of};
 use crate::ir::{DType, Expr, Stmt};
 use nvptx_builder::{B64, Cmp, Convert, F32, Operand, Pred, Reg, Source, Ty, U64, Wgmma};
@@ -54,12 +59,45 @@ impl Emitter<'_> {
                 self.end_products();
                 for (index, sum) in indices.iter().zip(&sums) {
                     let address = self.address(&memory, buffer.dtype.bytes() as u32, index);
-                    self.store_chunk(&memory, buffer.dtype, address, &[sum.erase().operand()], None);
+                    self.store_chunk(
+                        &memory,
+                        buffer.dtype,
+                        address,
+                        &[sum.erase().operand()],
+                        None,
+                    );
                 }
                 *self.changes.entry(memory.id).or_insert(0) += 1;
             }
         }
         self.next_statement();
+    }
+
+    /// Whether the products of an iteration run on while the next one copies: the body of a
+    /// pipeline's loop that consists of its wait, copies, and products with sums in registers.
+    pub(super) fn runs_on(&self, body: &Stmt) -> bool {
+        let mut stmts = Vec::new();
+        flatten(body, &mut stmts);
+        let Some((Stmt::AwaitCopies { products_run: true, .. }, rest)) = stmts.split_first() else {
+            return false;
+        };
+        let copies = rest.iter().take_while(|stmt| matches!(stmt, Stmt::CopyGroup { .. })).count();
+        let is_product = |stmt: &&Stmt| match (stmt, warp_product(stmt)) {
+            (Stmt::Tensorize { body, .. }, Some(product)) if product.is_by_warpgroup() => {
+                matches!(self.place(&sums(product, body).0), Place::Registers(_))
+            }
+            _ => false,
+        };
+        copies < rest.len() && rest[copies..].iter().all(is_product)
+    }
+
+    /// Emits such a body. The products of the previous iteration run until those of this one are
+    /// started.
+    pub(super) fn body_running_on(&mut self, body: &Stmt) {
+        self.stmt(body);
+        self.e.wgmma_commit_group();
+        self.e.wgmma_wait_group(1);
+        self.products = false;
     }
 
     fn begin_products(&mut self) {

@@ -286,9 +286,10 @@ impl Printer {
                 self.out.push_str(")\n");
             }
             Stmt::CopyGroup { body } => self.braced("copy_group", body),
-            Stmt::AwaitCopies { in_flight } => {
+            Stmt::AwaitCopies { in_flight, products_run } => {
+                let running = if *products_run { ", products_run" } else { "" };
                 self.line("");
-                let _ = writeln!(self.out, "await_copies(in_flight={in_flight})");
+                let _ = writeln!(self.out, "await_copies(in_flight={in_flight}{running})");
             }
             Stmt::Barrier => self.line("tvm_storage_sync(\"shared\")\n"),
         }

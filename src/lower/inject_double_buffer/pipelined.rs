@@ -13,8 +13,13 @@
 //! Before iteration `i` waits, groups `0 ..= i + 1` have been issued; after it, all but the last
 //! are complete. All threads have then finished iteration `i - 1`, so its copy may be filled again.
 //! Groups for iterations after the last one are empty but count.
+//!
+//! With warpgroup products and at least three copies, those of iteration `i - 1` still run when
+//! iteration `i` fills a copy. So it fills that of iteration `i - 2`, one iteration less ahead.
 
 use super::{BufferedStage, Injected, Loop, into_copies};
+use crate::ir::visit::walk_stmt;
+use crate::ir::warp::warp_product;
 use crate::ir::{Buffering, Expr, Stmt};
 use rustc_hash::FxHashMap;
 
@@ -29,7 +34,9 @@ pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<BufferedStage>) -> Inje
         let fills = found.iter().map(|one| one.fill_at(at, head, &copies, count)).collect();
         Stmt::CopyGroup { body: Box::new(head.if_iteration_exists(number, fills, later)) }
     };
-    let ahead = i64::from(count) - 1;
+    // Products of a warpgroup read their copy until the next iteration has started its own.
+    let products_run = count > 2 && has_warpgroup_product(&body);
+    let ahead = i64::from(count) - if products_run { 2 } else { 1 };
     let first = (0..ahead).map(|number| {
         let number = Expr::index(number);
         let at = match head.min.as_int() {
@@ -41,6 +48,16 @@ pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<BufferedStage>) -> Inje
     let before = Some(Stmt::Block(first.collect()));
     let next = group(&head.after(ahead), &Expr::index(ahead), true);
     let body = into_copies(body, &copies, &head.copy(&Expr::var(&head.var), count));
-    let body = Stmt::Block(vec![Stmt::AwaitCopies { in_flight: count - 2 }, next, body]);
+    let wait = Stmt::AwaitCopies { in_flight: ahead as u32 - 1, products_run };
+    let body = Stmt::Block(vec![wait, next, body]);
     Injected { before, body, allocated }
+}
+
+fn has_warpgroup_product(body: &Stmt) -> bool {
+    let mut found = false;
+    let mut see = |stmt: &Stmt| {
+        found |= warp_product(stmt).is_some_and(|product| product.is_by_warpgroup());
+    };
+    walk_stmt(body, &mut see, &mut |_| {});
+    found
 }

@@ -188,7 +188,7 @@ enum Node {
     /// A barrier, and whether it is kept.
     Barrier(bool),
     /// A barrier that waits for copies.
-    Await(u32),
+    Await(Stmt),
 }
 
 impl Node {
@@ -215,7 +215,7 @@ impl Node {
             },
             Node::Leaf { stmt, .. } => stmt,
             Node::Barrier(true) => Stmt::Barrier,
-            Node::Await(in_flight) => Stmt::AwaitCopies { in_flight },
+            Node::Await(stmt) => stmt,
             Node::ImplicitBarrier | Node::Barrier(false) => Stmt::nothing(),
         }
     }
@@ -290,7 +290,7 @@ impl Builder {
             }
             Stmt::Barrier => Node::Barrier(true),
             Stmt::Sort(_) => crate::bug!("a sort in a launch"),
-            Stmt::AwaitCopies { in_flight } => Node::Await(in_flight),
+            Stmt::AwaitCopies { .. } => Node::Await(stmt),
             Stmt::Prefetch { .. } | Stmt::Assert { .. } => {
                 Node::Leaf { stmt, accesses: Vec::new() }
             }

@@ -257,7 +257,7 @@ impl Walker<'_> {
                 self.read_in_group = around;
                 self.copying = outer;
             }
-            Stmt::AwaitCopies { in_flight } => {
+            Stmt::AwaitCopies { in_flight, .. } => {
                 let work = self.work();
                 work.barriers += 1.0;
                 work.in_flight = f64::from(*in_flight);

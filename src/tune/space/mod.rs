@@ -25,6 +25,7 @@ mod template;
 mod text;
 mod tile;
 mod view;
+mod warpgroups;
 mod warps;
 
 use super::{Candidate, Choice, Space};

@@ -1,9 +1,9 @@
 //! Rules for GPUs in which threads cooperate on one result: `tensor` and `together`.
 
-use super::Fit;
 use super::plan::Planner;
 use super::text::ScheduleText;
 use super::view::{StageView, Stride};
+use super::{Fit, warpgroups};
 use crate::ir::warp::{FIRST_WITH_PRODUCTS, WarpProduct};
 use crate::ir::{BinOp, ExprKind};
 
@@ -88,7 +88,7 @@ fn factors(view: &StageView) -> Option<Factors> {
 }
 
 /// Returns the options that divide an extent.
-fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
+pub(super) fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
     choices.iter().copied().filter(|count| extent % (unit * count) == 0).collect()
 }
 
@@ -97,6 +97,10 @@ pub(super) fn tensor(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let Factors { product, sides } = factors(view).expect("the rule fits");
+    if let Some(product) = warpgroups::product(planner, view, product) {
+        let factors = sides.map(|side| view.loads[side.load].buffer.name.clone());
+        return warpgroups::tensor(planner, at, product, factors);
+    }
     let stage = planner.plans[at].name.clone();
     let [x, y, k] = [&view.data[0], &view.data[1], &view.reduce[0]];
     let chooser = &mut planner.chooser;
@@ -218,7 +222,7 @@ fn fetch_turned(planner: &mut Planner, copy: &str, stages: i64, (high, wide): (i
 }
 
 /// Distributes the pieces of a copy over the threads of a block.
-fn share(planner: &mut Planner, copy: &str, chunk: &str, (high, wide): (i64, i64)) {
+pub(super) fn share(planner: &mut Planner, copy: &str, chunk: &str, (high, wide): (i64, i64)) {
     let text = &mut planner.text;
     let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
     text.push(format!(

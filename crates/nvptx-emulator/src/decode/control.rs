@@ -28,6 +28,12 @@ impl Decoder {
                 Op::Nothing
             }
             "fence" => {
+                if mods.has("proxy") {
+                    mods.need_one_of(&["async"])?;
+                    let space = mods.one_of(&["shared::cta", "shared::cluster", "global"]);
+                    let is_shared = space != Some("global");
+                    return Ok(Some(if is_shared { Op::ProxyFence } else { Op::Nothing }));
+                }
                 mods.one_of(&["acq_rel", "sc", "acquire", "release"]);
                 mods.need_one_of(&["cta", "cluster", "gpu", "sys"])?;
                 Op::Nothing

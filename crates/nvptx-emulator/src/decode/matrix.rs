@@ -3,7 +3,7 @@
 use super::Decoder;
 use super::SHARED_WINDOW;
 use super::mods::Mods;
-use super::op::{Base, Elem, MemSpace, Mma, Op};
+use super::op::{Base, Elem, MemSpace, Mma, Op, Wgmma};
 use crate::error::Result;
 use crate::parse::ast::{Arg, Space};
 use crate::ty::Ty;
@@ -34,6 +34,7 @@ impl Decoder {
     pub(super) fn matrix(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Option<Op>> {
         match mods.root {
             "mma" => self.mma(mods, args).map(Some),
+            "wgmma" => self.wgmma(mods, args).map(Some),
             "ldmatrix" => self.matrix_memory(mods, args, true).map(Some),
             "stmatrix" => self.matrix_memory(mods, args, false).map(Some),
             _ => Ok(None),
@@ -78,6 +79,57 @@ impl Decoder {
         let (m, n, k) = shape.mnk;
         let (a_ty, b_ty) = (elem(a_ty), elem(b_ty));
         Ok(Op::Mma(Mma { m, n, k, a_ty, b_ty, c_ty, d_ty, saturates, d, a, b, c }))
+    }
+
+    fn wgmma(&mut self, mods: &mut Mods<'_>, args: &[Arg]) -> Result<Op> {
+        let what = mods.need_one_of(&["fence", "commit_group", "wait_group", "mma_async"])?;
+        if !mods.has("sync") || !mods.has("aligned") {
+            return Err(mods.error("only the `.sync.aligned` form exists"));
+        }
+        match what {
+            "fence" | "commit_group" => {
+                self.arity(args, &[0])?;
+                return Ok(if what == "fence" { Op::WgmmaFence } else { Op::WgmmaCommit });
+            }
+            "wait_group" => {
+                self.arity(args, &[1])?;
+                let groups = self.literal(&args[0])?;
+                return match u32::try_from(groups) {
+                    Ok(groups @ 0..=7) => Ok(Op::WgmmaWait(groups)),
+                    _ => Err(mods.error("waits for 0 to 7 groups")),
+                };
+            }
+            _ => {}
+        }
+        let n = (1..=32).map(|groups| groups * 8).find(|n| mods.has(&format!("m64n{n}k16")));
+        let n = n.ok_or_else(|| mods.error("only the shapes m64nNk16 are supported"))?;
+        let (d_ty, a_ty, b_ty) = (mods.ty()?, mods.ty()?, mods.ty()?);
+        if d_ty != Ty::F32 || a_ty != b_ty || !matches!(a_ty, Ty::F16 | Ty::BF16) {
+            return Err(mods.unknown());
+        }
+        // d, a, b, whether to add d, signs of a and b, whether a and b are transposed
+        self.arity(args, &[8])?;
+        let d = self.fragment(mods, &args[0], Ty::F32, n as usize / 2, true)?;
+        let (a, b) = (self.src(&args[1], Ty::B64)?, self.src(&args[2], Ty::B64)?);
+        let accumulate = self.psrc(&args[3])?;
+        for sign in &args[4..6] {
+            if self.literal(sign)? != 1 {
+                return Err(mods.error("only the sign 1 is supported"));
+            }
+        }
+        let mut transposed = [false; 2];
+        for (which, arg) in transposed.iter_mut().zip(&args[6..]) {
+            *which = match self.literal(arg)? {
+                0 => false,
+                1 => true,
+                _ => return Err(mods.error("transposition is 0 or 1")),
+            };
+        }
+        self.note_granule(MemSpace::Shared, 4);
+        self.kernel.uses_wgmma = true;
+        let (elem, site) = (elem(a_ty), self.site());
+        let transposed = (transposed[0], transposed[1]);
+        Ok(Op::Wgmma(Wgmma { n, elem, d, a, b, accumulate, transposed, site }))
     }
 
     fn fragment(

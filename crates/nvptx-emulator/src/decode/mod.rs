@@ -153,6 +153,7 @@ impl Decoder {
             shared: Vec::new(),
             dynamic_offset: 0,
             uses_dynamic: false,
+            uses_wgmma: false,
             static_bytes: 0,
             local_bytes: 0,
             sites: Vec::new(),

@@ -174,6 +174,22 @@ pub(crate) struct Mma {
     pub c: u32,
 }
 
+/// A product of a warpgroup: 64 x `n` sums of 16 terms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wgmma {
+    pub n: u32,
+    pub elem: Elem,
+    /// The first of its `n / 2` rows in [`Kernel::lists`].
+    pub d: u32,
+    /// The descriptors.
+    pub a: Src,
+    pub b: Src,
+    /// Whether the product is added to the old sums.
+    pub accumulate: PSrc,
+    pub transposed: (bool, bool),
+    pub site: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elem {
     F16,
@@ -379,6 +395,13 @@ pub(crate) enum Op {
         site: u32,
     },
     Mma(Mma),
+    Wgmma(Wgmma),
+    WgmmaFence,
+    WgmmaCommit,
+    /// Waits until at most this many groups of products run.
+    WgmmaWait(u32),
+    /// `fence.proxy.async` of shared memory.
+    ProxyFence,
 }
 
 /// An instruction with its guard and the registers it reads.
@@ -452,6 +475,8 @@ pub(crate) struct Kernel {
     /// The start of dynamic shared memory.
     pub dynamic_offset: u32,
     pub uses_dynamic: bool,
+    /// Whether there is a product by a warpgroup.
+    pub uses_wgmma: bool,
     /// The bytes of static shared memory without the gaps between the variables.
     pub static_bytes: u32,
     pub local_bytes: u32,

@@ -204,7 +204,7 @@ impl Machine<'_> {
     }
 
     /// Returns the variable and the byte of a shared address, for messages.
-    fn shared_name(&self, at: u64) -> String {
+    pub(super) fn shared_name(&self, at: u64) -> String {
         let dynamic = u64::from(self.kernel.dynamic_offset);
         if at >= dynamic {
             return format!("byte {} of dynamic shared memory", at - dynamic);
@@ -262,6 +262,7 @@ impl Machine<'_> {
         if self.shared.copies > 0 {
             self.touch_in_flight(warp, lane, at, bytes, pc, "writes");
         }
+        self.write_beside_products(warp, lane, at, bytes, pc);
         for part in (0..bytes).step_by(16) {
             self.shared.init.add(at + part as usize, bytes.min(16));
         }

@@ -212,6 +212,7 @@ impl Machine<'_> {
             Op::CopyAsync(ref copy) => self.copy_async(warp, copy, active, pc),
             Op::CopyCommit => self.copy_commit(warp, active),
             Op::CopyWait(groups) => self.copy_wait(warp, groups, active),
+            Op::ProxyFence => self.proxy_fence(warp, active),
             Op::Nothing => {}
             Op::ActiveMask { d } => warp.set32(d, active, &[active; 32]),
             _ => return false,

@@ -81,6 +81,10 @@ impl Machine<'_> {
             }
             Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => self.matrix(warp, op, active, pc),
             Op::Mma(ref mma) => self.mma(warp, mma, active, pc),
+            Op::Wgmma(ref wgmma) => self.wgmma(warp, wgmma, active, pc),
+            Op::WgmmaFence => self.wgmma_fence(warp),
+            Op::WgmmaCommit => self.wgmma_commit(warp),
+            Op::WgmmaWait(groups) => self.wgmma_wait(warp, groups, pc),
             _ => unreachable!("every other operation has been run before"),
         }
     }

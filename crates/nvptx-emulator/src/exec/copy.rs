@@ -88,6 +88,10 @@ impl Machine<'_> {
         self.shared.data[at..end].copy_from_slice(&copy.data[..bytes]);
         self.shared.in_flight[at / 4..end / 4].fill(0);
         self.shared.copies -= 1;
+        if !self.shared.unfenced.is_empty() {
+            let writer = (warp.index * 32 + copy.lane + 1) as u16;
+            self.shared.unfenced[at / 4..end / 4].fill(writer);
+        }
         // Accesses in between were reported as in flight; this only updates the stamp.
         let me = self.stamp(warp, copy.site, false).lane(copy.lane);
         self.shared.shadow.write(at, copy.bytes, me, &warp.clocks);

@@ -199,7 +199,7 @@ fn product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize, fused: bool) {
 }
 
 /// Computes `product` with the widest instructions of the processor.
-fn fast_product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize) {
+pub(super) fn fast_product(a: &[f64], b: &[f64], sums: &mut [[f64; 8]], k: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma")]

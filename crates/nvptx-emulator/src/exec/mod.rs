@@ -13,6 +13,7 @@ mod matrix;
 mod mma;
 mod time_slice;
 mod warp;
+mod wgmma;
 
 use self::barrier::BarrierState;
 use self::warp::Warp;
@@ -79,6 +80,11 @@ struct Shared {
     /// For each word of 4 bytes: the thread plus 1 whose copy to it is in flight.
     in_flight: Vec<u16>,
     copies: u32,
+    /// For each word of 4 bytes in kernels with `wgmma`: the thread plus 1 that wrote it and has
+    /// not passed a `fence.proxy.async` since.
+    unfenced: Vec<u16>,
+    /// For each piece of 16 bytes in such kernels: the number of products that may read it.
+    read_by_products: Vec<u32>,
 }
 
 /// Runs the kernel. The results are in the memory.
@@ -127,6 +133,8 @@ impl Shared {
             shadow: Shadow::new(len, kernel.shared_granule, false),
             in_flight: vec![0; len / 4],
             copies: 0,
+            unfenced: vec![0; if kernel.uses_wgmma { len / 4 } else { 0 }],
+            read_by_products: vec![0; if kernel.uses_wgmma { len / 16 } else { 0 }],
         }
     }
 
@@ -136,6 +144,8 @@ impl Shared {
             self.in_flight.fill(0);
             self.copies = 0;
         }
+        self.unfenced.fill(0);
+        self.read_by_products.fill(0);
     }
 }
 

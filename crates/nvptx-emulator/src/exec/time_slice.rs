@@ -195,8 +195,15 @@ impl Machine<'_> {
 
     #[cold]
     fn uninitialised(&mut self, warp: &mut Warp, used: Use, missing: u32, pc: u32) {
-        let name = self.kernel.reg_names.iter().find(|(u, _)| *u == used);
-        let name = name.map_or("a register", |(_, n)| n.as_str());
+        let name = self.register_name(used);
+        if let Use::R32(row) = used
+            && self.is_sum_in_flight(warp, row)
+        {
+            self.find(FindingKind::InFlight, warp, missing.trailing_zeros(), pc, || {
+                format!("reads {name} while a wgmma that adds to it runs")
+            });
+            return;
+        }
         self.find(FindingKind::UninitialisedRegister, warp, missing.trailing_zeros(), pc, || {
             format!("reads {name}, which was not written")
         });
@@ -206,6 +213,11 @@ impl Machine<'_> {
             Use::R64(row) => warp.init64[row as usize] |= missing,
             Use::Pred(row) => warp.init_preds[row as usize] |= missing,
         }
+    }
+
+    pub(super) fn register_name(&self, used: Use) -> String {
+        let name = self.kernel.reg_names.iter().find(|(u, _)| *u == used);
+        name.map_or("a register", |(_, n)| n.as_str()).to_string()
     }
 
     /// Stops the launch at its limit of instructions; called after each time slice.

@@ -1,5 +1,6 @@
 //! The state of a warp: registers, groups of threads by position, copies in flight.
 
+use super::wgmma::Product;
 use crate::decode::op::{CONST, Dst, Kernel, PSrc, SINK, Src};
 use crate::lanes::{R32, R64};
 use crate::memory::ByteSet;
@@ -56,6 +57,11 @@ pub(super) struct Warp {
     pub pending: Vec<Pending>,
     /// The number of committed groups of each thread.
     pub committed: [u32; 32],
+    /// The products that the warp has not waited for, and the number of committed groups.
+    pub products: Vec<Product>,
+    pub product_groups: u32,
+    /// Whether a `wgmma.fence` came after the last wait.
+    pub fenced: bool,
     pub local: Vec<u8>,
     pub local_init: ByteSet,
 }
@@ -88,6 +94,8 @@ impl Warp {
         self.clocks = [0; 32];
         self.pending.clear();
         self.committed = [0; 32];
+        self.products.clear();
+        (self.product_groups, self.fenced) = (0, false);
         self.local_init.clear();
     }
 

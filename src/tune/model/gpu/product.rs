@@ -2,7 +2,7 @@
 
 use super::WarpAccess;
 use super::warp::{WarpCost, first_warp, turns};
-use crate::ir::warp::{Element, WarpProduct, thread_part};
+use crate::ir::warp::{Element, GROUP_WARPS, WarpProduct, thread_part};
 use crate::ir::{Scope, Stmt, Var};
 use crate::tune::model::index::Sum;
 use crate::tune::model::machine::GpuModel;
@@ -12,6 +12,9 @@ use crate::tune::model::walk::Walker;
 
 /// Rows and columns of a warp product (`mma.sync.m16n8`).
 const PRODUCT_SIZE: (f64, f64) = (16.0, 8.0);
+/// How many times as fast a product by a warpgroup is as those by its warps: Hopper's tensor cores
+/// reach their peak with `wgmma` alone.
+const WARPGROUP_SPEED: f64 = 2.0;
 /// Bytes of a wavefront: a register of each thread.
 const WAVEFRONT_BYTES: f64 = 128.0;
 /// Bytes of a row of `ldmatrix` (PTX ISA).
@@ -33,29 +36,42 @@ impl Walker<'_> {
         let held: f64 = self.in_registers.values().sum();
         let work = self.work();
         work.products += copies;
-        work.tensor += copies * PRODUCT_SIZE.0 * PRODUCT_SIZE.1 * terms / rate(product, &gpu);
+        let groups = part.group.map_or(1.0, |(_, groups)| groups as f64);
+        let columns = PRODUCT_SIZE.1 * groups;
+        work.tensor += copies * PRODUCT_SIZE.0 * columns * terms / rate(product, &gpu);
         work.accumulators = work.accumulators.max(held);
         let bytes = product.a.bytes() as f64 * terms;
-        self.factor(part.a, part.vars, (PRODUCT_SIZE.0 * bytes, false));
-        self.factor(part.b, part.vars, (PRODUCT_SIZE.1 * bytes, true));
+        let mut loops: Vec<(&Var, f64)> = part.vars.into_iter().zip([2.0, 2.0, 8.0]).collect();
+        loops.extend(part.group.map(|(var, groups)| (var, groups as f64)));
+        let shared = if product.is_by_warpgroup() { GROUP_WARPS as f64 } else { 1.0 };
+        self.factor(product, part.a, &loops, (PRODUCT_SIZE.0 * bytes, false));
+        self.factor(product, part.b, &loops, (columns * bytes / shared, true));
         true
     }
 
-    /// Counts the loads of a factor of `bytes` bytes.
-    fn factor(&mut self, factor: Element<'_>, vars: [&Var; 3], (bytes, columns): (f64, bool)) {
+    /// Counts the loads of a factor of `bytes` bytes, of which the tensor cores read those of a
+    /// warpgroup once for its warps, without registers and bank conflicts.
+    fn factor(
+        &mut self,
+        product: WarpProduct,
+        factor: Element<'_>,
+        loops: &[(&Var, f64)],
+        (bytes, columns): (f64, bool),
+    ) {
         if self.in_registers.contains_key(factor.buffer) {
             return;
         }
         let index = &factor.indices[0];
         let place = self.enclosing.len();
-        for (var, extent) in vars.iter().zip([2.0, 2.0, 8.0]) {
-            self.open_unrolled(var, Sum::default(), extent);
+        for (var, extent) in loops {
+            self.open_unrolled(var, Sum::default(), *extent);
         }
         let sum = self.indices.sum(index);
         let deps = self.index_deps(index) & bit(place).wrapping_sub(1);
         let wavefronts = (bytes / WAVEFRONT_BYTES).max(1.0);
-        let ways = self.ways(factor, vars[2], columns);
-        for var in vars.iter().rev() {
+        let by_warpgroup = product.is_by_warpgroup();
+        let ways = if by_warpgroup { 1.0 } else { self.ways(factor, loops[2].0, columns) };
+        for (var, _) in loops.iter().rev() {
             self.close_unrolled(var);
         }
         let stored = (0..self.enclosing.len()).filter(|at| self.is_stored_in(*at, factor.buffer));
@@ -66,7 +82,9 @@ impl Walker<'_> {
             return;
         }
         let (held, _) = self.live(deps, frame, copies, 1, 1.0);
-        self.work().registers += held.max(1.0) * bytes / WAVEFRONT_BYTES;
+        if !by_warpgroup {
+            self.work().registers += held.max(1.0) * bytes / WAVEFRONT_BYTES;
+        }
         let global = factor.buffer.scope == Scope::Global;
         let sectors = bytes / 32.0;
         let cost = WarpCost {
@@ -126,5 +144,6 @@ impl Walker<'_> {
 
 /// Returns the multiply-adds of a product that a multiprocessor computes per cycle.
 fn rate(product: WarpProduct, gpu: &GpuModel) -> f64 {
-    gpu.tensor * 2.0 / product.a.bytes() as f64
+    let speed = if product.is_by_warpgroup() { WARPGROUP_SPEED } else { 1.0 };
+    speed * gpu.tensor * 2.0 / product.a.bytes() as f64
 }
