@@ -146,14 +146,17 @@ const OF_WARPGROUPS: [(&str, &str); 2] =
 fn of_warpgroups(
     (name, factor): (&str, &str),
     (a, b): (bool, bool),
-    (tiles, buffering): (&str, &str),
+    (tiles, line, buffering): (&str, u32, &str),
 ) -> String {
     let (a_shape, a) = if a { ("l, n", "k, x") } else { ("n, l", "x, k") };
     let (b_shape, b) = if b { ("m, l", "y, k") } else { ("l, m", "k, y") };
+    // Lines of 8 elements may be padded.
+    let pad = if line == 8 { "S.storage_align(p0, 64, 8)" } else { "" };
+    let steps = if line == 8 { 2 } else { 4 };
     let on_loop = if buffering.starts_with("pipeline") { "CL.pipeline(ko, stages=3)" } else { "" };
     let on_copy = if buffering == "double_buffer" { "S.double_buffer()" } else { "" };
     format!(
-        "kernel product(n = 128, m = 64, l = 160) {{
+        "kernel product(n = 128, m = 128, l = 256) {{
     input A: {factor}[{a_shape}]
     input B: {factor}[{b_shape}]
     reduce k: 0..l
@@ -162,8 +165,8 @@ fn of_warpgroups(
 
 schedule product({tiles}) for nvptx {{
     let CL = C.cache_write(local, layout=[x // 8, x % 8, y // 8, y % 8 // 2, y % 2])
-    let AS = A.cache_read(shared, [CL], layout=[ax1 // 8, ax0, ax1 % 8])
-    let BS = B.cache_read(shared, [CL], layout=[ax1 // 8, ax0, ax1 % 8])
+    let AS = A.cache_read(shared, [CL], layout=[ax1 // {line}, ax0, ax1 % {line}])
+    let BS = B.cache_read(shared, [CL], layout=[ax1 // {line}, ax0, ax1 % {line}])
     let xb, xg, xw, xv, xl = C.split(x, factors=[wx, 4, 2, 8])
     let yb, yg, yv, yt, yi = C.split(y, factors=[wy, groups, 4, 2])
     C.reorder(xb, yb, xg, yg, xw, xl, yt, xv, yv, yi)
@@ -175,20 +178,21 @@ schedule product({tiles}) for nvptx {{
     C.bind(xw, threadIdx.y)
     C.bind(lane, threadIdx.x)
     CL.compute_at(C, lane)
-    let ko, kt, ki = CL.split(k, factors=[2, 16])
+    let ko, kt, ki = CL.split(k, factors=[{steps}, 16])
     CL.reorder(ko, kt, p1, p3, p0, p2, p4, ki)
     {on_loop}
     CL.tensorize(p0, {name}, reassociate=true)
     for S in [AS, BS] {{
         S.compute_at(CL, ko)
-        S.storage_align(p0, 64, 8)
-        S.reorder(p1, p0, p2)
-        let chunk = S.fuse(p1, p0)
+        {pad}
+        let so, si = S.split(p2, factor=8)
+        S.reorder(p1, p0, so, si)
+        let chunk = S.fuse(p1, p0, so)
         let rest, z, y, x = S.split(chunk, factors=[wx * wy, 4, 32])
         S.bind(z, threadIdx.z)
         S.bind(y, threadIdx.y)
         S.bind(x, threadIdx.x)
-        S.vectorize(p2)
+        S.vectorize(si)
         {on_copy}
     }}
 }}
@@ -201,13 +205,19 @@ fn products_of_warpgroups_match_the_interpreter() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("product.te");
     let path = file.to_str().expect("UTF-8");
-    let tiles = ["wx = 1, wy = 2, groups = 2", "wx = 2, wy = 1, groups = 8"];
-    let bufferings = ["none", "pipeline", "double_buffer"];
+    let forms = [
+        ("wx = 1, wy = 2, groups = 2", 8, "pipeline"),
+        ("wx = 2, wy = 1, groups = 8", 8, "none"),
+        ("wx = 1, wy = 1, groups = 8", 64, "pipeline"),
+        ("wx = 2, wy = 1, groups = 16", 64, "pipeline"),
+        ("wx = 1, wy = 2, groups = 8", 64, "none"),
+        ("wx = 1, wy = 1, groups = 16", 64, "double_buffer"),
+    ];
     for intrinsic in OF_WARPGROUPS {
         for layout in layouts(intrinsic.1) {
-            for (tile, buffering) in tiles.into_iter().flat_map(|t| bufferings.map(|b| (t, b))) {
-                let what = format!("{} {layout:?} {tile} {buffering}", intrinsic.0);
-                let text = of_warpgroups(intrinsic, *layout, (tile, buffering));
+            for form in forms {
+                let what = format!("{} {layout:?} {form:?}", intrinsic.0);
+                let text = of_warpgroups(intrinsic, *layout, form);
                 std::fs::write(&file, text).expect("it is written");
                 let run = ["run", "--target", "nvptx-sm_90a", "--emulate", "--verify"];
                 let (good, said) = answer(&[&run[..], &[path]].concat());
@@ -228,8 +238,9 @@ fn ptxas_accepts_products_of_warpgroups() {
     let (file, text) = (folder.path().join("product.te"), folder.path().join("product.ptx"));
     let path = file.to_str().expect("UTF-8");
     for intrinsic in OF_WARPGROUPS {
-        for tiles in ["wx = 1, wy = 1, groups = 2", "wx = 2, wy = 1, groups = 8"] {
-            let program = of_warpgroups(intrinsic, (false, true), (tiles, "pipeline"));
+        for (tiles, line) in [("wx = 1, wy = 1, groups = 2", 8), ("wx = 2, wy = 1, groups = 8", 64)]
+        {
+            let program = of_warpgroups(intrinsic, (false, true), (tiles, line, "pipeline"));
             std::fs::write(&file, program).expect("it is written");
             let out = text.to_str().expect("UTF-8");
             let (good, said) = answer(&["build", "--target", "nvptx-sm_90a", "-o", out, path]);

@@ -10,8 +10,8 @@
 //!   c[half, column] = c[half, column] + a[half*8 + lane // 4, k] * b[k, lane % 4 * 2 + column]
 //! ```
 //!
-//! A warpgroup, four warps in a row, computes larger products together (`wgmma_m64nNk16_bf16`). Its
-//! warp `w` has rows `16*w` and the 15 next ones, and a thread has `n / 8` times the elements above:
+//! A warpgroup, four warps in a row, computes larger products together: `wgmma_m64nNk16_bf16`. Its
+//! warp `w` has rows `16*w` and the 15 next ones, and a thread has `n / 8` times as many elements:
 //!
 //! ```text
 //! for half in 0..2, group in 0..n/8, column in 0..2, k in 0..16:

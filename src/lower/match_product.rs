@@ -6,6 +6,7 @@
 //! `C[h, j] = C[h, j] + A[h*8 + threadIdx.x//4, k] * B[k, threadIdx.x%4*2 + j] } } }`
 //! `A` and `B` may begin anywhere in shared memory, and be stored by rows or by columns. Together,
 //! the threads of the warp then read a tile of each, which the instruction reads as a whole.
+//! The factors of a warpgroup product consist of lines instead (`ir::warpgroup`).
 //!
 //! A step of `build_loops`.
 
@@ -16,10 +17,13 @@ use crate::ir::print::print_expr;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::mentions;
 use crate::ir::warp::{Element, GROUP_WARPS, ThreadPart, WarpProduct, index_at, thread_part};
-use crate::ir::warpgroup::{Threads, blocks_of};
+use crate::ir::warpgroup::{Threads, lines_of};
 use crate::ir::{BinOp, Expr, Scope, Stmt, ThreadIndex, Var};
 use crate::schedule::{BoundedSchedule, Stage, StageId, Tensorize, loop_min, threads_around};
 use crate::target::Gpu;
+
+/// Registers of a thread besides the sums of warpgroup products (as `ptxas` demands).
+const OTHER_REGISTERS: i128 = 26;
 
 /// Checks that `nest`, the loops of a stage from `tensorize.axis` inwards, is a thread's part
 /// (E0378).
@@ -33,6 +37,9 @@ pub fn match_product(
         let warp = product.is_by_warpgroup().then(|| warp_of(bounded, id)).transpose()?;
         let part = thread_part(product, nest)?;
         let (facts, fixed) = enclosing_facts(bounded, id, stage);
+        if warp.is_some() {
+            check_registers(&part, &threads_around(bounded, id))?;
+        }
         Matcher { product, part, lane, warp, facts, fixed }.part()
     });
     matched.map_err(|difference| {
@@ -104,6 +111,25 @@ fn warp_of(bounded: &BoundedSchedule, id: StageId) -> Matched<Var> {
     }
 }
 
+/// Checks that the sums of warpgroup products fit into registers, which the instruction requires.
+fn check_registers(part: &ThreadPart<'_>, threads: &[(ThreadIndex, Var, Expr)]) -> Matched<()> {
+    let product = |extents: &mut dyn Iterator<Item = &Expr>| -> i128 {
+        extents.map(|extent| extent.as_int().unwrap_or(1)).product()
+    };
+    let of_block = threads.iter().filter(|(index, ..)| matches!(index, ThreadIndex::Thread(_)));
+    let threads = product(&mut of_block.map(|(.., extent)| extent)).max(1);
+    let sums = product(&mut part.c.buffer.shape.iter());
+    let room = (i128::from(Gpu::BLOCK_REGISTERS) / threads).min(Gpu::MAX_REGISTERS.into());
+    match sums + OTHER_REGISTERS <= room {
+        true => Ok(()),
+        false => Err(format!(
+            "a thread has {sums} elements of `{}` and needs {OTHER_REGISTERS} more registers; a \
+             block of {threads} threads has {room} for each",
+            part.c.buffer.name
+        )),
+    }
+}
+
 /// Returns the facts inside the loops of a stage, and the variables of loops with one iteration
 /// with their values.
 fn enclosing_facts(
@@ -146,7 +172,7 @@ impl Matcher<'_> {
             return [&self.part.a, &self.part.b]
                 .into_iter()
                 .enumerate()
-                .try_for_each(|(which, element)| self.blocks(element, which, warp));
+                .try_for_each(|(which, element)| self.lines(element, which, warp));
         }
         self.factor(&self.part.a, 0, |lane| lane / 4, 8)?;
         self.factor(&self.part.b, 1, |lane| lane % 4 * 2, 1)
@@ -178,17 +204,17 @@ impl Matcher<'_> {
         }
     }
 
-    /// Checks that a factor of a warpgroup product consists of blocks.
-    fn blocks(&self, element: &Element<'_>, which: usize, warp: &Var) -> Matched<()> {
+    /// Checks that a factor of a warpgroup product consists of lines.
+    fn lines(&self, element: &Element<'_>, which: usize, warp: &Var) -> Matched<()> {
         self.is_shared(element)?;
         let flat = flat_index(element.buffer, element.indices);
         let threads = Threads { lane: &self.lane, warp };
         let place = (&self.facts, &self.fixed[..]);
-        match blocks_of(self.product, &self.part, (which, &flat), threads, place) {
+        match lines_of(self.product, &self.part, (which, &flat), threads, place) {
             Ok(_) => Ok(()),
             Err(difference) => Err(format!(
-                "`{}` {difference}; a copy in blocks: `cache_read(shared, …, layout=[ax1 // 8, \
-                 ax0, ax1 % 8])`",
+                "`{}` {difference}; a copy in lines: `cache_read(shared, …, layout=[ax1 // 64, \
+                 ax0, ax1 % 64])`",
                 shown(element)
             )),
         }

@@ -14,6 +14,7 @@ use super::number::Number;
 use super::range::WORD;
 use crate::ir::arith::{Interval, Linear, Polynomial, divisor, gcd};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
+use crate::ir::warpgroup::{SWIZZLE_BYTES, swizzle};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
 use nvptx_builder::{Address, Operand, Reg, Source, Space, Ty};
 use rustc_hash::FxHashSet;
@@ -137,9 +138,16 @@ impl Emitter<'_> {
         if terms.is_empty()
             && let Base::Symbol(symbol, start) = &memory.base
         {
+            let offset = if memory.swizzled { swizzle(offset) } else { offset };
             return symbol.at(i64::from(*start) + offset);
         }
         let pointer = self.pointer(memory, bytes, &terms, &opaque);
+        if memory.swizzled {
+            // The order of pieces repeats after these bytes.
+            let inside = offset.rem_euclid(SWIZZLE_BYTES);
+            let place = self.swizzled(pointer, inside);
+            return self.displaced(memory, place, offset - inside);
+        }
         self.displaced(memory, pointer, offset)
     }
 
@@ -159,7 +167,24 @@ impl Emitter<'_> {
     pub(super) fn address_of_lane(&mut self, memory: &Memory, bytes: u32, index: Val) -> Address {
         let base = self.pointer(memory, bytes, &[], &[]);
         let pointer = self.add_scaled(memory, base, index, i128::from(bytes));
-        pointer.at(0)
+        match memory.swizzled {
+            true => self.swizzled(pointer, 0).at(0),
+            false => pointer.at(0),
+        }
+    }
+
+    /// Emits the place of the byte `offset` bytes after a pointer into shared memory with reordered
+    /// pieces.
+    fn swizzled(&mut self, pointer: Reg, offset: i64) -> Reg {
+        let byte = match offset {
+            0 => pointer,
+            _ => self.e.add(pointer, Operand::int(pointer.ty(), offset)),
+        };
+        let byte = view(byte.operand(), Ty::B32);
+        let line = self.e.shr(byte, 3u32);
+        let moved = self.e.and(line.operand(), Operand::bits(Ty::B32, 7 << 4));
+        let place = self.e.xor(byte, moved.operand());
+        place.view(pointer.ty()).expect("the same bits")
     }
 
     fn displaced(&mut self, memory: &Memory, pointer: Reg, offset: i64) -> Address {

@@ -73,7 +73,13 @@ impl Emitter<'_> {
         let how = if size == 16 { CpAsync::cg() } else { CpAsync::ca(size) };
         for at in (0..copy.lanes).step_by(copy.chunk) {
             let offset = i64::from(at * bytes);
-            let to = to_first.clone().plus(offset * copy.to_first.1);
+            let to = match to.swizzled && at > 0 {
+                true => {
+                    let at = Expr::index(i64::from(at) * copy.to_first.1);
+                    self.address(to, bytes, &Expr::add(copy.to_first.0.clone(), at))
+                }
+                false => to_first.clone().plus(offset * copy.to_first.1),
+            };
             let from = from_first.clone().plus(offset * copy.from_first.1);
             match wanted {
                 None => self.e.cp_async(how, to, from),

@@ -41,6 +41,8 @@ pub(super) struct Memory {
     pub(super) read_only: bool,
     /// Alignment of the first element, in bytes.
     pub(super) align: u32,
+    /// Whether pieces of 16 bytes are reordered (`ir::warpgroup::swizzle`).
+    pub(super) swizzled: bool,
 }
 
 /// The start of a buffer in memory.

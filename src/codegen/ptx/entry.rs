@@ -8,7 +8,10 @@ use super::unroll::{MAX_REGISTERS, elements};
 use crate::ir::arith::{Facts, Interval};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::warp::WarpProduct;
-use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Kernel, Param, Scope, Stmt};
+use crate::ir::warpgroup::{SWIZZLE_BYTES, Threads};
+use crate::ir::{
+    Buffer, Const, DType, Expr, ExprKind, ForKind, Kernel, Param, Scope, Stmt, ThreadIndex, Var,
+};
 use crate::target::Gpu;
 use nvptx_builder::{Ld, Module, Operand, Reg, Source, Space, Symbol, Target, Ty, U64};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -188,7 +191,10 @@ impl Emitter<'_> {
                 crate::bug!("the extents of `{}` are not constant", buffer.name);
             };
             let place = match buffer.scope {
-                Scope::Shared => self.shared(buffer, count as u32, &mut offset),
+                Scope::Shared => {
+                    let swizzled = buffers.swizzled.contains(buffer);
+                    self.shared((buffer, swizzled), count as u32, &mut offset)
+                }
                 _ if buffers.in_registers(buffer) => {
                     let ty = ty_of(buffer.dtype);
                     let regs = self.e.reg_array_as(ty, &buffer.name, count as u32);
@@ -207,7 +213,7 @@ impl Emitter<'_> {
                 _ => {
                     let ty = storage_type(buffer.dtype);
                     let symbol = self.e.local_as(ty, &buffer.name, count.max(1) as u32, 16);
-                    self.memory(Space::Local, Base::Symbol(symbol, 0))
+                    self.memory(Space::Local, Base::Symbol(symbol, 0), false)
                 }
             };
             self.places.insert(buffer.clone(), place);
@@ -230,24 +236,32 @@ impl Emitter<'_> {
         self.e.min_blocks((Gpu::BLOCK_REGISTERS / (threads * wanted)).max(1));
     }
 
-    fn shared(&mut self, buffer: &Buffer, count: u32, offset: &mut u32) -> Place {
+    fn shared(
+        &mut self,
+        (buffer, swizzled): (&Buffer, bool),
+        count: u32,
+        offset: &mut u32,
+    ) -> Place {
         let bytes = count * buffer.dtype.bytes() as u32;
-        if self.shared_is_dynamic {
-            let symbol = self.e.dynamic_shared(16);
-            let place = self.memory(Space::Shared, Base::Symbol(symbol, *offset));
-            *offset += bytes.next_multiple_of(16);
+        let align = if swizzled { SWIZZLE_BYTES as u32 } else { 16 };
+        let base = if self.shared_is_dynamic {
+            let symbol = self.e.dynamic_shared(align);
+            let start = offset.next_multiple_of(align);
+            *offset = start + bytes.next_multiple_of(16);
             self.dynamic_shared = *offset;
-            return place;
-        }
-        self.static_shared += bytes.next_multiple_of(16);
-        let ty = storage_type(buffer.dtype);
-        let symbol = self.e.shared_as(ty, &buffer.name, count.max(1), 16);
-        self.memory(Space::Shared, Base::Symbol(symbol, 0))
+            Base::Symbol(symbol, start)
+        } else {
+            self.static_shared = self.static_shared.next_multiple_of(align);
+            self.static_shared += bytes.next_multiple_of(16);
+            let ty = storage_type(buffer.dtype);
+            Base::Symbol(self.e.shared_as(ty, &buffer.name, count.max(1), align), 0)
+        };
+        self.memory(Space::Shared, base, swizzled)
     }
 
-    fn memory(&mut self, space: Space, base: Base) -> Place {
+    fn memory(&mut self, space: Space, base: Base, swizzled: bool) -> Place {
         let id = self.memory_id();
-        Place::Memory(Memory { id, space, base, read_only: false, align: 16 })
+        Place::Memory(Memory { id, space, base, read_only: false, align: 16, swizzled })
     }
 }
 
@@ -288,6 +302,10 @@ struct LaunchBuffers {
     warp_products: bool,
     /// Whether some of them are products of warpgroups.
     warpgroup_products: bool,
+    /// The thread indices along x and y.
+    threads: [Option<Var>; 2],
+    /// Factors of such products whose lines are reordered.
+    swizzled: FxHashSet<Buffer>,
     /// Buffers written under a condition. If both sides of a selection are evaluated, an element
     /// without a value may be read, though it is not used.
     conditional: FxHashSet<Buffer>,
@@ -303,6 +321,9 @@ impl LaunchBuffers {
     fn stmt(&mut self, stmt: &Stmt, inside_if: bool, seen: &mut FxHashSet<usize>) {
         match stmt {
             Stmt::Allocate { buffer, .. } => self.allocated.push(buffer.clone()),
+            Stmt::For { var, kind: ForKind::Thread(ThreadIndex::Thread(axis @ 0..=1)), .. } => {
+                self.threads[*axis] = Some(var.clone());
+            }
             Stmt::Store { buffer, indices, mask, .. } => {
                 self.access(buffer, &indices[0], mask.is_some());
                 if inside_if {
@@ -313,7 +334,13 @@ impl LaunchBuffers {
                 // The nest of a warp product accesses few elements of its sum in each thread.
                 if let Some(product) = WarpProduct::of(name) {
                     self.warp_products = true;
-                    self.warpgroup_products |= product.is_by_warpgroup();
+                    if let (true, [Some(lane), Some(warp)]) =
+                        (product.is_by_warpgroup(), &self.threads)
+                    {
+                        self.warpgroup_products = true;
+                        let threads = Threads { lane, warp };
+                        self.swizzled.extend(super::warpgroup::swizzled(product, body, threads));
+                    }
                     let (buffer, indices) = super::tensor::sums(product, body);
                     return indices.iter().for_each(|index| self.access(&buffer, index, false));
                 }

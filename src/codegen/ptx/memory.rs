@@ -199,6 +199,13 @@ impl Emitter<'_> {
 
     fn locate(&mut self, memory: &Memory, dtype: DType, index: &Expr) -> Lanes {
         let bytes = dtype.bytes() as u32;
+        if let (true, ExprKind::Ramp(base, stride)) = (memory.swizzled, &index.kind) {
+            let lane = |at: u32| {
+                let at = Expr::mul(stride.clone(), Expr::index(at.into()));
+                self.address(memory, bytes, &Expr::add(base.clone(), at))
+            };
+            return Lanes::Each((0..index.ty.lanes).map(lane).collect());
+        }
         match &index.kind {
             _ if index.ty.is_scalar() => Lanes::Strided(self.address(memory, bytes, index), 0),
             ExprKind::Ramp(base, stride) if stride.as_int().is_some() => {
@@ -337,7 +344,8 @@ impl Emitter<'_> {
     /// The place of a tensor or a temporary in global memory.
     pub(super) fn global(&mut self, base: Base, read_only: bool, align: u32) -> Place {
         let id = self.memory_id();
-        Place::Memory(Memory { id, space: Space::Global, base, read_only, align })
+        let (space, swizzled) = (Space::Global, false);
+        Place::Memory(Memory { id, space, base, read_only, align, swizzled })
     }
 }
 

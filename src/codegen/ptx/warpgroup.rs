@@ -1,7 +1,7 @@
 //! Warpgroup products (`ir::warp`) by `wgmma`.
 //!
 //! Four warps start a product together and go on; the tensor cores read both factors from shared
-//! memory, where descriptors say how their blocks lie (`ir::warpgroup`). Products that follow each
+//! memory, where descriptors say how their lines lie (`ir::warpgroup`). Products that follow each
 //! other run as one group. The threads wait for it before the next other statement: until then
 //! they must not access the sums, nor may shared memory change. In the loop of a pipeline, the
 //! products of an iteration run until those of the next one are started:
@@ -17,13 +17,31 @@ use super::ahead::flatten;
 use super::emit::{Emitter, Place, view};
 use super::tensor::{flat, part_of, sums};
 use crate::ir::warp::{WarpProduct, warp_product};
-use crate::ir::warpgroup::{Blocks, PIECE_BYTES, Threads, blocks_of};
-use crate::ir::{DType, Expr, Stmt};
+use crate::ir::warpgroup::{Lines, PIECE_BYTES, Threads, is_swizzled, lines_of};
+use crate::ir::{Buffer, DType, Expr, Stmt};
 use nvptx_builder::{B64, Cmp, Convert, F32, Operand, Pred, Reg, Source, Ty, U64, Wgmma};
 
-/// Where a descriptor has the distances of blocks, in pieces (PTX ISA: matrix descriptors).
+/// The bits where a descriptor has the distances, in pieces, and the order of pieces: 1 for lines of
+/// 128 bytes (PTX ISA: matrix descriptors).
 const LEADING: u32 = 16;
 const STRIDE: u32 = 32;
+const SWIZZLE: u32 = 62;
+
+/// The factors of a product whose lines are reordered.
+pub(super) fn swizzled(product: WarpProduct, nest: &Stmt, threads: Threads<'_>) -> Vec<Buffer> {
+    let part = part_of(product, nest);
+    let mut found = Vec::new();
+    for (which, element) in [&part.a, &part.b].into_iter().enumerate() {
+        match is_swizzled(&part, (which, flat(element)), threads) {
+            Ok(true) => found.push(element.buffer.clone()),
+            Ok(false) => {}
+            Err(difference) => {
+                crate::bug!("a pass changed `{}`: it {difference}", element.buffer.name)
+            }
+        }
+    }
+    found
+}
 
 impl Emitter<'_> {
     /// Starts a warpgroup product; `body` is its nest.
@@ -161,9 +179,9 @@ impl Emitter<'_> {
         let warp = self.warp.clone().expect("the launch has warpgroups");
         let threads = Threads { lane: &lane, warp: &warp };
         let place = (&self.facts, &[][..]);
-        let Blocks { first, along_rows, along_terms, transposed } =
-            match blocks_of(product, &part, (which, flat(element)), threads, place) {
-                Ok(blocks) => blocks,
+        let Lines { first, stride, leading, swizzled, transposed } =
+            match lines_of(product, &part, (which, flat(element)), threads, place) {
+                Ok(lines) => lines,
                 Err(difference) => {
                     crate::bug!("a pass changed `{}`: it {difference}", element.buffer.name)
                 }
@@ -171,7 +189,8 @@ impl Emitter<'_> {
         let bytes = element.buffer.dtype.bytes() as i64;
         let (pointer, offset) = self.pointer_and_offset(&memory, bytes as u32, &first);
         let pieces = |elements: i64| (elements * bytes / PIECE_BYTES) as u64;
-        let strides = pieces(along_terms) << LEADING | pieces(along_rows) << STRIDE;
+        let mode = u64::from(swizzled) << SWIZZLE;
+        let strides = pieces(leading) << LEADING | pieces(stride) << STRIDE | mode;
         let (pointer, offset) = match offset % PIECE_BYTES {
             0 => (pointer, offset),
             _ => (self.e.add(pointer, Operand::int(pointer.ty(), offset)), 0),

@@ -8,6 +8,8 @@ use crate::target::Gpu;
 
 /// Rows of a warpgroup.
 const ROWS: i64 = 64;
+/// Terms at once: a line of 128 bytes, which the tensor cores read fastest.
+const TERMS: i64 = 64;
 /// Registers of a thread for addresses and counters.
 const OTHER_REGISTERS: i64 = 40;
 
@@ -19,8 +21,10 @@ pub(super) fn product(
 ) -> Option<WarpProduct> {
     let able = |gpu: Gpu| gpu.specific && gpu.capability == WARPGROUP_GPU;
     let [x, y] = &view.data[..] else { return None };
-    let multiple = |extent: Option<i64>| extent.is_some_and(|extent| extent % ROWS == 0);
-    if !planner.target.gpu.is_some_and(able) || !multiple(x.extent) || !multiple(y.extent) {
+    let [k] = &view.reduce[..] else { return None };
+    let multiple = |extent: Option<i64>| extent.is_some_and(|extent| extent % TERMS == 0);
+    let sizes = [x.extent, y.extent, k.extent].into_iter().all(multiple);
+    if !planner.target.gpu.is_some_and(able) || !sizes {
         return None;
     }
     let same =
@@ -51,10 +55,9 @@ pub(super) fn tensor(planner: &mut Planner, at: usize, product: WarpProduct, fac
     wide.retain(|wide| fits(&(wide * high)));
     let wide = chooser.pick(&stage, "warpgroups along columns", &wide, &1);
     let bytes = product.a.bytes() as i64;
-    let terms = parts(k.size(), 1, &[16, 32, 64]);
-    let terms = chooser.pick(&stage, "terms at once", &terms, &64);
-    // A column of blocks is padded by a piece of 16 bytes.
-    let tile = (ROWS * high + COLUMNS * groups * wide + 2 * COLUMNS) * terms * bytes;
+    // A line of 128 bytes.
+    let terms = TERMS;
+    let tile = (ROWS * high + COLUMNS * groups * wide) * terms * bytes;
     let most = (k.size() / terms).clamp(1, 4).min((shared / tile).max(1));
     let stages: Vec<i64> = (1..=most).collect();
     let stages = chooser.pick(&stage, "stages", &stages, &most);
@@ -76,7 +79,7 @@ pub(super) fn tensor(planner: &mut Planner, at: usize, product: WarpProduct, fac
     let layout = format!("[{x} // 8, {x} % 8, {y} // 8, {y} % 8 // 2, {y} % 2]");
     text.push(format!("let {sums} = {stage}.cache_write(local, layout={layout})"));
     for (copy, name) in &copies {
-        let layout = "[ax1 // 8, ax0, ax1 % 8]";
+        let layout = "[ax1 // 64, ax0, ax1 % 64]";
         text.push(format!("let {copy} = {name}.cache_read(shared, [{sums}], layout={layout})"));
     }
     text.push(format!(
@@ -107,12 +110,12 @@ pub(super) fn tensor(planner: &mut Planner, at: usize, product: WarpProduct, fac
     text.push(format!("{sums}.tensorize(p0, {intrinsic}{permission})"));
     for (copy, _) in &copies {
         let text = &mut planner.text;
-        let chunk = text.fresh(copy, "_chunk");
+        let [so, si, chunk] = ["_so", "_si", "_chunk"].map(|suffix| text.fresh(copy, suffix));
         text.push(format!("{copy}.compute_at({sums}, {ko})"));
-        text.push(format!("{copy}.storage_align(p0, 64, 8)"));
-        text.push(format!("{copy}.reorder(p1, p0, p2)"));
-        text.push(format!("let {chunk} = {copy}.fuse(p1, p0)"));
+        text.push(format!("let {so}, {si} = {copy}.split(p2, factor={})", product.row()));
+        text.push(format!("{copy}.reorder(p1, p0, {so}, {si})"));
+        text.push(format!("let {chunk} = {copy}.fuse(p1, p0, {so})"));
         share(planner, copy, &chunk, (high * wide, GROUP_WARPS));
-        planner.text.push(format!("{copy}.vectorize(p2)"));
+        planner.text.push(format!("{copy}.vectorize({si})"));
     }
 }
