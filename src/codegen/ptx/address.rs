@@ -176,6 +176,9 @@ impl Emitter<'_> {
     /// Emits the place of the byte `offset` bytes after a pointer into shared memory with reordered
     /// pieces.
     fn swizzled(&mut self, pointer: Reg, offset: i64) -> Reg {
+        if let Some(place) = self.swizzles.get(&(pointer, offset)) {
+            return place;
+        }
         let byte = match offset {
             0 => pointer,
             _ => self.e.add(pointer, Operand::int(pointer.ty(), offset)),
@@ -184,7 +187,9 @@ impl Emitter<'_> {
         let line = self.e.shr(byte, 3u32);
         let moved = self.e.and(line.operand(), Operand::bits(Ty::B32, 7 << 4));
         let place = self.e.xor(byte, moved.operand());
-        place.view(pointer.ty()).expect("the same bits")
+        let place = place.view(pointer.ty()).expect("the same bits");
+        self.swizzles.insert((pointer, offset), place);
+        place
     }
 
     fn displaced(&mut self, memory: &Memory, pointer: Reg, offset: i64) -> Address {

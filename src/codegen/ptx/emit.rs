@@ -82,6 +82,8 @@ pub(super) struct Emitter<'a> {
     pub(super) all_changes: u32,
     /// The addresses computed so far.
     pub(super) pointers: Scoped<super::address::Key, Reg>,
+    /// The places of bytes after a pointer into memory with reordered pieces.
+    pub(super) swizzles: Scoped<(Reg, i64), Reg>,
     /// The polynomials of indices.
     pub(super) polys: Memo<super::address::Index>,
     /// Delayed stores, by level. The code of a level runs as a whole or not at all.
@@ -153,6 +155,7 @@ impl<'a> Emitter<'a> {
             changes: FxHashMap::default(),
             all_changes: 0,
             pointers: Scoped::new(),
+            swizzles: Scoped::new(),
             polys: Memo::default(),
             pending: vec![Vec::new()],
             mutable: FxHashSet::default(),
@@ -194,6 +197,7 @@ impl<'a> Emitter<'a> {
         self.sums.push();
         self.loads.push();
         self.pointers.push();
+        self.swizzles.push();
         self.facts.push();
     }
 
@@ -203,6 +207,7 @@ impl<'a> Emitter<'a> {
         self.sums.pop();
         self.loads.pop();
         self.pointers.pop();
+        self.swizzles.pop();
         self.facts.pop();
     }
 

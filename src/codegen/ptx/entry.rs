@@ -380,12 +380,11 @@ impl LaunchBuffers {
 
     fn shared_bytes(&self) -> u64 {
         let shared = self.allocated.iter().filter(|buffer| buffer.scope == Scope::Shared);
-        shared
-            .map(|buffer| {
-                let count = elements(buffer).unwrap_or(0) as u64;
-                (count * buffer.dtype.bytes()).next_multiple_of(16)
-            })
-            .sum()
+        shared.fold(0, |end: u64, buffer| {
+            let count = elements(buffer).unwrap_or(0) as u64;
+            let align = if self.swizzled.contains(buffer) { SWIZZLE_BYTES as u64 } else { 16 };
+            end.next_multiple_of(align) + (count * buffer.dtype.bytes()).next_multiple_of(16)
+        })
     }
 
     /// Gives variables of statements value numbers, because they are bound once, and bounds if
