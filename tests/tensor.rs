@@ -154,7 +154,7 @@ fn of_warpgroups(
     let pad = if line == 8 { "S.storage_align(p0, 64, 8)" } else { "" };
     let steps = if line == 8 { 2 } else { 4 };
     let on_loop = match buffering {
-        "pipeline" => "CL.unroll(kt)\n    CL.pipeline(ko, stages=3)",
+        "pipeline" => "CL.unroll(kt)\n    CL.pipeline(ko, stages=4)",
         _ => "",
     };
     let on_copy = if buffering == "double_buffer" { "S.double_buffer()" } else { "" };

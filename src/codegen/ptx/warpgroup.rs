@@ -21,8 +21,8 @@ use crate::ir::warpgroup::{Lines, PIECE_BYTES, Threads, is_swizzled, lines_of};
 use crate::ir::{Buffer, DType, Expr, Stmt};
 use nvptx_builder::{B64, Cmp, Convert, F32, Operand, Pred, Reg, Source, Ty, U64, Wgmma};
 
-/// The bits where a descriptor has the distances, in pieces, and the order of pieces: 1 for lines of
-/// 128 bytes (PTX ISA: matrix descriptors).
+/// The bits where a descriptor has the distances, in pieces, and the order of pieces: 1 for lines
+/// of 128 bytes (PTX ISA: matrix descriptors).
 const LEADING: u32 = 16;
 const STRIDE: u32 = 32;
 const SWIZZLE: u32 = 62;

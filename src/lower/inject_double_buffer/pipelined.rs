@@ -14,8 +14,10 @@
 //! are complete. All threads have then finished iteration `i - 1`, so its copy may be filled again.
 //! Groups for iterations after the last one are empty but count.
 //!
-//! With warpgroup products and at least three copies, those of iteration `i - 1` still run when
-//! iteration `i` fills a copy. So it fills that of iteration `i - 2`, one iteration less ahead.
+//! With warpgroup products and at least four copies, those of iteration `i - 1` still run when
+//! iteration `i` fills a copy. So it fills that of iteration `i - 2`, one iteration less ahead. With
+//! three copies, a copy would be begun only one iteration before its use, and the wait for it would
+//! cost more.
 
 use super::{BufferedStage, Injected, Loop, into_copies};
 use crate::ir::visit::walk_stmt;
@@ -35,7 +37,7 @@ pub(super) fn inject(head: &Loop, body: Stmt, found: Vec<BufferedStage>) -> Inje
         Stmt::CopyGroup { body: Box::new(head.if_iteration_exists(number, fills, later)) }
     };
     // Products of a warpgroup read their copy until the next iteration has started its own.
-    let products_run = count > 2 && has_warpgroup_product(&body);
+    let products_run = count > 3 && has_warpgroup_product(&body);
     let ahead = i64::from(count) - if products_run { 2 } else { 1 };
     let first = (0..ahead).map(|number| {
         let number = Expr::index(number);

@@ -19,6 +19,7 @@ mod plan;
 mod rows;
 mod scan;
 mod scatter;
+mod shared_copies;
 mod sort;
 mod staged;
 mod template;

@@ -1,8 +1,8 @@
 //! The rule `tensor` on GPUs with products by warpgroups.
 
 use super::plan::Planner;
+use super::shared_copies::{parts, share};
 use super::view::StageView;
-use super::warps::{parts, share};
 use crate::ir::warp::{COLUMNS, GROUP_WARPS, WARPGROUP_GPU, WarpProduct};
 use crate::target::Gpu;
 

@@ -1,6 +1,7 @@
 //! Rules for GPUs in which threads cooperate on one result: `tensor` and `together`.
 
 use super::plan::Planner;
+use super::shared_copies::{parts, share};
 use super::text::ScheduleText;
 use super::view::{StageView, Stride};
 use super::{Fit, warpgroups};
@@ -85,11 +86,6 @@ fn factors(view: &StageView) -> Option<Factors> {
         && multiple(y.extent, PRODUCT.1)
         && multiple(k.extent, product.terms);
     sizes.then_some(Factors { product, sides })
-}
-
-/// Returns the options that divide an extent.
-pub(super) fn parts(extent: i64, unit: i64, choices: &[i64]) -> Vec<i64> {
-    choices.iter().copied().filter(|count| extent % (unit * count) == 0).collect()
 }
 
 /// Writes a tile of warps on tensor cores, like that of `samples/matmul_bf16.te`.
@@ -219,18 +215,6 @@ fn fetch_turned(planner: &mut Planner, copy: &str, stages: i64, (high, wide): (i
     text.push(format!("let {chunk} = {copy}.fuse({po}, p0)"));
     share(planner, copy, &chunk, (high, wide));
     planner.text.push(format!("{copy}.vectorize({pi})"));
-}
-
-/// Distributes the pieces of a copy over the threads of a block.
-pub(super) fn share(planner: &mut Planner, copy: &str, chunk: &str, (high, wide): (i64, i64)) {
-    let text = &mut planner.text;
-    let [rest, z, y, x] = ["_rest", "_z", "_y", "_x"].map(|suffix| text.fresh(copy, suffix));
-    text.push(format!(
-        "let {rest}, {z}, {y}, {x} = {copy}.split({chunk}, factors=[{high}, {wide}, 32])"
-    ));
-    for (axis, index) in [(z, "threadIdx.z"), (y, "threadIdx.y"), (x, "threadIdx.x")] {
-        text.push(format!("{copy}.bind({axis}, {index})"));
-    }
 }
 
 /// Whether threads may share the terms of an element.

@@ -121,6 +121,7 @@ impl Machine<'_> {
         }
         self.check_sums(warp, op, active, pc);
         let accumulate = warp.pred(op.accumulate);
+        let rows = rows.concat();
         for group in 0..op.n as usize / 8 {
             let mut b = [0.0; TERMS * 8];
             for (column, terms) in columns[group * 8..][..8].iter().enumerate() {
@@ -141,7 +142,7 @@ impl Machine<'_> {
                     }
                 }
             }
-            fast_product(&rows.concat(), &b, &mut sums, TERMS);
+            fast_product(&rows, &b, &mut sums, TERMS);
             for i in 0..4 {
                 let out = std::array::from_fn(|lane| {
                     let (row, column) = place(i, lane);
