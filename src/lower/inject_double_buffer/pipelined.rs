@@ -15,9 +15,8 @@
 //! Groups for iterations after the last one are empty but count.
 //!
 //! With warpgroup products and at least four copies, those of iteration `i - 1` still run when
-//! iteration `i` fills a copy. So it fills that of iteration `i - 2`, one iteration less ahead. With
-//! three copies, a copy would be begun only one iteration before its use, and the wait for it would
-//! cost more.
+//! iteration `i` fills a copy. So it fills that of iteration `i - 2`, one iteration less ahead. Of
+//! three copies, one would be begun one iteration before its use, and the wait would cost more.
 
 use super::{BufferedStage, Injected, Loop, into_copies};
 use crate::ir::visit::walk_stmt;
