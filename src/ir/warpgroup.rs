@@ -225,7 +225,7 @@ pub fn lines_of(
         (Some(low), Some(high)) => low >= 0 && high < if transposed { 1 } else { i128::from(line) },
         _ => false,
     };
-    if rest(piece).as_int() != Some(0) || !(inside || !swizzled) {
+    if rest(piece).as_int() != Some(0) || swizzled && !inside {
         return Err(format!(
             "begins at `{}`, which is not provably a multiple of {unit}",
             super::print::print_expr(&first)

@@ -210,7 +210,8 @@ fn descriptors_are_checked() {
     let differing = text.replace("add.u64 %da, %da, %at;", "cvt.u64.u32 %da, %r0;");
     assert!(defect(&differing).has(FindingKind::DivergentWarp));
     let module = Module::parse(&text.replace(".target sm_90a", ".target sm_90"));
-    let error = module.err().expect("only sm_90a has the instruction").to_string();
+    let Err(error) = module else { panic!("only sm_90a has the instruction") };
+    let error = error.to_string();
     assert!(error.contains("sm_90a"), "{error}");
     let half = |v| bf16::from_f32(v).to_bits();
     assert!(run(&text, half, a, b).0.is_clean());
