@@ -74,7 +74,7 @@ def matmul(n, schedules):
 def matmul_bf16(n):
     # Tensor cores truncate terms, which adds an error as large as that of rounding.
     return Case(
-        f"matmul_bf16 {n}", "matmul_bf16.te", "matmul_bf16", ["tensor"], {"n": n},
+        f"matmul_bf16 {n}", "matmul_bf16.te", "matmul_bf16", ["tensor", "hopper"], {"n": n},
         [(n, n), (n, n)], (n, n), lambda torch, a, b: a @ b, 2 * n,
         lambda torch, a, b: lambda: torch.mm(a, b), 2 * n**3, dtype="bfloat16", result="float32",
         magnitude=lambda torch, a, b: a.abs() @ b.abs(), least=80,
@@ -185,6 +185,19 @@ def schedules_of(case, folder):
     return [name for name in case.schedules if name in found] + ["auto"]
 
 
+def target_of(case, schedule, target, folder):
+    """The target of a schedule: its own (`for nvptx-sm_90a`), or the GPU's.
+
+    None if the schedule is for GPUs of another compute capability.
+    """
+    text = (folder / case.file).read_text()
+    head = rf"^schedule {case.kernel}\.{schedule}\b[^{{]*?for (nvptx-sm_\w+)"
+    named = re.search(head, text, re.M)
+    if not named:
+        return target
+    return named[1] if named[1].rstrip("a") == target.rstrip("a") else None
+
+
 def module_name(case, schedule, target):
     """The file name of a case's module, without its extension."""
     define = "_".join(f"{name}{value}" for name, value in sorted(case.define.items()))
@@ -227,7 +240,8 @@ def bundle(tec, out, quick):
         folder = pathlib.Path(folder)
         for case in cases(quick):
             for schedule in schedules_of(case, samples):
-                for target in filter(case.runs_on, BUNDLE_TARGETS):
+                targets = {target_of(case, schedule, own, samples) for own in BUNDLE_TARGETS}
+                for target in filter(case.runs_on, sorted(filter(None, targets))):
                     _, error = build(tec, case, schedule, target, samples, folder)
                     if error:
                         failures.append(f"{case.name}, {schedule}, {target}: {error}")
@@ -449,13 +463,16 @@ def measure(torch, args, result):
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(args.quick):
             for schedule in schedules_of(case, args.samples) if case.runs_on(target) else []:
+                own = target_of(case, schedule, target, args.samples)
+                if own is None:
+                    continue
                 line = {"case": case.name, "kernel": case.kernel, "schedule": schedule}
                 try:
                     if can_build:
-                        path, error = build(args.tec, case, schedule, target, args.samples,
+                        path, error = build(args.tec, case, schedule, own, args.samples,
                                             pathlib.Path(folder))
                     else:
-                        path = prebuilt / (module_name(case, schedule, target) + ".so")
+                        path = prebuilt / (module_name(case, schedule, own) + ".so")
                         error = None if path.exists() else f"there is no {path.name}"
                     if error:
                         line.update(right=False, error=error)
