@@ -220,8 +220,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Asks for enough registers to load ahead of the sums. By default, `ptxas` uses only as many as
-    /// let a multiprocessor hold 2,048 threads, 32 for each thread, even if it has to spill: it
+    /// Asks for enough registers to load ahead of the sums. By default, `ptxas` uses only as many
+    /// as let a multiprocessor hold 2,048 threads, 32 for each thread, even if it has to spill: it
     /// takes more only for a smaller number of resident blocks (`.minnctapersm`).
     fn ask_for_registers(&mut self, threads: u32) {
         let width = |reg: &Reg| reg.ty().bits().div_ceil(32);

@@ -1,7 +1,7 @@
 //! Minimum and maximum.
 //!
-//! `ptxas` 13.0, the one in drivers of the 580 series, joins two signed 32-bit maxima (or minima) to
-//! `VIMNMX3` from sm_90 on. If an operand of the first one is a negation, it drops the negation:
+//! `ptxas` 13.0, the one in drivers of the 580 series, joins two signed 32-bit maxima (or minima)
+//! to `VIMNMX3` from sm_90 on. If an operand of the first one is a negation, it drops the negation:
 //! `max(max(a, -b), c)` becomes `max3(a, b, c)`. Version 13.5 is right. It recognizes a negation in
 //! whatever form it is written (`0 - b`, `b * -1`), and a maximum by comparison and selection. So a
 //! maximum whose operand may be a negation is computed as the complement of the minimum of the

@@ -59,8 +59,8 @@ pub(super) fn tensor(planner: &mut Planner, at: usize, product: WarpProduct, fac
     let terms = TERMS;
     let tile = (ROWS * high + COLUMNS * groups * wide) * terms * bytes;
     let most = (k.size() / terms).clamp(1, 4).min((shared / tile).max(1));
-    // From four stages on, products run while the next tiles are copied. Fewer were slower for every
-    // tile measured on an H200.
+    // From four stages on, products run while the next tiles are copied. Fewer were slower for
+    // every tile measured on an H200.
     let stages: Vec<i64> = (if most == 4 { 4 } else { 1 }..=most).collect();
     let stages = chooser.pick(&stage, "stages", &stages, &most);
     let why = format!(
