@@ -286,7 +286,7 @@ pub(super) fn together(planner: &mut Planner, at: usize) {
     let permission = work.permission;
     text.push(format!("let {part}, {rest} = {stage}.split({terms}, nparts={blocks})"));
     text.push(format!("let {parts} = {stage}.rfactor({part}{permission})"));
-    share_terms(planner, &parts, &work, &[part.clone()], &[rest]);
+    share_terms(planner, &parts, &work, std::slice::from_ref(&part), &[rest]);
     if work.axes.is_empty() {
         let last = Shared { threads: blocks.min(LAST_PARTS), flat: 1, ..work };
         share_terms(planner, &stage, &last, &[], &[part]);
