@@ -5,7 +5,7 @@
 //! `ptxas` is `TEC_PTXAS`, or the one that `make` installs into `.venv`; without it those tests
 //! print "skipped".
 
-use crate::support::{Disk, ptxas, run_alone};
+use crate::support::{Disk, answer, ptxas, run_alone};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
@@ -690,4 +690,35 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
             assert!(fused * 100 >= all * 85, "{size}, {arch}: {fused} FFMA of {all}");
         }
     });
+}
+
+// ---- defects of assemblers ----
+
+/// `ptxas` 13.0 loses the negation in `max(max(a, -b), c)` of signed 32-bit integers from sm_90 on,
+/// however it is written (`codegen::ptx::extreme`).
+#[test]
+fn maxima_of_negations_are_complements() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
+    for term in ["-A[i, k]", "0 - A[i, k]", "A[i, k] * -1", "5 - A[i, k] - 5"] {
+        let text = format!(
+            "kernel negated(n = 8) {{\n    input A: int32[n, n]\n    reduce k: 0..n\n    \
+             output S[i: n] = max({term}, axis=k)\n}}\n"
+        );
+        std::fs::write(path("n.te"), text).expect("a file");
+        let out = path("n.ptx");
+        let (ok, said) = answer(&[
+            "build",
+            &path("n.te"),
+            "--target",
+            "nvptx-sm_75",
+            "--schedule",
+            "default",
+            "-o",
+            &out,
+        ]);
+        assert!(ok, "{said}");
+        let text = std::fs::read_to_string(&out).expect("the PTX");
+        assert!(text.contains("min.s32") && !text.contains("max.s32"), "{term}:\n{text}");
+    }
 }
