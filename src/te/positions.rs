@@ -2,9 +2,9 @@
 //!
 //! Before: `argmax((k, A[k]), axis=k)`, of equal values the first: `(ai, av)` with `(bi, bv)` is
 //! the latter if `bv > av`. After: of equal values the one with the lesser position, `bv > av or
-//! (bv == av and bi < ai)`. Terms in the order of the source have increasing positions, so both give the
-//! same, and the second form does not depend on the order. A NaN is never greater, and equals
-//! nothing; 0.0 and -0.0 are equal, and the first of them is taken with its sign.
+//! (bv == av and bi < ai)`. Terms in the order of the source have increasing positions, so both
+//! give the same, and the second form does not depend on the order. A NaN is never greater, and
+//! equals nothing; 0.0 and -0.0 are equal, and the first of them is taken with its sign.
 
 use super::{Combiner, Reduction};
 use crate::ir::equal::equal;

@@ -32,10 +32,12 @@ pub(super) struct KernelContext<'a> {
     pub(super) fast_math: bool,
 }
 
-/// The registers of a thread with at most `USUAL_SUMS` of them for sums: two blocks of 256 threads
+/// The registers of a thread with at most `USUAL_SUMS` of them for sums: four blocks of 128 threads
 /// on a multiprocessor.
 const USUAL_REGISTERS: u32 = 128;
 const USUAL_SUMS: u32 = 88;
+/// Threads of a block for which nothing is asked.
+const LARGE_BLOCK: u32 = 256;
 /// Registers for loaded values and addresses beside more sums.
 const LOADED_REGISTERS: u32 = 96;
 
@@ -226,7 +228,8 @@ impl Emitter<'_> {
     fn ask_for_registers(&mut self, threads: u32) {
         let width = |reg: &Reg| reg.ty().bits().div_ceil(32);
         let held: u32 = self.mutable.iter().map(width).sum();
-        if held == 0 {
+        // For large blocks `ptxas` takes what it needs.
+        if held == 0 || threads >= LARGE_BLOCK {
             return;
         }
         let wanted = match held {
