@@ -700,10 +700,12 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
 fn maxima_of_negations_are_complements() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_string();
-    for term in ["-A[i, k]", "0 - A[i, k]", "A[i, k] * -1", "5 - A[i, k] - 5"] {
+    let reducer = "reducer chosen(a, b) = (if a > b then a else b) identity min_value";
+    let terms = ["-A[i, k]", "0 - A[i, k]", "A[i, k] * -1", "5 - A[i, k] - 5", "-abs(A[i, k])"];
+    for (name, term) in ["max", "chosen"].into_iter().flat_map(|name| terms.map(|t| (name, t))) {
         let text = format!(
-            "kernel negated(n = 8) {{\n    input A: int32[n, n]\n    reduce k: 0..n\n    \
-             output S[i: n] = max({term}, axis=k)\n}}\n"
+            "{reducer}\nkernel negated(n = 8) {{\n    input A: int32[n, n]\n    \
+             reduce k: 0..n\n    output S[i: n] = {name}({term}, axis=k)\n}}\n"
         );
         std::fs::write(path("n.te"), text).expect("a file");
         let out = path("n.ptx");
@@ -719,6 +721,10 @@ fn maxima_of_negations_are_complements() {
         ]);
         assert!(ok, "{said}");
         let text = std::fs::read_to_string(&out).expect("the PTX");
-        assert!(text.contains("min.s32") && !text.contains("max.s32"), "{term}:\n{text}");
+        let both = |what: &str| text.matches(what).count();
+        let extremes = both("min.s32") + both("selp.s32");
+        // Both operands and the result are complemented.
+        assert!(extremes > 0 && both("max.s32") == 0, "{name} {term}:\n{text}");
+        assert_eq!(both("not.b32"), 3 * extremes, "{name} {term}:\n{text}");
     }
 }

@@ -151,6 +151,11 @@ impl Emitter<'_> {
         self.displaced(memory, pointer, offset)
     }
 
+    /// Whether an index has a term with a negative factor.
+    pub(super) fn subtracts(&mut self, index: &Expr) -> bool {
+        self.poly(index).sum.terms.iter().any(|(_, factor)| *factor < 0)
+    }
+
     /// Emits the address of `buffer[index]` as a register and an offset in bytes.
     pub(super) fn pointer_and_offset(
         &mut self,

@@ -117,8 +117,8 @@ impl Emitter<'_> {
         // Narrow results are clamped in 32 bits.
         if to.bits() < 32 {
             let (lo, hi) = to.int_range();
-            let value = self.int_extreme(false, value.operand(), Operand::int(wide, lo as i64));
-            let value = self.int_extreme(true, value, Operand::int(wide, hi as i64));
+            let value = self.e.max(value, Operand::int(wide, lo as i64));
+            let value = self.e.min(value.operand(), Operand::int(wide, hi as i64)).operand();
             let value = self.zero_if_nan(x, value);
             return view(value, target);
         }

@@ -32,6 +32,11 @@ impl Emitter<'_> {
                 if dtype == DType::Index =>
             {
                 if let Some(sum) = self.index_sum(expr) {
+                    if let Some(reg) = sum.reg()
+                        && self.subtracts(expr)
+                    {
+                        self.set_negation(reg);
+                    }
                     return sum;
                 }
                 let (x, y) = (self.expr(a), self.expr(b));
@@ -411,7 +416,7 @@ impl Emitter<'_> {
         }
         let (t, f) = self.same_width(dtype, t, f);
         let pred = c.reg().and_then(|reg| reg.typed()).expect("conditions are predicates");
-        self.e.selp(t, f, pred).operand()
+        self.choice(pred, t, f)
     }
 
     fn same_width(&mut self, dtype: DType, t: Val, f: Val) -> (Val, Val) {
