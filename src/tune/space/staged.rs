@@ -20,11 +20,11 @@ pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
     if !able || terms.extent.is_some_and(|extent| extent < TILE_COLUMNS) {
         return Fit::No;
     }
-    if staged(planner, view).is_empty() { Fit::No } else { Fit::Best }
+    if staged(view).is_empty() { Fit::No } else { Fit::Best }
 }
 
 /// Returns the reads of rows that are contiguous along the innermost terms, each of another tensor.
-fn staged<'v>(planner: &Planner, view: &'v StageView) -> Vec<&'v Access> {
+fn staged(view: &StageView) -> Vec<&Access> {
     let (Some(row), Some(terms)) = (view.data.last(), view.reduce.last()) else {
         return Vec::new();
     };
@@ -40,27 +40,26 @@ fn staged<'v>(planner: &Planner, view: &'v StageView) -> Vec<&'v Access> {
             && load.indices.iter().filter(|index| index.as_var() == Some(&row.var)).count() == 1
     };
     let rows = view.loads.iter().filter(|load| alone(load) && of_rows(load));
-    let count = rows.clone().count() as i64;
-    let small = |load: &&Access| {
-        let bytes = load.buffer.dtype.bytes() as i64;
-        // A bank has four bytes: an odd pitch separates rows only if an element fills it.
-        bytes * (TILE_COLUMNS + 1) * TILE_COLUMNS * count <= ROOM
-    };
-    let able = planner.target.gpu.is_some();
-    rows.filter(|load| able && small(load)).collect()
+    let rows: Vec<&Access> = rows.collect();
+    // The smallest tiles of all of them must fit.
+    if bytes_of_row(&rows) * TILE_COLUMNS <= ROOM { rows } else { Vec::new() }
+}
+
+/// The bytes of a row of the tiles, with its padding.
+fn bytes_of_row(loads: &[&Access]) -> i64 {
+    let bytes: i64 = loads.iter().map(|load| load.buffer.dtype.bytes() as i64).sum();
+    bytes * (TILE_COLUMNS + 1)
 }
 
 pub(super) fn apply(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
     let stage = planner.plans[at].name.clone();
-    let loads = staged(planner, view);
-    let bytes: i64 = loads.iter().map(|load| load.buffer.dtype.bytes() as i64).sum();
+    let loads = staged(view);
+    let bytes = bytes_of_row(&loads);
     let row = view.data.last().expect("the rule fits");
     let terms = view.reduce.last().expect("the rule fits");
-    let fits = |rows: &i64| {
-        bytes * (TILE_COLUMNS + 1) * rows <= ROOM && row.extent.is_none_or(|extent| extent >= *rows)
-    };
+    let fits = |rows: &i64| bytes * rows <= ROOM && row.extent.is_none_or(|extent| extent >= *rows);
     let mut sizes: Vec<i64> = [32, 64, 128, 256].into_iter().filter(fits).collect();
     if sizes.is_empty() {
         sizes.push(32);

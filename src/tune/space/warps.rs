@@ -230,7 +230,7 @@ pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {
         return Fit::No;
     }
     let known = view.reduce.iter().all(|axis| axis.extent.is_some());
-    // Without data axes there is no other rule.
+    // A single element would be left to one thread.
     if known && terms_of(view) < MANY_TERMS && !view.data.is_empty() {
         return Fit::No;
     }

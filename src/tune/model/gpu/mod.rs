@@ -329,15 +329,18 @@ impl LaunchModel<'_> {
         for access in &self.plan.accesses[frame.accesses.clone()] {
             let Some(warp) = access.warp.filter(|warp| warp.placement.0 == at) else { continue };
             let cost = LaunchModel::cost_of(access, &warp);
-            let requests = warp.placement.1 * cost.requests;
-            cycles += warp.placement.1 * cost.requests.max(cost.lines);
-            if access.write || cost.requests == 0.0 {
-                continue;
-            }
             let global = match self.plan.buffers[access.buffer].scope {
                 Scope::Shared | Scope::Local | Scope::Register => false,
                 Scope::Global | Scope::Constant => true,
             };
+            let requests = warp.placement.1 * cost.requests;
+            cycles += match global {
+                true => requests.max(warp.placement.1 * cost.lines),
+                false => requests,
+            };
+            if access.write || cost.requests == 0.0 {
+                continue;
+            }
             match (global, warp.copied, warp.latency_hidden) {
                 (true, true, _) => copied = far,
                 (true, false, true) => ahead = near,
