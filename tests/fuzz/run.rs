@@ -355,7 +355,7 @@ fn run_batch(
         for (setup, one) in &interpreted {
             let same = Verdict::Same { refused_at_entry: one.expected.is_err() };
             let ran = match &module {
-                Some(Ok(module)) => differential::call_on_gpu(one, module),
+                Some(Ok(module)) => differential::call_on_gpu(one, module, &setup.golden()),
                 Some(Err(verdict)) => Err(verdict.clone()),
                 None => differential::emulate(one, &setup.options()),
             };

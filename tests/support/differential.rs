@@ -425,15 +425,20 @@ thread_local! {
 
 /// Calls a kernel of a loaded module on the first GPU and compares.
 ///
-/// If the kernel fails there, no later call can succeed: prints the program and ends the process.
-pub fn call_on_gpu(interpreted: &Interpreted, module: &LoadedModule) -> Result<(), Verdict> {
+/// If the kernel fails there, no later call can succeed: prints `text`, the program, and ends the
+/// process.
+pub fn call_on_gpu(
+    interpreted: &Interpreted,
+    module: &LoadedModule,
+    text: &str,
+) -> Result<(), Verdict> {
     let name = &interpreted.kernel.name;
     let kernel = module.kernel(name).expect("the module has its kernels");
     let mut values = interpreted.args.clone();
     let args = args_of(&interpreted.kernel, &mut values);
     let result = GPU.with(|gpu| gpu.call(&kernel, args)).map_err(|diag| diag.message.clone());
     if let (Err(message), Ok(_)) = (&result, &interpreted.expected) {
-        println!("FINDING {name} on the GPU: {message}");
+        println!("FINDING {name} on the GPU: {message}\n\n{text}");
         std::process::exit(1);
     }
     compare(interpreted, &result.map(|()| values), "the GPU")
@@ -562,7 +567,8 @@ pub fn compare_all(case: &Case, options: &Options) -> Verdict {
     let same = Verdict::Same { refused_at_entry: interpreted.expected.is_err() };
     if options.target.is_gpu() {
         let ran = match gpu_capability() {
-            Some(_) => link(&[&interpreted], options).and_then(|m| call_on_gpu(&interpreted, &m)),
+            Some(_) => link(&[&interpreted], options)
+                .and_then(|m| call_on_gpu(&interpreted, &m, &case.text)),
             None => emulate(&interpreted, options),
         };
         return ran.map_or_else(|verdict| verdict, |()| same);
