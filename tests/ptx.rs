@@ -728,3 +728,24 @@ fn maxima_of_negations_are_complements() {
         assert_eq!(both("not.b32"), 3 * extremes, "{name} {term}:\n{text}");
     }
 }
+
+/// A branch around a copy to shared memory would keep the next copy's load waiting for its value.
+#[test]
+fn copies_under_a_condition_are_predicated() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("conv.ptx");
+    let out = out.to_str().expect("UTF-8");
+    let command = "build samples/conv.te --schedule tiling --target nvptx-sm_80 -D oc=64 -D ic=64 \
+                   -D nh=64 -o";
+    let mut command: Vec<&str> = command.split(' ').collect();
+    command.push(out);
+    let (ok, said) = answer(&command);
+    assert!(ok, "{said}");
+    let text = std::fs::read_to_string(out).expect("the PTX");
+    let between = text.split("bar.sync").nth(1).expect("copies between two barriers");
+    let loads: Vec<usize> = between.match_indices("ld.global").map(|(at, _)| at).collect();
+    let stores: Vec<usize> = between.match_indices("st.shared").map(|(at, _)| at).collect();
+    assert!(!between.contains("bra"), "{between}");
+    assert_eq!((loads.len(), stores.len()), (4, 4), "{between}");
+    assert!(loads.iter().max() < stores.iter().min(), "a load after a store:\n{between}");
+}

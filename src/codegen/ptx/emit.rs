@@ -114,7 +114,7 @@ pub(super) struct Emitter<'a> {
     pub(super) block_threads: u64,
     /// Whether float32 division and square roots are approximated.
     pub(super) fast_math: bool,
-    /// The predicate of loads.
+    /// The predicate of loads, and of the stores of a copy under a condition.
     pub(super) guard: Option<Reg>,
     /// Bytes of dynamic shared memory allocated so far.
     pub(super) dynamic_shared: u32,

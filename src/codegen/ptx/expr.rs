@@ -6,7 +6,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
 
 /// Most operations that are evaluated speculatively in place of a branch.
-const SPECULATION_BUDGET: i32 = 24;
+pub(super) const SPECULATION_BUDGET: i32 = 24;
 
 impl Emitter<'_> {
     /// Computes a scalar that has no value yet.
@@ -453,6 +453,9 @@ impl Emitter<'_> {
                 return ts;
             }
             let fs = self.guarded(pred, true, f);
+            if self.is_zero_if_skipped(f) && is_zero(t) {
+                return fs;
+            }
             let pairs = ts.into_iter().zip(fs);
             return pairs.map(|(t, f)| self.choose(dtype, cond, t, f)).collect();
         }
@@ -551,7 +554,7 @@ fn is_speculatable(expr: &Expr, budget: &mut i32) -> bool {
 }
 
 /// Whether evaluating an expression costs little, apart from its loads.
-fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
+pub(super) fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
     *budget -= match &expr.kind {
         ExprKind::Const(_) | ExprKind::Var(_) | ExprKind::Broadcast(_) => 0,
         ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod | BinOp::Div, ..) => 12,

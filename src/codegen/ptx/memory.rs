@@ -160,7 +160,8 @@ impl Emitter<'_> {
             return self.delay(&memory, touched, dtype, stores.collect());
         }
         for lane in (0..count).step_by(chunk) {
-            let guard = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
+            let mask = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
+            let guard = self.both(self.guard, mask);
             let values = &values[lane..lane + chunk];
             self.store_chunk(&memory, dtype, lanes.at(lane), values, guard);
         }

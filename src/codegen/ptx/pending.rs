@@ -4,17 +4,28 @@
 //!
 //! Before: `ld.global a; st.shared next, a; (work on current)`
 //! After:  `ld.global a; (work on current); st.shared next, a`
+//!
+//! A copy under a condition is predicated, because a branch would keep the next copy's load from
+//! starting before this one's value has arrived.
+//!
+//! Before: `@!p bra skip; ld.global a; st.shared next, a; skip: (work on current)`
+//! After:  `@p ld.global a; (work on current); @p st.shared next, a`
 
 use super::address::{Atom, Term};
 use super::emit::{Emitter, Memory, Place, Val};
+use super::expr::is_guardable;
 use crate::ir::arith::Interval;
 use crate::ir::visit::{NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, Stmt};
-use nvptx_builder::{Address, Space};
+use nvptx_builder::{Address, Reg, Source, Space};
 use rustc_hash::FxHashSet;
 
 /// Most values that are delayed, because registers are few.
 const MAX_DELAYED_VALUES: usize = 32;
+
+/// Most operations of a copy under a condition that are evaluated in any case. Most of them belong
+/// to indices, which move into addresses outside of the loop.
+const GUARDED_COPY_BUDGET: i32 = 96;
 
 /// The elements that an access touches: the terms of its index, and the range of the constants of
 /// its lanes.
@@ -31,6 +42,8 @@ pub(super) struct Pending {
     dtype: DType,
     /// The stores with their values.
     stores: Vec<(Address, Vec<Val>)>,
+    /// The predicate of the stores.
+    guard: Option<Reg>,
 }
 
 impl Emitter<'_> {
@@ -65,6 +78,37 @@ impl Emitter<'_> {
         found
     }
 
+    /// Emits `if cond { copies }` under a predicate, if all statements are cheap copies to shared
+    /// memory that can be delayed. Returns whether it did.
+    pub(super) fn guarded_copies(&mut self, pred: Reg, then: &Stmt) -> bool {
+        let mut copies = Vec::new();
+        // An asynchronous copy has no register to wait for.
+        if self.copies_async || self.in_group || !self.collect_copies(then, &mut copies) {
+            return false;
+        }
+        let pred = self.copy_if_mutable(pred.operand()).reg().expect("a predicate");
+        self.guard = Some(pred);
+        for copy in copies {
+            self.stmt(copy);
+        }
+        self.guard = None;
+        true
+    }
+
+    fn collect_copies<'s>(&self, stmt: &'s Stmt, copies: &mut Vec<&'s Stmt>) -> bool {
+        match stmt {
+            Stmt::Block(stmts) => stmts.iter().all(|one| self.collect_copies(one, copies)),
+            Stmt::Store { buffer, indices, value, mask: None, .. } => {
+                copies.push(stmt);
+                let mut budget = GUARDED_COPY_BUDGET * value.ty.lanes as i32;
+                matches!(self.places.get(buffer), Some(Place::Memory(memory))
+                    if self.can_delay(memory, value))
+                    && indices.iter().chain([value]).all(|expr| is_guardable(expr, &mut budget))
+            }
+            _ => false,
+        }
+    }
+
     /// Delays stores.
     pub(super) fn delay(
         &mut self,
@@ -79,11 +123,12 @@ impl Emitter<'_> {
                 (address, values.into_iter().map(|value| self.copy_if_mutable(value)).collect())
             })
             .collect();
+        let guard = self.guard;
         let count =
             |one: &Pending| one.stores.iter().map(|(_, values)| values.len()).sum::<usize>();
         let memory = memory.clone();
         let level = self.pending.last_mut().expect("there is the outermost level");
-        level.push(Pending { memory, touched, dtype, stores });
+        level.push(Pending { memory, touched, dtype, stores, guard });
         if level.iter().map(count).sum::<usize>() > MAX_DELAYED_VALUES {
             self.flush();
         }
@@ -94,7 +139,7 @@ impl Emitter<'_> {
         let level = self.pending.last_mut().expect("there is the outermost level");
         for one in std::mem::take(level) {
             for (address, values) in one.stores {
-                self.store_chunk(&one.memory, one.dtype, address, &values, None);
+                self.store_chunk(&one.memory, one.dtype, address, &values, one.guard);
             }
         }
     }

@@ -209,6 +209,9 @@ impl Emitter<'_> {
         }
         let pred = self.expr(cond).reg().expect("conditions are predicates");
         self.next_statement();
+        if otherwise.is_none() && self.guarded_copies(pred, then) {
+            return;
+        }
         let both: Vec<&Stmt> = std::iter::once(then).chain(otherwise).collect();
         self.enter_level(&both);
         let skip = self.e.label(if otherwise.is_some() { "else" } else { "skip" });

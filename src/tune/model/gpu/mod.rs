@@ -64,8 +64,8 @@ const L1_LATENCY: f64 = 35.0;
 const BLOCK_CYCLES: f64 = 80.0;
 /// Cycles of a barrier.
 const BARRIER_CYCLES: f64 = 40.0;
-/// Loads in flight before a warp waits for them: `ptxas` moves the loads of unrolled and of short
-/// loops ahead, but no more of them.
+/// Loads from global memory in flight before a warp waits for them: `ptxas` moves the loads of
+/// unrolled and of short loops ahead, but no more of them.
 const IN_FLIGHT_LOADS: f64 = 12.0;
 /// Sectors that L1 delivers per cycle.
 const L1_SECTORS_PER_CYCLE: f64 = 4.0;
@@ -324,20 +324,21 @@ impl LaunchModel<'_> {
         let near = L1_LATENCY + self.missed(at) * (far - L1_LATENCY);
         let mut cycles = work.multiplies + work.adds + work.integers + work.products + work.tensor;
         let (mut ahead, mut copied): (f64, f64) = (0.0, 0.0);
-        // The longest latency and the number of loads, from global and from near memory.
+        // The longest latency and the number of loads, from near and from global memory.
         let mut waits = [(0f64, 0f64); 2];
         for access in &self.plan.accesses[frame.accesses.clone()] {
             let Some(warp) = access.warp.filter(|warp| warp.placement.0 == at) else { continue };
             let cost = LaunchModel::cost_of(access, &warp);
-            let global = match self.plan.buffers[access.buffer].scope {
-                Scope::Shared | Scope::Local | Scope::Register => false,
-                Scope::Global | Scope::Constant => true,
-            };
+            let scope = self.plan.buffers[access.buffer].scope;
+            let global = matches!(scope, Scope::Global | Scope::Constant);
             let requests = warp.placement.1 * cost.requests;
-            cycles += match global {
-                true => requests.max(warp.placement.1 * cost.lines),
-                false => requests,
+            // L1 looks one line up in a cycle, shared memory serves one wavefront.
+            let turns = match scope {
+                Scope::Global | Scope::Constant => cost.lines,
+                Scope::Shared => cost.wavefronts,
+                Scope::Local | Scope::Register => 0.0,
             };
+            cycles += requests.max(warp.placement.1 * turns);
             if access.write || cost.requests == 0.0 {
                 continue;
             }
@@ -362,10 +363,13 @@ impl LaunchModel<'_> {
             // The fragments of the next products are loaded during the present ones.
             waits[0].1 = 0.0;
         }
-        for (latency, loads) in waits.into_iter().filter(|wait| wait.1 > 0.0) {
-            let batches = loads / IN_FLIGHT_LOADS;
-            let least = if short { 1.0 / frame.trips.max(1.0) } else { 1.0 };
-            cycles += latency * batches.max(least);
+        let least = if short { 1.0 / frame.trips.max(1.0) } else { 1.0 };
+        let [near_loads, global_loads] = waits;
+        if near_loads.1 > 0.0 {
+            cycles += near_loads.0 * least;
+        }
+        if global_loads.1 > 0.0 {
+            cycles += global_loads.0 * (global_loads.1 / IN_FLIGHT_LOADS).max(least);
         }
         cycles += work.barriers * BARRIER_CYCLES;
         for child in &frame.children {
