@@ -36,7 +36,7 @@ pub fn run(args: &CheckArgs, reporter: &Reporter) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let mut failed = false;
     for file in &args.files {
-        match check_file(file, &options, &args.compile.freeze, &mut trace) {
+        match check_file(file, &options, args.compile.model_flags(), &mut trace) {
             Ok(()) => {}
             Err(error @ Error::Compile(_, crate::driver::Failure::Bug { .. })) => {
                 return Err(error);

@@ -1,5 +1,6 @@
 //! `tec import`: writes an ONNX model as a network in the language, and its parameters.
 
+use super::compile::ModelFlags;
 use super::options::CompileArgs;
 use super::paths::Files;
 use super::report::{Error, Reporter, print};
@@ -40,6 +41,9 @@ pub struct ImportArgs {
     /// Make an input a constant with the elements of a NumPy file (repeatable).
     #[arg(long, value_name = "NAME=FILE.npy")]
     freeze: Vec<String>,
+    /// Compute no convolution by Winograd's algorithm.
+    #[arg(long)]
+    no_winograd: bool,
     /// Update the input PAST in place instead of returning it with more rows as PRESENT; a `*` in
     /// both stands for the same characters (repeatable).
     #[arg(long, value_name = "PAST=PRESENT")]
@@ -59,7 +63,8 @@ pub fn run(args: &ImportArgs, reporter: &Reporter) -> Result<(), Error> {
     }
     let options = CompileArgs::defines(&args.define)?;
     let name = args.name.clone();
-    let (imported, rest) = model::import(&args.file, &options, &args.freeze, &args.in_place, name)?;
+    let flags = ModelFlags { freeze: &args.freeze, no_winograd: args.no_winograd };
+    let (imported, rest) = model::import(&args.file, &options, flags, &args.in_place, name)?;
     if let Some((_, name, value)) = rest.defines.first() {
         let text = format!("`-D {name}={value}`: a dimension is an integer of the model");
         return Err(Error::Usage(text));

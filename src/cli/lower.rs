@@ -1,6 +1,6 @@
 //! `tec lower`: prints the loop IR, the schedule tree, or which nests the SIMD back end compiles.
 
-use super::compile::{elaborate_frozen, schedule_file};
+use super::compile::{elaborate_model, schedule_file};
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print, show_trace};
 use crate::diag::Diag;
@@ -51,8 +51,8 @@ pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
     if args.groups {
         return print_groups(args, &options, &mut trace);
     }
-    if let Some(text) = args.compile.freeze.first() {
-        return Err(Error::Usage(format!("`--freeze {text}` is for models: add `--groups`")));
+    if let Some(given) = args.compile.model_flags().given() {
+        return Err(Error::Usage(format!("`{given}` is for models: add `--groups`")));
     }
     if let Some(file) = &args.compile.params {
         return Err(Error::Usage(format!("`--params {file}` is for networks: add `--groups`")));
@@ -92,7 +92,7 @@ pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
 
 /// Prints the plans of all networks, as if the elements of all params were known.
 fn print_groups(args: &LowerArgs, options: &Options, trace: &mut Trace) -> Result<(), Error> {
-    let (_, graphs) = elaborate_frozen(&args.file, options, &args.compile.freeze, trace)?;
+    let (_, graphs) = elaborate_model(&args.file, options, args.compile.model_flags(), trace)?;
     show_trace(trace, args.compile.time);
     let networks: Vec<_> = graphs.iter().filter(|graph| graph.network).collect();
     if networks.is_empty() {

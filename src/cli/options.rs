@@ -1,6 +1,6 @@
 //! The options of every command that compiles.
 
-use super::compile::{SideFiles, refuse_contradictions, split_kernel, split_value};
+use super::compile::{ModelFlags, SideFiles, refuse_contradictions, split_kernel, split_value};
 use super::remote::message::Hello;
 use super::report::Error;
 use crate::diag::Diag;
@@ -50,6 +50,12 @@ pub struct CompileArgs {
     /// ONNX models: make an input a constant with the elements of a NumPy file (repeatable).
     #[arg(long, value_name = "NAME=FILE.npy")]
     pub freeze: Vec<String>,
+    /// ONNX models: compute no convolution by Winograd's algorithm.
+    ///
+    /// Convolutions with three rows of weights take half of the multiplications with it. Their
+    /// results are rounded differently (docs/NETWORKS.md).
+    #[arg(long)]
+    pub no_winograd: bool,
     /// Fuse products and sums, or not [default: fast; off on targets without FMA]
     #[arg(long, value_name = "fast|off", value_enum)]
     pub fp_contract: Option<Contract>,
@@ -186,10 +192,15 @@ impl CompileArgs {
         Ok(Options { fallback: Fallback::Auto, ..self.options()? })
     }
 
+    /// Returns the options for ONNX models.
+    pub fn model_flags(&self) -> ModelFlags<'_> {
+        ModelFlags { freeze: &self.freeze, no_winograd: self.no_winograd }
+    }
+
     /// Returns the files that are named beside the source.
     pub fn side_files(&self) -> SideFiles<'_> {
         let (records, params) = (self.records.as_deref(), self.params.as_deref());
-        SideFiles { records, params, freeze: &self.freeze }
+        SideFiles { records, params, model: self.model_flags() }
     }
 
     /// Returns a trace that records what `--dump` asks for.

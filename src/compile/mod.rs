@@ -36,8 +36,25 @@ pub struct SideFiles<'a> {
     pub records: Option<&'a str>,
     /// `--params`.
     pub params: Option<&'a str>,
-    /// `--freeze NAME=FILE.npy`, for ONNX models.
+    /// How an ONNX model is imported.
+    pub model: ModelFlags<'a>,
+}
+
+/// How an ONNX model is imported, as in the options of the same names.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ModelFlags<'a> {
+    /// `--freeze NAME=FILE.npy`.
     pub freeze: &'a [String],
+    /// `--no-winograd`.
+    pub no_winograd: bool,
+}
+
+impl ModelFlags<'_> {
+    /// Returns one of the options that are given.
+    pub fn given(&self) -> Option<String> {
+        let freeze = self.freeze.first().map(|text| format!("--freeze {text}"));
+        freeze.or_else(|| self.no_winograd.then(|| "--no-winograd".to_string()))
+    }
 }
 
 /// Splits the `NAME=VALUE` of an option.
@@ -69,17 +86,21 @@ pub fn split_kernel(text: &str) -> (Option<String>, String) {
     }
 }
 
-/// Opens the source of a command. `freeze` are the options `--freeze NAME=FILE.npy`.
-fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
+/// Opens the source of a command.
+fn open(path: &str, options: &Options, flags: ModelFlags<'_>) -> Result<Source, Error> {
     if !source::is_model(path) {
-        if let Some(text) = freeze.first() {
-            let text = format!("`--freeze {text}` is for ONNX models");
-            return Err(Error::Usage(text + "; a `.te` file declares a `param`"));
+        if let Some(given) = flags.given() {
+            let instead = match flags.freeze.is_empty() {
+                true => "calls an operator by its name",
+                false => "declares a `param`",
+            };
+            let text = format!("`{given}` is for ONNX models; a `.te` file {instead}");
+            return Err(Error::Usage(text));
         }
         return Ok(source::open(options));
     }
     #[cfg(feature = "onnx")]
-    return model::open(path, options, freeze);
+    return model::open(path, options, flags);
     #[cfg(not(feature = "onnx"))]
     Err(Error::Usage(format!("`{path}`: this build of tec does not import ONNX models")))
 }
@@ -90,17 +111,17 @@ pub fn elaborate_file(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Graph>), Error> {
-    elaborate_frozen(path, options, &[], trace)
+    elaborate_model(path, options, ModelFlags::default(), trace)
 }
 
-/// Like [`elaborate_file`]; `freeze` are the options `--freeze` for ONNX models.
-pub fn elaborate_frozen(
+/// Like [`elaborate_file`], with options for ONNX models.
+pub fn elaborate_model(
     path: &str,
     options: &Options,
-    freeze: &[String],
+    flags: ModelFlags<'_>,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<Graph>), Error> {
-    let source = open(path, options, freeze)?;
+    let source = open(path, options, flags)?;
     elaborate_source(path, &source, trace)
 }
 
@@ -121,10 +142,10 @@ fn elaborate_source(
 pub fn check_file(
     path: &str,
     options: &Options,
-    freeze: &[String],
+    flags: ModelFlags<'_>,
     trace: &mut Trace,
 ) -> Result<(), Error> {
-    let (program, graphs) = elaborate_frozen(path, options, freeze, trace)?;
+    let (program, graphs) = elaborate_model(path, options, flags, trace)?;
     let checked = match &options.schedule {
         Some(_) => driver::schedule(&program, graphs, options, trace).map(|_| ()),
         None => driver::check_schedules(&program, &graphs, options, trace),
@@ -178,7 +199,7 @@ impl<'a> Elaborated<'a> {
     ) -> Result<Elaborated<'a>, Error> {
         let records = files.records;
         check_choice(options, records)?;
-        let source = open(path, options, files.freeze)?;
+        let source = open(path, options, files.model)?;
         let (program, graphs) = elaborate_source(path, &source, trace)?;
         let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
             graphs.into_iter().partition(|graph| graph.network);
@@ -306,7 +327,7 @@ pub fn elaborate_kernels(
     options: &Options,
     trace: &mut Trace,
 ) -> Result<(Program, Vec<SingleKernel>), Error> {
-    let source = open(path, options, files.freeze)?;
+    let source = open(path, options, files.model)?;
     let (program, graphs) = elaborate_source(path, &source, trace)?;
     let mut kernels = Vec::new();
     let mut params = None;

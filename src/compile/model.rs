@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::npy;
 use super::source::{EditedLoader, Source};
-use super::split_value;
+use super::{ModelFlags, split_value};
 use crate::diag::Diag;
 use crate::driver::Options;
 use crate::ir::DType;
@@ -14,10 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 use tec_onnx::{Frozen, Import};
 
-/// Opens a model; `freeze` are the options `--freeze NAME=FILE.npy`.
-pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, Error> {
-    let (imported, options) = import(path, options, freeze, &[], None)?;
-    let frozen = freeze.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| file.into());
+/// Opens a model.
+pub fn open(path: &str, options: &Options, flags: ModelFlags<'_>) -> Result<Source, Error> {
+    let (imported, options) = import(path, options, flags, &[], None)?;
+    let frozen =
+        flags.freeze.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| file.into());
     let files = imported.files.into_iter().chain(frozen).collect();
     let params = imported.params.into_iter().map(|param| {
         let dtype = DType::from_name(param.dtype.name()).expect("a type of the language");
@@ -34,7 +35,7 @@ pub fn open(path: &str, options: &Options, freeze: &[String]) -> Result<Source, 
 pub fn import(
     path: &str,
     options: &Options,
-    freeze: &[String],
+    flags: ModelFlags<'_>,
     in_place: &[String],
     name: Option<String>,
 ) -> Result<(Import, Options), Error> {
@@ -46,13 +47,14 @@ pub fn import(
     let dims = options.defines.iter().filter_map(dimension).collect();
     let defines = options.defines.iter().filter(|define| dimension(define).is_none());
     let defines = defines.cloned().collect();
-    let freeze = freeze.iter().map(|text| frozen(text)).collect::<Result<_, _>>()?;
+    let freeze = flags.freeze.iter().map(|text| frozen(text)).collect::<Result<_, _>>()?;
     let pair = |text: &String| {
         let (past, present) = split_value("--in-place", text)?;
         Ok::<_, Error>((past.to_string(), present.to_string()))
     };
     let in_place = in_place.iter().map(pair).collect::<Result<_, _>>()?;
-    let settings = tec_onnx::Options { dims, freeze, in_place, name, reassociate: true };
+    let winograd = !flags.no_winograd;
+    let settings = tec_onnx::Options { dims, freeze, in_place, name, reassociate: true, winograd };
     let imported = tec_onnx::import(Path::new(path), &settings).map_err(|error| {
         if let tec_onnx::Error::Io { path, source } = &error {
             let why = input::io_text(source);

@@ -91,13 +91,13 @@ def refused(folder, own):
     return done.stderr
 
 
-def run(folder, own, inputs, outputs):
-    """Builds a model and calls it: fills the arrays `outputs`; returns the error of the call."""
+def run(folder, own, inputs, outputs, *options):
+    """Builds a model with options, and calls it: fills the arrays `outputs`; returns the error of the call."""
     path = folder / "model.onnx"
     onnx.save(own, path)
     # A path that is loaded a second time is the module that was loaded first.
     module = folder / f"model{len(list(folder.iterdir()))}.so"
-    done = run_tec("build", path, "-o", module, "--module", "model", "--no-sidecars")
+    done = run_tec("build", path, "-o", module, "--module", "model", "--no-sidecars", *options)
     assert done.returncode == 0, done.stderr
     return call(module, "g", list(inputs.values()), list(outputs.values()))
 

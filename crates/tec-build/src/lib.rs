@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tec::compile::variants::{build_variants, compile_variants};
-use tec::compile::{self, SideFiles, cache, source, split_kernel};
+use tec::compile::{self, ModelFlags, SideFiles, cache, source, split_kernel};
 use tec::driver::{self, FpContract, Options, Trace};
 use tec::module::manifest::Manifest;
 use tec::module::static_library::static_library;
@@ -29,6 +29,7 @@ pub struct Config {
     defines: Vec<(Option<String>, String, String)>,
     fp_contract: Option<bool>,
     kernels: Vec<String>,
+    no_winograd: bool,
     module: Option<String>,
     params: Option<PathBuf>,
     prepack: Vec<String>,
@@ -55,6 +56,12 @@ impl Config {
     /// Compiles products and sums to fused operations or not.
     pub fn fp_contract(&mut self, fuse: bool) -> &mut Config {
         self.fp_contract = Some(fuse);
+        self
+    }
+
+    /// ONNX models: computes no convolution by Winograd's algorithm.
+    pub fn no_winograd(&mut self) -> &mut Config {
+        self.no_winograd = true;
         self
     }
 
@@ -183,8 +190,8 @@ impl Config {
         };
         let options = self.options(targets[0].clone());
         let selectors: Vec<_> = self.prepack.iter().map(|text| split_kernel(text)).collect();
-        let files =
-            SideFiles { records: records.as_deref(), params: params.as_deref(), freeze: &[] };
+        let model = ModelFlags { freeze: &[], no_winograd: self.no_winograd };
+        let files = SideFiles { records: records.as_deref(), params: params.as_deref(), model };
         let mut trace = Trace::default();
         let linked = linked_name(surroundings, &name);
         let work = || -> Result<_, compile::error::Error> {

@@ -37,6 +37,7 @@ pub(crate) struct Context {
     /// The declared shapes of the outputs of the node under import.
     pub(crate) declared: Vec<Option<DeclaredShape>>,
     pub(crate) reassociate: bool,
+    pub(crate) winograd: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
     pub(crate) integers: Integers,
     /// The types of numbers with at most 8 bits that the language cannot compute with.

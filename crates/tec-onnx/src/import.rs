@@ -141,6 +141,7 @@ pub(crate) fn attempt(
             asserts: Vec::new(),
             declared: Vec::new(),
             reassociate: options.reassociate,
+            winograd: options.reassociate && options.winograd,
             convolutions: HashMap::new(),
             integers: ops::Integers::default(),
             narrow: HashMap::new(),

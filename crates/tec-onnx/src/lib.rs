@@ -44,12 +44,14 @@ pub struct Options {
     pub name: Option<String>,
     /// Whether sums may be computed in any order, and factors be folded into weights.
     pub reassociate: bool,
+    /// Whether convolutions may be computed by Winograd's algorithm, if `reassociate` is set.
+    pub winograd: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (dims, freeze, in_place) = (Vec::new(), Vec::new(), Vec::new());
-        Options { dims, freeze, in_place, name: None, reassociate: true }
+        Options { dims, freeze, in_place, name: None, reassociate: true, winograd: true }
     }
 }
 

@@ -71,6 +71,46 @@ fn a_batch_normalisation_keeps_its_place_without_reassociation() {
     golden_with("convolution_exact", convolution(), &options);
 }
 
+/// Convolutions by Winograd's algorithm, and those that it does not compute or not faster.
+fn winograd() -> Model {
+    let conv = |model: Model, (from, to): (&str, &str), weights: &[i64], all: &[(&str, &[i64])]| {
+        let attributes: Vec<_> = all.iter().map(|(name, values)| ints(name, values)).collect();
+        let name = format!("{to}.weight");
+        model.weights(&name, weights).node("Conv", &format!("{from} {name}"), to, &attributes)
+    };
+    let same: (&str, &[i64]) = ("pads", &[1, 1, 1, 1]);
+    let mut model =
+        Model::new(13).input("x", FLOAT, "batch 16 12 20").input("w", FLOAT, "16 16 3 3");
+    model = conv(model, ("x", "same"), &[32, 16, 3, 3], &[same]);
+    model = conv(model, ("same", "column"), &[16, 32, 3, 1], &[]);
+    model = conv(
+        model,
+        ("column", "wide"),
+        &[24, 16, 3, 5],
+        &[("strides", &[1, 2]), ("dilations", &[1, 2]), ("pads", &[2, 0, 0, 4])],
+    );
+    model = conv(model, ("same", "strided"), &[16, 32, 3, 3], &[("strides", &[2, 1])]);
+    model = conv(model, ("same", "dilated"), &[16, 32, 3, 3], &[("dilations", &[2, 1])]);
+    model = conv(model, ("same", "tall"), &[16, 32, 5, 3], &[]);
+    model = conv(model, ("same", "narrow"), &[8, 32, 3, 3], &[same]);
+    model = conv(model, ("same", "flat"), &[16, 32, 11, 1], &[]);
+    model = conv(model, ("flat", "low"), &[16, 16, 3, 3], &[same]);
+    let two = [ints("pads", &[1, 1, 1, 1]), int("group", 2)];
+    model = model.weights("g", &[16, 16, 3, 3]).node("Conv", "same g", "grouped", &two);
+    model = model.node("Conv", "x w", "given", &[ints("pads", &[1, 1, 1, 1])]);
+    let outputs = ["wide", "strided", "dilated", "tall", "narrow", "low", "grouped", "given"];
+    outputs.into_iter().fold(model, |model, name| model.output(name))
+}
+
+#[test]
+fn convolutions_with_three_rows_are_computed_by_winograd() {
+    let text = golden("winograd", winograd()).text;
+    assert_eq!(text.matches("winograd_conv2d").count(), 3);
+    let without = Options { winograd: false, ..Options::default() };
+    let text = import(&winograd().save("no_winograd"), &without).expect("it is imported").text;
+    assert_eq!((text.matches("winograd_conv2d").count(), text.matches("conv2d").count()), (0, 11));
+}
+
 /// Attention as exporters write it: shapes are computed by nodes.
 #[test]
 fn shape_arithmetic_becomes_expressions() {

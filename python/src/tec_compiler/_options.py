@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
     module: str
     #: Search for automatic schedules again.
     no_cache: bool
+    #: ONNX models: compute no convolution by Winograd's algorithm.
+    no_winograd: bool
     #: The optimisation level.
     opt: Literal[0, 1, 2, 3]
     #: The elements of params, a `.safetensors` file.

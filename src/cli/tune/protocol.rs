@@ -28,6 +28,9 @@ pub struct Setup {
     /// `--freeze`, as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freeze: Vec<String>,
+    /// Whether no convolution of the model is computed by Winograd's algorithm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_winograd: bool,
     /// The target's name; never `native`.
     pub target: String,
     /// `--cpu`, unless it is the typical processor.
@@ -73,6 +76,7 @@ impl Setup {
             network: kernel.network.clone(),
             params: compile.params.clone(),
             freeze: compile.freeze.clone(),
+            no_winograd: compile.no_winograd,
             target: options.target.to_string(),
             cpu: options.target.named_processor().map(String::from),
             define: compile.define.clone(),
@@ -100,6 +104,7 @@ impl Setup {
             records: None,
             params: self.params.clone(),
             freeze: self.freeze.clone(),
+            no_winograd: self.no_winograd,
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             fast_math: false,

@@ -262,6 +262,7 @@ mod tests {
             network: None,
             params: None,
             freeze: Vec::new(),
+            no_winograd: false,
             target: Target::native().to_string(),
             cpu: None,
             define: define.iter().map(|text| text.to_string()).collect(),

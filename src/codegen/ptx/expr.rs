@@ -1,12 +1,10 @@
 //! Expressions to instructions. Vectors are computed lane by lane.
 
 use super::emit::{Emitter, Place, Val, constant_bits, ty_of, view};
+use super::speculate::{SPECULATION_BUDGET, is_guardable, is_speculatable};
 use crate::ir::async_copy::{is_zero, narrowed_back};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Intrinsic, UnOp, Var, visit};
 use nvptx_builder::{Approx, Cmp, Convert, F32, Guard, Operand, Reg, Source, Ty};
-
-/// Most operations that are evaluated speculatively in place of a branch.
-pub(super) const SPECULATION_BUDGET: i32 = 24;
 
 impl Emitter<'_> {
     /// Computes a scalar that has no value yet.
@@ -546,23 +544,4 @@ fn fold(op: BinOp, x: Val, y: Val) -> Option<i128> {
 
 fn is_word(value: &Val) -> bool {
     value.ty() == Ty::S32
-}
-
-/// Whether evaluating an expression has no side effect, costs little, and loads nothing.
-fn is_speculatable(expr: &Expr, budget: &mut i32) -> bool {
-    !visit::reads_memory(expr) && is_guardable(expr, budget)
-}
-
-/// Whether evaluating an expression costs little, apart from its loads.
-pub(super) fn is_guardable(expr: &Expr, budget: &mut i32) -> bool {
-    *budget -= match &expr.kind {
-        ExprKind::Const(_) | ExprKind::Var(_) | ExprKind::Broadcast(_) => 0,
-        ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod | BinOp::Div, ..) => 12,
-        ExprKind::Unary(UnOp::Sqrt, _) => 12,
-        _ => 1,
-    };
-    // A `let` is bound at each occurrence of the expression, so it stays in its branch.
-    let mut fits = *budget >= 0 && !matches!(expr.kind, ExprKind::Let(..));
-    visit::for_each_child(expr, &mut |child| fits = fits && is_guardable(child, budget));
-    fits
 }

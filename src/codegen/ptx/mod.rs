@@ -24,6 +24,7 @@ mod number;
 mod pending;
 mod range;
 mod scoped;
+mod speculate;
 mod split;
 mod stmt;
 mod tensor;

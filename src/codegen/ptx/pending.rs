@@ -13,7 +13,7 @@
 
 use super::address::{Atom, Term};
 use super::emit::{Emitter, Memory, Place, Val};
-use super::expr::is_guardable;
+use super::speculate::is_guardable;
 use crate::ir::arith::Interval;
 use crate::ir::visit::{NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, Stmt};

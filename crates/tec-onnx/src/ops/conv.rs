@@ -2,8 +2,10 @@
 
 use crate::context::{Context, Convolution};
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
+use crate::ops::norm::is_constant;
 
 /// The letters of the spatial dimensions in names of keywords.
 pub(crate) fn letters(rank: usize) -> &'static [usize] {
@@ -23,6 +25,14 @@ pub(crate) fn key(kind: &str, dimension: usize) -> &'static str {
     };
     names[dimension]
 }
+
+/// Transformed images and products of so many bytes stay in a cache.
+const CACHED_BYTES: i64 = 16 << 20;
+/// The harmonic mean of the channels of image and result from which on Winograd's algorithm pays:
+/// the products that it saves grow with it, the work of its transforms does not.
+const CHANNELS: i64 = 16;
+/// The same for transforms that are bound by memory.
+const CHANNELS_BEYOND_CACHE: i64 = 96;
 
 /// How windows lie on the spatial dimensions.
 #[derive(Clone, Debug)]
@@ -177,13 +187,47 @@ pub(crate) fn conv(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if groups != 1 {
         keys.push(("groups", groups.to_string()));
     }
-    let op = ["conv1d", "conv2d", "conv3d"][image.len() - 3];
+    let op = match groups == 1 && by_winograd(cx, (x, w), &windows) {
+        true => "winograd_conv2d",
+        false => ["conv1d", "conv2d", "conv3d"][image.len() - 3],
+    };
     let own = Convolution { op, image: x, weight: w, bias: node.optional(2), keys };
     let mut shape = vec![image[0].clone(), weight[0].clone()];
     shape.extend(windows.out);
     let result = emit(cx, &own, shape)?;
     cx.convolutions.insert(result, own);
     Ok(vec![result])
+}
+
+/// Whether a convolution takes less time by Winograd's algorithm: products of images with three rows
+/// of constant weights, with enough channels that the products outweigh the transforms.
+fn by_winograd(cx: &Context, (image, weight): (T, T), windows: &Windows) -> bool {
+    if !cx.winograd || cx.dtype(image) != DType::Float32 || !is_constant(cx, weight) {
+        return false;
+    }
+    let (image, weight) = (cx.shape(image), cx.shape(weight));
+    let extents = |dims: &[Dim]| dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+    let batch = image[0].as_const().unwrap_or(1);
+    let (Some(image), Some(weight), Some(out)) =
+        (extents(&image[1..]), extents(&weight), extents(&windows.out))
+    else {
+        return false;
+    };
+    let ([in_channels, _, width], [out_channels, _, 3, _], [rows, columns]) =
+        (&image[..], &weight[..], &out[..])
+    else {
+        return false;
+    };
+    if windows.strides[0] != 1 || windows.dilations[0] != 1 || windows.out != windows.expected {
+        return false;
+    }
+    let tiles = (rows + 3) / 4;
+    // Six products instead of three for each row, but four rows at a time.
+    let saves = 10 * 6 * tiles <= 7 * 3 * rows;
+    let transformed = batch * 6 * tiles * (in_channels * width + out_channels * columns) * 4;
+    let channels = 2 * in_channels * out_channels / (in_channels + out_channels);
+    let least = if transformed <= CACHED_BYTES { CHANNELS } else { CHANNELS_BEYOND_CACHE };
+    saves && channels >= least
 }
 
 /// Defines a convolution with its bias.

@@ -76,7 +76,7 @@ pub(crate) fn softmax_over(cx: &mut Context, part: &str, x: T, over: &[usize]) -
 }
 
 /// Whether a tensor is computed from parameters alone.
-fn is_constant(cx: &Context, tensor: T) -> bool {
+pub(crate) fn is_constant(cx: &Context, tensor: T) -> bool {
     cx.roots(tensor).is_empty()
 }
 
