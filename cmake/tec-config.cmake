@@ -87,12 +87,12 @@ endfunction()
 #                 [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
 #                 [DEFINES NAME=VALUE...] [PREPACK [KERNEL.]INPUT...]
 #                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=FILE...]
-#                 [FP_CONTRACT fast|off] [FAST_MATH] [OPT 0...3])
+#                 [FP_CONTRACT fast|off] [FAST_MATH] [NO_WINOGRAD] [OPT 0...3])
 #
 # Compiles a `.te` file or an ONNX model to a library. Targets that link it find the header
 # `MODULE.h`; MODULE is NAME if it is not given.
 function(add_tec_library name)
-    set(flags SHARED FAST_MATH)
+    set(flags SHARED FAST_MATH NO_WINOGRAD)
     set(single FROM MODULE CPU SCHEDULE RECORDS PARAMS FP_CONTRACT OPT)
     set(several KERNELS TARGETS DEFINES PREPACK FREEZE)
     cmake_parse_arguments(PARSE_ARGV 1 arg "${flags}" "${single}" "${several}")
@@ -187,6 +187,9 @@ another one (CMAKE_CROSSCOMPILING).")
     endif()
     if(DEFINED arg_OPT)
         list(APPEND options --opt "${arg_OPT}")
+    endif()
+    if(arg_NO_WINOGRAD)
+        list(APPEND options --no-winograd)
     endif()
     if(arg_FAST_MATH)
         list(APPEND options --fast-math)

@@ -378,6 +378,7 @@ fn models_that_cannot_be_imported_are_refused() {
     fails(&[&["lower", "--groups", model][..], &frozen].concat(), "missing.npy");
     fails(&[&["check", model][..], &frozen].concat(), "missing.npy");
     fails(&["run", "samples/exp.te", "--freeze", "x=y.npy"], "is for ONNX models");
+    fails(&["run", "samples/exp.te", "--no-winograd"], "is for ONNX models");
 }
 
 /// A cache that two calls append to.
