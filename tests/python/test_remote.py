@@ -445,9 +445,67 @@ def test_a_near_side_that_talks_nonsense_is_refused(place):
     assert status == 2 and "--stdio" in errors
 
 
-@pytest.fixture
-def sshd(tmp_path):
-    """A command that reaches a real sshd on the loopback, whose key may only start `tec serve`."""
+def test_a_copy_of_tec_is_started_there(place, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    elsewhere = f"env -C {home} XDG_CACHE_HOME={home}/cache"
+    words = ["run", "p.te", "--verify", "--push", "--on", elsewhere]
+    out, errors = place.succeeds(*words)
+    assert "bit-identical" in out and "note: copying" in errors
+    [copy] = (home / ".cache/tec/bin").iterdir()
+    assert copy.read_bytes() == pathlib.Path(TEC).read_bytes()
+    written = copy.stat().st_mtime_ns
+    # The second time it is there.
+    _, errors = place.succeeds(*words)
+    assert "copying" not in errors and copy.stat().st_mtime_ns == written
+    out, _ = place.succeeds(*TUNE, "--push", "--on", elsewhere)
+    assert "schedule product.tuned for" in out
+    # Another shell, as behind `ssh`, changes nothing.
+    shell = f"sh -c 'cd {home} && exec sh -c \"$*\"' -"
+    place.succeeds("bench", "p.te", "--min-time", "0.01", "--roofline=off", "--push", "--on", shell)
+    assert copy.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "code", "said"),
+    [
+        ("uname", "echo aarch64", "E0607", "its processor is `aarch64`"),
+        ("dd", "cat > /dev/null; echo full >&2; exit 1", "E0607", "`dd` fails: full"),
+        ("dd", 'head -c 1000 > "${1#of=}"; cat > /dev/null', "E0606", "other bytes"),
+        ("mv", "exit 3", "E0607", "`mv` fails"),
+        ("mkdir", "sleep 60", "E0607", "`mkdir` does not end within 2 s"),
+    ],
+)
+def test_a_copy_that_fails_is_told(place, tmp_path, program, text, code, said):
+    home, path = tmp_path / "home", tmp_path / "path"
+    home.mkdir()
+    path.mkdir()
+    (path / program).write_text(f"#!/bin/sh\n{text}\n")
+    (path / program).chmod(0o755)
+    elsewhere = f"env -C {home} PATH={path}:$PATH XDG_CACHE_HOME={home}/cache"
+    words = ["run", "p.te", "--push", "--on", elsewhere, "--on-wait", "2s"]
+    assert said in place.fails(code, *words)
+    assert not list(home.glob(".cache/tec/bin/tec-" + 32 * "[0-9a-f]"))
+
+
+def test_what_cannot_be_pushed_is_refused(place):
+    errors = place.fails("E0606", "run", "p.te", "--push=p.te", "--on", "env")
+    assert "it is no program of Linux" in errors
+    errors = place.fails("E0606", "run", "p.te", "--push", "--on", PIPE)
+    assert "leave out `serve --stdio`" in errors
+    status, _, errors = place.tec("run", "p.te", "--push")
+    assert status == 2 and "--on" in errors
+
+
+ONLY_SERVE = f"exec {TEC} serve --stdio"
+
+
+@pytest.fixture(params=[ONLY_SERVE, "exec $SSH_ORIGINAL_COMMAND"])
+def sshd(tmp_path, request):
+    """The programs that a key may start, and a command that reaches a real sshd on the loopback
+    with this key: only `tec serve`, or any program in an empty folder."""
+    (tmp_path / "far-home").mkdir()
+    started = f"cd {tmp_path}/far-home && {request.param}"
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if not program or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
         pytest.skip("there is no sshd here")
@@ -456,7 +514,7 @@ def sshd(tmp_path):
         subprocess.run(words, check=True)
     key = (tmp_path / "user.pub").read_text()
     keys = tmp_path / "keys"
-    keys.write_text(f'command="echo motd; exec {TEC} serve --stdio",restrict {key}')
+    keys.write_text(f'command="echo motd; {started}",restrict {key}')
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -478,7 +536,7 @@ def sshd(tmp_path):
         if daemon.poll() is not None:
             pytest.skip(f"sshd does not start here: {daemon.stderr.read().decode()}")
         time.sleep(0.05)
-    yield (
+    yield request.param, (
         f"ssh -F /dev/null -p {port} -i {tmp_path}/user -o BatchMode=yes"
         f" -o UserKnownHostsFile={tmp_path}/known -o StrictHostKeyChecking=accept-new 127.0.0.1"
     )
@@ -487,13 +545,22 @@ def sshd(tmp_path):
 
 
 def test_over_a_real_sshd(place, sshd):
-    out, _ = place.succeeds("run", "p.te", "--verify", "--on", sshd)
+    key, sshd = sshd
+    push = ["--push"]
+    if key == ONLY_SERVE:
+        errors = place.fails("E0607", "run", "p.te", "--push", "--on", sshd)
+        assert "a key or a login that only starts `tec serve`" in errors
+        push = []
+    out, _ = place.succeeds("run", "p.te", "--verify", *push, "--on", sshd)
     assert "bit-identical" in out
-    out, _ = place.succeeds("bench", "p.te", "--min-time", "0.01", "--roofline=off", "--on", sshd)
+    quick = ["bench", "p.te", "--min-time", "0.01", "--roofline=off", "--on", sshd]
+    out, _ = place.succeeds(*quick, *push)
     assert "product" in out
-    out, _ = place.succeeds(*TUNE, "--on", sshd)
+    out, _ = place.succeeds(*TUNE, *push, "--on", sshd)
     assert "schedule product.tuned for" in out
     wrong = sshd.replace("/user ", "/host ")
     assert "Permission denied" in place.fails("E0606", "run", "p.te", "--on", wrong)
+    assert "Permission denied" in place.fails("E0606", "run", "p.te", "--push", "--on", wrong)
     # A terminal changes the bytes.
-    place.fails("E0606", "run", "p.te", "--on", sshd.replace("ssh ", "ssh -tt ", 1))
+    if not push:
+        place.fails("E0606", "run", "p.te", "--on", sshd.replace("ssh ", "ssh -tt ", 1))

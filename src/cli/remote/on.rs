@@ -2,7 +2,8 @@
 
 use super::client::{Client, FarError, FarResult};
 use super::message::{Call, Hello};
-use super::process::{Limits, Process};
+use super::process::{HELLO_LIMIT, Limits, Process};
+use super::push::PushArgs;
 use super::store::{Hash, Store};
 use crate::cli::data::Given;
 use crate::cli::machine::{Isa, Limit, Machine};
@@ -27,6 +28,9 @@ pub struct OnArgs {
     /// Time until the machine answers, such as 60s, 5m or 1h [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "on")]
     pub on_wait: Option<Duration>,
+    /// The copy of `tec` that is started there.
+    #[command(flatten)]
+    pub push: PushArgs,
 }
 
 /// Parses a time such as `60s`.
@@ -50,7 +54,9 @@ impl OnArgs {
     /// Connects, if there is a command.
     pub fn connect(&self) -> Result<Option<Far>, Box<Diag>> {
         let Some(command) = &self.on else { return Ok(None) };
-        Far::connect(command, self.on_wait).map(Some)
+        let limit = self.on_wait.unwrap_or(HELLO_LIMIT);
+        let started = self.push.command(command, limit).map_err(|error| error.diag(command))?;
+        Far::connect(&started, self.on_wait).map(Some)
     }
 }
 

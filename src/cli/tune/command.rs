@@ -21,6 +21,8 @@ use crate::cli::options::CompileArgs;
 use crate::cli::paths::Files;
 use crate::cli::recorded::{self, files::Writer};
 use crate::cli::remote::on::parse_time;
+use crate::cli::remote::process::HELLO_LIMIT;
+use crate::cli::remote::push::PushArgs;
 use crate::cli::report::{Error, Reporter, print};
 use crate::diag::{self, Diag};
 use crate::driver::{self, Failure, Options};
@@ -97,6 +99,8 @@ pub struct TuneArgs {
     /// Time until a machine answers, such as 60s, 5m or 1h [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "on")]
     on_wait: Option<Duration>,
+    #[command(flatten)]
+    push: PushArgs,
     /// Allow candidates to reorder reduction terms, as `reassociate` in the source does.
     #[arg(long)]
     reassociate: bool,
@@ -139,7 +143,12 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     let farm = match &machines(&args.on)?[..] {
         [] => None,
         commands => {
-            let mut farm = Farm::connect(commands, args.on_wait)?;
+            let limit = args.on_wait.unwrap_or(HELLO_LIMIT);
+            let started = |command: &String| {
+                args.push.command(command, limit).map_err(|error| error.diag(command))
+            };
+            let commands: Vec<String> = commands.iter().map(started).collect::<Result<_, _>>()?;
+            let mut farm = Farm::connect(&commands, args.on_wait)?;
             farm.notes().iter().for_each(|note| eprintln!("note: {note}"));
             Some(farm)
         }
