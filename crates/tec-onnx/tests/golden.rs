@@ -111,6 +111,28 @@ fn convolutions_with_three_rows_are_computed_by_winograd() {
     assert_eq!((text.matches("winograd_conv2d").count(), text.matches("conv2d").count()), (0, 11));
 }
 
+#[test]
+fn convolutions_of_extents_whose_products_overflow_are_imported_or_refused() {
+    let huge = i64::MAX.to_string();
+    for (extents, weights) in [
+        (format!("{huge} 16 12 20"), [16, 16, 3, 3]),
+        (format!("1 16 {huge} 20"), [16, 16, 3, 3]),
+        (format!("1 16 12 {huge}"), [16, 16, 3, 3]),
+        (format!("{huge} 16 {huge} {huge}"), [16, 16, 3, 3]),
+        ("1 0 12 20".to_string(), [0, 0, 3, 3]),
+        ("1 0 12 20".to_string(), [16, 0, 3, 3]),
+    ] {
+        let model = Model::new(13)
+            .input("x", FLOAT, &extents)
+            .weights("w", &weights)
+            .node("Conv", "x w", "y", &[])
+            .output("y");
+        if let Ok(network) = import(&model.save("overflow"), &Options::default()) {
+            assert_eq!(network.text.matches("winograd_conv2d").count(), 0, "{extents}");
+        }
+    }
+}
+
 /// Attention as exporters write it: shapes are computed by nodes.
 #[test]
 fn shape_arithmetic_becomes_expressions() {

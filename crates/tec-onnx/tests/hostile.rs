@@ -114,6 +114,13 @@ fn seeds() -> Vec<Vec<u8>> {
         .node("Reshape", "p shape", "r", &[])
         .node("Softmax", "r", "y", &[int("axis", -1)])
         .output("y");
+    let winograd = Model::new(13)
+        .input("x", FLOAT, "batch 16 8 8")
+        .weights("w", &[16, 16, 3, 3])
+        .weights("b", &[16])
+        .node("Conv", "x w b", "c", &[ints("pads", &[1, 1, 1, 1])])
+        .node("Conv", "c w", "y", &[])
+        .output("y");
     let moves = Model::new(13)
         .input("x", FLOAT, "n 6 8")
         .ints("starts", &[-1, 1])
@@ -187,7 +194,7 @@ fn seeds() -> Vec<Vec<u8>> {
         .node("Squared", "x", "y", &[int("over", 0)])
         .local()
         .output("y");
-    let models = [layers, moves, flow, run_time, attention, function];
+    let models = [layers, winograd, moves, flow, run_time, attention, function];
     let mut files: Vec<Vec<u8>> = models.into_iter().map(Model::encode).collect();
     if let Some(folder) = std::env::var_os("TEC_ONNX_MODELS") {
         files.extend(models_beneath(Path::new(&folder)));

@@ -27,12 +27,12 @@ pub(crate) fn key(kind: &str, dimension: usize) -> &'static str {
 }
 
 /// Transformed images and products of so many bytes stay in a cache.
-const CACHED_BYTES: i64 = 16 << 20;
+const CACHED_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 /// The harmonic mean of the channels of image and result from which on Winograd's algorithm pays:
 /// the products that it saves grow with it, the work of its transforms does not.
-const CHANNELS: i64 = 16;
+const CHANNELS: f64 = 16.0;
 /// The same for transforms that are bound by memory.
-const CHANNELS_BEYOND_CACHE: i64 = 96;
+const CHANNELS_BEYOND_CACHE: f64 = 96.0;
 
 /// How windows lie on the spatial dimensions.
 #[derive(Clone, Debug)]
@@ -206,26 +206,29 @@ fn by_winograd(cx: &Context, (image, weight): (T, T), windows: &Windows) -> bool
         return false;
     }
     let (image, weight) = (cx.shape(image), cx.shape(weight));
-    let extents = |dims: &[Dim]| dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
-    let batch = image[0].as_const().unwrap_or(1);
+    // Floating point: a model may declare extents whose products no integer holds.
+    let extent = |dim: &Dim| dim.as_const().map(|extent| extent as f64);
+    let extents = |dims: &[Dim]| dims.iter().map(extent).collect::<Option<Vec<f64>>>();
+    let batch = extent(&image[0]).unwrap_or(1.0);
     let (Some(image), Some(weight), Some(out)) =
         (extents(&image[1..]), extents(&weight), extents(&windows.out))
     else {
         return false;
     };
-    let ([in_channels, _, width], [out_channels, _, 3, _], [rows, columns]) =
+    let ([in_channels, _, width], [out_channels, _, kernel_rows, _], [rows, columns]) =
         (&image[..], &weight[..], &out[..])
     else {
         return false;
     };
-    if windows.strides[0] != 1 || windows.dilations[0] != 1 || windows.out != windows.expected {
+    let plain = windows.strides[0] == 1 && windows.dilations[0] == 1;
+    if *kernel_rows != 3.0 || !plain || windows.out != windows.expected {
         return false;
     }
-    let tiles = (rows + 3) / 4;
+    let tiles = (rows / 4.0).ceil();
     // Six products instead of three for each row, but four rows at a time.
-    let saves = 10 * 6 * tiles <= 7 * 3 * rows;
-    let transformed = batch * 6 * tiles * (in_channels * width + out_channels * columns) * 4;
-    let channels = 2 * in_channels * out_channels / (in_channels + out_channels);
+    let saves = 10.0 * 6.0 * tiles < 7.0 * 3.0 * rows;
+    let transformed = 4.0 * batch * 6.0 * tiles * (in_channels * width + out_channels * columns);
+    let channels = 2.0 * in_channels * out_channels / (in_channels + out_channels);
     let least = if transformed <= CACHED_BYTES { CHANNELS } else { CHANNELS_BEYOND_CACHE };
     saves && channels >= least
 }
