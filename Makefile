@@ -34,7 +34,7 @@ lint:                ## format and clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-test-python: $(VENV)/ready  ## the tests in Python, with the debug build
+test-python: $(VENV)/engines  ## the tests in Python, with the debug build
 	$(CARGO) build
 	TEC=target/debug/tec $(PY) -m pytest -q -n auto tests/python
 
@@ -113,4 +113,9 @@ $(VENV)/ready: requirements.txt
 	    echo '(Debian: apt install python3-venv),'; \
 	    echo 'or give another Python: make PYTHON=python3.11 run'; exit 1; }
 	$(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+# Dask and Ray are larger than all other packages together: only their tests wait for them.
+$(VENV)/engines: tests/python/requirements-engines.txt $(VENV)/ready
+	$(PY) -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
