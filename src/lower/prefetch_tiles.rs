@@ -405,7 +405,7 @@ fn push(run: Run, runs: &mut Vec<Run>) {
 /// long one separates what stands behind it from what stands in front.
 fn unrolled(own: &[Run], var: &Var, min: &Expr, extent: &Expr, after: &mut Vec<Run>) {
     let (Some(min), Some(extent)) = (min.as_int(), extent.as_int()) else { return after.clear() };
-    if extent * own.len() as i128 > MAX_ROWS as i128 {
+    if extent * own.len().max(1) as i128 > MAX_ROWS as i128 {
         return after.clear();
     }
     for at in (min..min + extent).rev() {

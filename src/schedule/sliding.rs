@@ -28,8 +28,8 @@
 //! the outer one reads.
 
 use super::bounds::{Loop, attach_depth, region_extent};
-use super::directives::Scatter;
 use super::directives::store_at::StoreAt;
+use super::directives::{Scan, Scatter};
 use super::fused::group_of;
 use super::phases::Inference;
 use super::region::Interval;
@@ -134,6 +134,8 @@ pub(super) fn check_storage(schedule: &Schedule, id: StageId) -> Result<()> {
     }
     let other = stage.annotation::<Buffering>().map(|(other, _)| other);
     let other = other.or(stage.annotation::<Scatter>().map(|(other, _)| other));
+    // A scan computes each element from the one before, in the iteration itself.
+    let other = other.or(stage.annotation::<Scan>().map(|(other, _)| other));
     if let Some(other) = other {
         let text = format!("`{name}` cannot have both `store_at` and `{}`", other.directive.name);
         let diag = refuse(text).related(other.span, "here");
@@ -399,11 +401,10 @@ impl Inference {
             enclosing.iter().position(|(var, ..)| *var == dim.along.0).expect("it is one of them")
         };
         // The elements of a row are neighbours, so that lanes can load them.
-        let last = dims.len() - 1;
         let keeps = |at: &usize| dims[*at].as_ref().is_some_and(|dim| dim.warm_up > 0);
         let outermost =
             (0..dims.len()).filter(keeps).min_by_key(|at| dims[*at].as_ref().map(&place));
-        let ring = outermost.filter(|dim| *dim != last).and_then(|dim| {
+        let ring = outermost.filter(|dim| dim + 1 < dims.len()).and_then(|dim| {
             let extent = u64::try_from(dims[dim].as_ref()?.extent).ok()?;
             let extent = i64::try_from(extent.checked_next_power_of_two()?).ok()?;
             Some(Ring { dim, extent })

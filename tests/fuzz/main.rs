@@ -38,6 +38,7 @@ mod table;
 mod tiles;
 mod tree;
 mod unchecked;
+mod watch;
 
 use support::{data, differential, network, rewrite};
 

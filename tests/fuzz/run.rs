@@ -10,6 +10,7 @@ use crate::shrink::shrink;
 use crate::table::Table;
 use crate::tree::{Line, Node, Program, ScheduleText};
 use crate::unchecked::{UncheckedOutcome, check_unchecked};
+use crate::watch::Watch;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -334,6 +335,7 @@ fn run_batch(
     let setups: Vec<Setup> = numbers.map(setup).collect();
     if source == Source::Network {
         for setup in &setups {
+            let _watch = Watch::start(setup.golden());
             report.add(setup, setup.compare());
         }
         return report;
@@ -343,6 +345,7 @@ fn run_batch(
     std::fs::write(&path, texts.join("\n")).expect("the target folder can be written");
     let mut interpreted: Vec<(&Setup, Interpreted)> = Vec::new();
     for setup in &setups {
+        let _watch = Watch::start(setup.golden());
         match differential::interpret(&setup.case(), &setup.options()) {
             Ok(one) => interpreted.push((setup, one)),
             Err(verdict) => report.add(setup, verdict),
@@ -378,6 +381,7 @@ fn run_batch(
     let kernels: Vec<&Interpreted> = interpreted.iter().map(|(_, one)| one).collect();
     if let Ok(module) = differential::link(&kernels, &options) {
         for (setup, one) in &interpreted {
+            let _watch = Watch::start(setup.golden());
             report.add(setup, differential::call(one, &module));
         }
     } else {

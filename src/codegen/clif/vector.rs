@@ -93,6 +93,11 @@ impl Emitter<'_, '_> {
         }
         let y = self.expr(b);
         match op {
+            // `legalize_vectors` left the same amount for all lanes, which got a name since.
+            BinOp::Shl | BinOp::Shr if b.as_var().is_some() => {
+                let amount = self.b.ins().extractlane(y, 0);
+                self.binary(op, dtype, x, amount)
+            }
             BinOp::And => self.b.ins().band(x, y),
             BinOp::Or => self.b.ins().bor(x, y),
             // On x86 these two spellings are one instruction each for floats.

@@ -270,9 +270,14 @@ fn pack_kernel(
     let last = new.stage_mut(packing.last);
     let (dtype, shape) = (last.te.buffers[0].dtype, last.te.buffers[0].shape.clone());
     let out = Buffer::new(out, dtype, shape, Scope::Global);
-    last.te.buffers = vec![out.clone()];
+    let own = std::mem::replace(&mut last.te.buffers, vec![out.clone()]).remove(0);
     last.te.output = true;
     last.scope = None;
+    // Stages of its recurrence read it.
+    let copies = FxHashMap::from_iter([(own, out.clone())]);
+    for id in new.order.clone() {
+        redirect(&mut new.stage_mut(id).te.body, &copies, None);
+    }
     let stages: Vec<_> = new.order.iter().map(|id| new.stage(*id).te.clone()).collect();
     let used = variables(&source, &stages);
     let mut assumes = graph.assumes.clone();
