@@ -621,13 +621,15 @@ fn scatter_terms(
         };
         let (axis, zero) = (scatter.axis, Expr::index(0));
         let (index, element) = (indices[axis].clone(), Expr::var(var));
-        // The region of an attached stage may leave the domain.
-        let mut inside = vec![Expr::le(zero.clone(), index.clone())];
-        inside.push(Expr::lt(index, bounds.shape[axis].clone()));
+        let mut inside = Vec::new();
+        // The region of an attached stage may leave the domain. Inside of the domain, the distance
+        // from the first element of the region does not overflow.
         if matches!(stage.attach, Attach::At { .. }) {
-            inside.push(Expr::le(zero, element.clone()));
+            inside.push(Expr::le(zero.clone(), element.clone()));
             inside.push(Expr::lt(element, stage.te.axes[axis].extent.clone()));
         }
+        inside.push(Expr::le(zero, index.clone()));
+        inside.push(Expr::lt(index, bounds.shape[axis].clone()));
         let inside = inside.into_iter().reduce(|a, b| Expr::binary(BinOp::And, a, b));
         update = guarded(inside.expect("there are bounds"), update);
         let (var, value) = (var.clone(), place(&scatter.value));

@@ -172,6 +172,11 @@ impl Nests {
                 after.retain(|run| !mentions(&run.first, &var));
                 Stmt::Let { var, value, body }
             }
+            Stmt::Allocate { buffer, body } => {
+                let body = Box::new(self.stmt(*body, after));
+                after.retain(|run| run.buffer != buffer);
+                Stmt::Allocate { buffer, body }
+            }
             Stmt::For { .. } if self.inside && is_reduction(&stmt) => {
                 let results = std::mem::take(after);
                 self.reduction(stmt, results)

@@ -61,6 +61,11 @@ fn scheduled_programs_agree() {
 }
 
 #[test]
+fn requests_are_for_visible_buffers() {
+    run::requests_are_for_visible_buffers();
+}
+
+#[test]
 fn launches_agree() {
     let n = setting("TEC_FUZZ_N", 200);
     run::differential(n, setting("TEC_FUZZ_SEED", 0), run::Source::Threads);

@@ -279,6 +279,32 @@ fn with_small_cache(processor: &'static Processor) -> &'static Processor {
     made
 }
 
+/// Checks that no tile requests lines of a buffer that is allocated behind it. Real caches are
+/// larger than the buffers of a golden test.
+pub fn requests_are_for_visible_buffers() {
+    let text = "kernel later(m = 8) {
+        reduce k: 0..64
+        compute S[] = sum(k as int64, axis=k)
+        output T[] = S[]
+        reduce r: 0..3
+        compute U[i: m] = sum((i + r) as int64, axis=r)
+        output V[i: 1, j: m] = U[j]
+    }
+
+    schedule later.s {
+        V.vectorize(j)
+        U.compute_at(V, i)
+    }";
+    let mut target = Target::parse("x86-avx512").expect("a target");
+    target.processor = with_small_cache(target.processor);
+    let schedule = Some((Some("later".to_string()), "s".to_string()));
+    let options = Options { schedule, ..Options::new(target) };
+    let (text, kernel) = (text.to_string(), "later".to_string());
+    let case = differential::Case { text, kernel, vars: Vec::new(), seed: 1 };
+    let interpreted = differential::interpret(&case, &options);
+    assert!(interpreted.is_ok(), "{:?}", interpreted.err());
+}
+
 /// Runs `n` programs and panics if one is a finding.
 pub fn differential(n: u64, seed: u64, source: Source) {
     let next = AtomicU64::new(0);

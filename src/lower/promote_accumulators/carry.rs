@@ -183,7 +183,7 @@ fn follows(chain: &Chain, var: &Var) -> bool {
 }
 
 /// Whether a statement loads from a buffer or stores to it.
-pub(super) fn accesses(stmt: &Stmt, buffer: &Buffer) -> bool {
+fn accesses(stmt: &Stmt, buffer: &Buffer) -> bool {
     let mut found = stored_buffers(stmt).contains(buffer);
     walk_stmt(
         stmt,

@@ -44,7 +44,6 @@ use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit,
 };
 use crate::target::Target;
-use carry::accesses;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 
@@ -535,25 +534,47 @@ struct Element {
 }
 
 impl Element {
-    /// Whether the first statement that accesses the buffer of the element stores the element, and
-    /// does not read the buffer; `None` if nothing accesses it.
+    /// Whether the first statement that accesses the element stores it as a whole, and does not read
+    /// it; `None` if nothing accesses it. All accesses to the buffer are at disjoint elements, so
+    /// that an access at another index is one to another element.
     fn first_access(&self, stmt: &Stmt) -> Option<bool> {
         match stmt {
             Stmt::Store { buffer, indices, value, mask: None, .. }
-                if *buffer == self.buffer && !reads_buffer(value, buffer) =>
+                if *buffer == self.buffer && !self.is_read_by(value) =>
             {
-                Some(self.mask.is_none() && equal(&self.index, &indices[0]))
+                equal(&self.index, &indices[0]).then_some(self.mask.is_none())
             }
             Stmt::Block(stmts) => stmts.iter().find_map(|stmt| self.first_access(stmt)),
             Stmt::For { extent, body, .. } if extent.as_int().is_some_and(|extent| extent > 0) => {
                 self.first_access(body)
             }
             Stmt::Produce { body, .. } | Stmt::Allocate { body, .. } => self.first_access(body),
-            Stmt::Let { value, body, .. } if !reads_buffer(value, &self.buffer) => {
-                self.first_access(body)
-            }
-            _ => accesses(stmt, &self.buffer).then_some(false),
+            Stmt::Let { value, body, .. } if !self.is_read_by(value) => self.first_access(body),
+            _ => self.is_accessed_by(stmt).then_some(false),
         }
+    }
+
+    fn is_read_by(&self, expr: &Expr) -> bool {
+        let mut read = false;
+        for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, _| {
+            read |= *buffer == self.buffer && equal(&self.index, &indices[0]);
+        });
+        read
+    }
+
+    fn is_accessed_by(&self, stmt: &Stmt) -> bool {
+        let mut accessed = false;
+        walk_stmt(
+            stmt,
+            &mut |stmt| {
+                if let Stmt::Store { buffer, indices, .. } = stmt {
+                    accessed |= *buffer == self.buffer && equal(&self.index, &indices[0]);
+                }
+                for_each_expr(stmt, &mut |expr| accessed |= self.is_read_by(expr));
+            },
+            &mut |_| {},
+        );
+        accessed
     }
 }
 

@@ -166,7 +166,8 @@ struct Stage {
 impl Stage {
     /// Returns its loops inside a step.
     fn inner(&self) -> &[Loop] {
-        &self.loops[self.steps..]
+        // A wrong directive may have fused the steps.
+        self.loops.get(self.steps..).unwrap_or(&[])
     }
 }
 

@@ -188,7 +188,11 @@ impl Model {
         let reduce: Vec<usize> = (0..self.stages[stage].loops.len())
             .filter(|at| self.stages[stage].loops[*at].reduce || illegal)
             .collect();
-        if reduce.is_empty() {
+        // The new stage has an element for each iteration, and before the passes it runs those that
+        // have no terms.
+        let is_large =
+            self.stages[stage].loops.iter().any(|l| l.extent.is_some_and(|n| n > 1 << 16));
+        if reduce.is_empty() || is_large {
             return;
         }
         let at = self.pick(&reduce);
