@@ -411,12 +411,13 @@ impl TensorView {
                 start as i64 + low * size >= 0 && start as i64 + high * size <= bytes as i64;
             assert!(inside, "tensor with strides {strides:?} in {bytes} bytes");
         }
-        // The product of the other extents may overflow if one is 0. The elements of a view may
-        // share bytes.
-        if strides.is_none() && !shape.contains(&0) {
-            let elements = shape.iter().product::<i64>();
-            let needed = (elements as u64 * u64::from(dtype.bits())).div_ceil(8);
-            assert!(needed <= bytes as u64, "tensor of {bytes} bytes");
+        // The elements of a view may share bytes. A shape with a negative extent, which the entry
+        // refuses, has none.
+        if strides.is_none() && shape.iter().all(|extent| *extent > 0) {
+            let elements = shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent as u64));
+            let bits = elements.and_then(|n| n.checked_mul(u64::from(dtype.bits())));
+            let fits = bits.is_some_and(|bits| bits.div_ceil(8) <= bytes as u64);
+            assert!(fits, "tensor {shape:?} in {bytes} bytes");
         }
         Some(TensorView {
             data,

@@ -534,9 +534,9 @@ struct Element {
 }
 
 impl Element {
-    /// Whether the first statement that accesses the element stores it as a whole, and does not read
-    /// it; `None` if nothing accesses it. All accesses to the buffer are at disjoint elements, so
-    /// that an access at another index is one to another element.
+    /// Whether the first statement that accesses the element stores it as a whole, and does not
+    /// read it; `None` if nothing accesses it. All accesses to the buffer are at disjoint elements,
+    /// so that an access at another index is one to another element.
     fn first_access(&self, stmt: &Stmt) -> Option<bool> {
         match stmt {
             Stmt::Store { buffer, indices, value, mask: None, .. }
