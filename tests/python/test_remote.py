@@ -15,23 +15,10 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT, tec_binary
+from far_kernels import PRODUCT, SLOW
 
 TEC = os.path.abspath(tec_binary())
 FAR_SIDE = ROOT / "tests/python/far_side.py"
-PRODUCT = """kernel product(n = 24) {
-    input A: float32[n, n]
-    input B: float32[n, n]
-    reduce k: 0..n
-    output C[i: n, j: n] = sum(A[i, k] * B[k, j], axis=k)
-}
-"""
-# About half a minute of adding on one thread.
-SLOW = """kernel slow(n: var) {
-    input A: float32[4]
-    reduce k: 0..n
-    output C[i: 4] = sum(A[i] + (k as float32), axis=k)
-}
-"""
 
 
 def far(*action):
