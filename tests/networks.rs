@@ -138,10 +138,28 @@ fn wrong_params_are_refused() {
 }
 
 #[test]
+fn kernels_of_networks_are_lowered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "layer.te", LAYER);
+    // The names are those of the plan.
+    let groups = succeeds(&["lower", "--groups", &file]);
+    assert!(groups.contains("0 R_XW(X, S, b) -> R"), "{groups}");
+    let loops = succeeds(&["lower", &file]);
+    assert!(loops.contains("kernel R_XW(") && loops.contains("kernel P_"), "{loops}");
+    let one = succeeds(&["lower", &file, "--kernel", "layer.R_XW", "--simple"]);
+    assert!(one.contains("R[") && !one.contains("P["), "{one}");
+    let tree = succeeds(&["lower", &file, "--kernel", "layer.R_XW", "--schedule-tree"]);
+    assert!(tree.contains("schedule R_XW for "), "{tree}");
+    fails(&["lower", &file, "--kernel", "layer.R_XV"], "did you mean `layer.R_XW`?");
+    fails(&["lower", &file, "--kernel", "layer.other"], "`tec lower --groups` lists them");
+}
+
+#[test]
 fn what_networks_lack_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = write(folder.path(), "layer.te", LAYER);
-    fails(&["lower", &file], "E0703");
+    fails(&["run", &file, "--emulate", "--target", "nvptx-sm_80"], "E0703");
+    fails(&["lower", &file, "--schedule", "fast"], "E0703");
     fails(&["build", &file, "--schedule", "fast"], "`--schedule fast` has no effect");
     fails(&["build", &file, "--target", "nvptx-sm_80"], "E0702");
     write(folder.path(), "layer.safetensors", parameter_file(&PARAMS));

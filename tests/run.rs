@@ -3,7 +3,7 @@
 use crate::support::tec;
 use std::path::Path;
 
-/// Two kernels; `gather` needs indices below 50.
+/// `gather` needs indices below 50, `gather_far` indices from 100.
 const KERNELS: &str = "\
 kernel scale(n = 8) {
     input x: float32[n]
@@ -15,7 +15,15 @@ kernel scale(n = 8) {
 kernel gather(n = 8) {
     input table: float32[50]
     input at: int32[n]
+    reduce k: 0..n
     output y[i: n] = table[at[i]]
+    output largest[] = max(at[k], axis=k)
+}
+
+kernel gather_far(n = 8) {
+    input table: float32[50]
+    input at: int32[n]
+    output y[i: n] = table[at[i] - 100]
 }
 ";
 
@@ -47,10 +55,19 @@ fn numbers_have_their_digits() {
 }
 
 #[test]
+fn random_indices_lie_in_their_table() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = kernels(dir.path());
+    let (status, out, error) = run(&["run", &file, "--kernel", "gather", "-D", "n=1000"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(out.contains("largest: int32[]  min 49  max 49"), "{out}");
+}
+
+#[test]
 fn a_random_integer_that_is_no_index_is_explained() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = kernels(dir.path());
-    let (status, _, error) = run(&["run", &file, "--kernel", "gather"]);
+    let (status, _, error) = run(&["run", &file, "--kernel", "gather_far"]);
     assert_eq!(status, Some(1), "{error}");
     assert!(error.contains("but the extent is 50"), "{error}");
     let help = "random integers are 0 to 99; give indices: `--input at=FILE.npy`";

@@ -2,6 +2,7 @@
 //! comparison and summary of results.
 
 use super::cpu;
+use super::report::Error;
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::fp8;
@@ -90,6 +91,57 @@ pub fn make_args(kernel: &Kernel, given: &Given) -> Result<Vec<Value>> {
         });
     }
     Ok(args)
+}
+
+/// Calls a kernel. Where random integers are no indices, because a tensor has fewer than 100 rows,
+/// halves their range until they are, and adds them to `given`. A call that is refused has written
+/// nothing.
+pub fn call_with_indices(
+    kernel: &Kernel,
+    given: &mut Given,
+    values: &mut [Value],
+    mut call: impl FnMut(&Given, &mut [Value]) -> std::result::Result<(), Error>,
+) -> std::result::Result<(), Error> {
+    let mut result = call(given, values);
+    for (at, param) in kernel.params.iter().enumerate() {
+        let Some(wrong) = result.as_ref().err().and_then(indexed_tensor) else { break };
+        let Some(buffer) = random_integers(param, given) else { continue };
+        let Value::Tensor(original) = values[at].clone() else { continue };
+        let mut fits = false;
+        for range in [50, 25, 12, 6, 3, 2, 1] {
+            let mut tensor = original.clone();
+            let low_bytes = tensor.data.iter_mut().step_by(buffer.dtype.bytes() as usize);
+            low_bytes.for_each(|low| *low %= range);
+            values[at] = Value::Tensor(tensor.clone());
+            given.tensors.push((buffer.name.clone(), tensor));
+            result = call(given, values);
+            fits = result.as_ref().err().and_then(indexed_tensor).as_ref() != Some(&wrong);
+            if fits {
+                break;
+            }
+            given.tensors.pop();
+        }
+        if !fits {
+            values[at] = Value::Tensor(original);
+        }
+    }
+    result
+}
+
+/// The buffer of an input of integers that is not given.
+pub fn random_integers<'k>(param: &'k Param, given: &Given) -> Option<&'k Buffer> {
+    let Param::Tensor { buffer, role: Role::Input, .. } = param else { return None };
+    let dtype = buffer.declared_dtype();
+    let is_given = given.tensors.iter().any(|(name, _)| *name == buffer.name);
+    (!is_given && dtype.is_int() && dtype.bits() >= 8).then_some(buffer)
+}
+
+/// Returns the dimension and the tensor that a call has no index for.
+fn indexed_tensor(error: &Error) -> Option<String> {
+    let Error::Plain(diag) = error else { return None };
+    let (tensor, value) = diag.message.split_once("` is ")?;
+    let is_index = diag.code == "E0525" && value.contains("but the extent is");
+    is_index.then(|| tensor.to_string())
 }
 
 /// Refuses a given tensor whose rank is not that of the parameter; its shape would give no extents.

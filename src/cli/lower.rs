@@ -1,6 +1,6 @@
 //! `tec lower`: prints the loop IR, the schedule tree, or which nests the SIMD back end compiles.
 
-use super::compile::{elaborate_model, schedule_file};
+use super::compile::{elaborate_model, schedule_all};
 use super::options::CompileArgs;
 use super::report::{Error, Reporter, print, show_trace};
 use crate::diag::Diag;
@@ -21,7 +21,8 @@ Examples:
 /// Print the loops of each kernel.
 ///
 /// Prints the loop IR that the back end receives, with types, arguments and entry checks. Kernels
-/// without a schedule get the default schedule.
+/// without a schedule get the default schedule, those of a network an automatic one.
+/// `--kernel NETWORK.KERNEL` prints one kernel of a network.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LowerArgs {
@@ -34,7 +35,7 @@ pub struct LowerArgs {
     /// Print the stages with their loops, extents, annotations and attached stages.
     #[arg(long)]
     schedule_tree: bool,
-    /// Print the kernels of networks: the stages of each, the calls, and the memory between them.
+    /// Print the plans of networks: the stages of each kernel, the calls, the memory between them.
     #[arg(long, conflicts_with_all = ["simple", "schedule_tree", "explain_simd"])]
     groups: bool,
     /// Print which vectorized nests use vectors of 256 or 512 bits, and why others do not.
@@ -51,15 +52,9 @@ pub fn run(args: &LowerArgs, _reporter: &Reporter) -> Result<(), Error> {
     if args.groups {
         return print_groups(args, &options, &mut trace);
     }
-    if let Some(given) = args.compile.model_flags().given() {
-        return Err(Error::Usage(format!("`{given}` is for models: add `--groups`")));
-    }
-    if let Some(file) = &args.compile.params {
-        return Err(Error::Usage(format!("`--params {file}` is for networks: add `--groups`")));
-    }
     trace.nests = args.explain_simd.then(Vec::new);
     let (program, kernels) =
-        schedule_file(&args.file, &options, args.compile.records.as_deref(), &mut trace)?;
+        schedule_all(&args.file, args.compile.side_files(), &options, &mut trace)?;
     if args.schedule_tree {
         show_trace(&trace, args.compile.time);
         return print(&trees(&kernels));

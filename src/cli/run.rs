@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, find};
 use super::compile::split_value;
-use super::data::{Given, outputs, summaries};
+use super::data::{Given, call_with_indices, outputs, random_integers, summaries};
 use super::npy;
 use super::options::CompileArgs;
 use super::remote::on::{Far, OnArgs};
@@ -10,8 +10,8 @@ use super::report::{Error, Reporter, print};
 use super::session::{self, Source};
 use super::verify::verify;
 use crate::diag::Diag;
+use crate::ir::Kernel;
 use crate::ir::interp::Value;
-use crate::ir::{Kernel, Param, Role};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
 /// Run kernels, and optionally verify their results.
 ///
 /// Prints the type, shape, minimum, maximum and mean of each output. Inputs that are not given are
-/// random: floats from 0 to 1, integers from 0 to 99.
+/// random: floats from 0 to 1, integers from 0 to 99, indices within their tensor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
@@ -70,17 +70,25 @@ pub fn run(args: &RunArgs, reporter: &Reporter) -> Result<(), Error> {
     check_outputs(args, &all, session.source.as_ref())?;
     let mut different = false;
     for (manifest, params) in wanted.iter().zip(&params) {
-        let given = args.arguments.read(params, &all)?;
+        let mut given = args.arguments.read(params, &all)?;
         let (kernel, mut values) = session.prepare(manifest, &given)?;
         let inputs = args.verify.then(|| values.clone());
-        let ran = session.run(&kernel, &given, &mut values, threads, far.as_mut());
+        let call = |given: &Given, values: &mut [Value]| {
+            session.run(&kernel, given, values, threads, far.as_mut())
+        };
+        let ran = call_with_indices(&kernel, &mut given, &mut values, call);
         ran.map_err(|error| explain_index(error, &kernel, &given))?;
         let mut text = String::new();
         if wanted.len() > 1 {
             text.push_str(&format!("# {}\n", kernel.name));
         }
         text.push_str(&summaries(&kernel, &values));
-        if let Some(inputs) = inputs {
+        if let Some(mut inputs) = inputs {
+            for (at, param) in kernel.params.iter().enumerate() {
+                if !param.is_written() {
+                    inputs[at] = values[at].clone();
+                }
+            }
             let (lines, same) = {
                 let source = session.source.as_ref().expect("--verify has a source");
                 verify(source, &kernel, &values, inputs, reporter)?
@@ -145,19 +153,12 @@ fn check_output(
 
 /// Adds a help to the error of a call whose random integers were no indices.
 fn explain_index(error: Error, kernel: &Kernel, given: &Given) -> Error {
-    let random = kernel.params.iter().find_map(|param| match param {
-        Param::Tensor { buffer, role: Role::Input, .. }
-            if buffer.dtype.is_int()
-                && !given.tensors.iter().any(|(name, _)| *name == buffer.name) =>
-        {
-            Some(&buffer.name)
-        }
-        _ => None,
-    });
+    let random = kernel.params.iter().find_map(|param| random_integers(param, given));
     match (error, random) {
-        (Error::Plain(mut diag), Some(name))
+        (Error::Plain(mut diag), Some(buffer))
             if diag.code == "E0525" && diag.message.contains("but the extent is") =>
         {
+            let name = &buffer.name;
             let text =
                 format!("random integers are 0 to 99; give indices: `--input {name}=FILE.npy`");
             diag.help = Some(text);

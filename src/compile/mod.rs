@@ -14,13 +14,14 @@ pub mod text;
 pub mod variants;
 
 use crate::codegen::{Code, NetworkCode};
-use crate::diag::Diag;
+use crate::diag::{Diag, closest};
 use crate::driver::{self, Failure, Network, Options, RecordedSchedules, Trace};
 use crate::ir::Kernel;
 use crate::lang::ast::Item;
 use crate::lang::{LIBRARY, Program};
 use crate::module::params::{Params, read_params};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
+use crate::network;
 use crate::schedule::{BoundedSchedule, Fallback, InputSelector, Origin};
 use crate::te::Graph;
 use error::Error;
@@ -242,12 +243,7 @@ impl<'a> Elaborated<'a> {
         if let Some(leader) = leader {
             variants::order_kernels(&mut compiled, leader, trace);
         }
-        let fallback = match &options.schedule {
-            Some((_, name)) if name == "default" => Fallback::Default,
-            Some(_) => Fallback::Auto,
-            None => options.fallback,
-        };
-        let options = &Options { fallback, ..options.clone() };
+        let options = &options_of_networks(options, options.fallback);
         let known = match self.files.records {
             Some(records) if !self.networks.is_empty() => BestRecords::read(Path::new(records))?,
             _ => BestRecords::default(),
@@ -295,6 +291,17 @@ pub fn refuse_schedule_of_network(network: &Graph, options: &Options) -> Result<
     let note = "the kernels of a network get automatic schedules, recorded ones (`--records`), or \
                 `--schedule default`";
     Err(diag.note(note).into())
+}
+
+/// The options for the kernels of a network. `fallback` is for those that `--schedule` does not
+/// decide.
+fn options_of_networks(options: &Options, fallback: Fallback) -> Options {
+    let fallback = match &options.schedule {
+        Some((_, name)) if name == "default" => Fallback::Default,
+        Some(_) => Fallback::Auto,
+        None => fallback,
+    };
+    Options { fallback, ..options.clone() }
 }
 
 /// Returns the elements of the params of a network: those of the model, or of a file.
@@ -358,6 +365,65 @@ fn network_kernels(graph: &Graph, params: &Params) -> Result<Vec<SingleKernel>, 
     Ok(parts.map(|(graph, calls)| SingleKernel { graph, network: network(), calls }).collect())
 }
 
+/// Reads a file and schedules what is lowered to loops: its kernels as [`schedule_file`] does, and
+/// the kernels that its networks are cut into as [`compile_file`] does, as if the elements of all
+/// params were known. The name `NETWORK.KERNEL` in `options.kernels` is one of the latter.
+pub fn schedule_all(
+    path: &str,
+    files: SideFiles<'_>,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<(Program, Vec<BoundedSchedule>), Error> {
+    check_choice(options, files.records)?;
+    let mut parts: Vec<(String, String)> = Vec::new();
+    let mut options = options.clone();
+    for name in options.kernels.iter_mut().flatten() {
+        if let Some((network, part)) = name.split_once('.') {
+            parts.push((network.to_string(), part.to_string()));
+            *name = network.to_string();
+        }
+    }
+    let (program, graphs) = elaborate_model(path, &options, files.model, trace)?;
+    let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
+        graphs.into_iter().partition(|graph| graph.network);
+    let (program, mut bounded) = match graphs.is_empty() && !networks.is_empty() {
+        true => (program, Vec::new()),
+        false => schedule_graphs(path, (program, graphs), &options, files.records, trace)?,
+    };
+    let options = options_of_networks(&options, Fallback::Auto);
+    for network in &networks {
+        refuse_schedule_of_network(network, &options)?;
+        let own = parts.iter().filter(|(of, _)| *of == network.name);
+        let wanted: Vec<&str> = own.map(|(_, part)| part.as_str()).collect();
+        let mut kernels = network::plan(network, &network::params(network)).plan.kernels;
+        if let Some(unknown) = wanted.iter().find(|name| !kernels.iter().any(is_named(name))) {
+            let text = format!("the network `{}` has no kernel `{unknown}`", network.name);
+            let close = closest(unknown, kernels.iter().map(|one| one.name.as_str()));
+            let help = match close {
+                Some(close) => format!("did you mean `{}.{close}`?", network.name),
+                None => "`tec lower --groups` lists them".to_string(),
+            };
+            return Err(Diag::global("E0218", text).help(help).into());
+        }
+        kernels.retain(|one| wanted.is_empty() || wanted.contains(&one.name.as_str()));
+        let recorded = match files.records {
+            Some(file) => BestRecords::read(Path::new(file))?.schedules(
+                kernels.iter(),
+                &options.target,
+                trace,
+            )?,
+            None => RecordedSchedules::default(),
+        };
+        let scheduled = driver::schedule_parts(&kernels, &recorded, &options, trace);
+        bounded.extend(scheduled.map_err(|one| Error::Compile(program.sources.clone(), one))?);
+    }
+    Ok((program, bounded))
+}
+
+fn is_named(name: &str) -> impl Fn(&Graph) -> bool {
+    move |graph| graph.name == name
+}
+
 /// Returns the file with the elements of params: the one of `--params`, or the one beside the
 /// source.
 pub fn params_file(path: &str, given: Option<&str>) -> Option<PathBuf> {
@@ -389,11 +455,9 @@ pub fn schedule_file(
     check_choice(options, records)?;
     let (program, graphs) = elaborate_file(path, options, trace)?;
     if let Some(network) = graphs.iter().find(|graph| graph.network) {
-        let text = format!("this command does not take the network `{}`", network.name);
+        let text = format!("`--emulate` does not take the network `{}`", network.name);
         let diag = Diag::new("E0703", network.span, text);
-        let help = "`tec build`, `run`, `bench`, `check`, `explain`, `tune` and `lower --groups` \
-                    take networks";
-        let diag = diag.help(help);
+        let diag = diag.help("networks run on CPUs: `tec run` without `--emulate`");
         return Err(Error::Compile(program.sources, Failure::User(vec![diag])));
     }
     schedule_graphs(path, (program, graphs), options, records, trace)

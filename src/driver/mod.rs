@@ -15,7 +15,9 @@ pub use estimate::{
     estimate_text, estimate_texts, lower_to_estimate, packed_ahead, packed_in_calls,
     prepacked_kernel,
 };
-pub use network::{Network, NetworkKernel, RecordedSchedules, compile_network, plan_network};
+pub use network::{
+    Network, NetworkKernel, RecordedSchedules, compile_network, plan_network, schedule_parts,
+};
 pub use passes::{PASSES, Pass, PassId};
 pub use trace::{Dump, Failure, Trace, panic_text};
 

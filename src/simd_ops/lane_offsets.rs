@@ -5,6 +5,7 @@ use super::masks_elements;
 use crate::ir::arith::{floor_div, floor_mod};
 use crate::ir::{BinOp, DType, Expr, ExprKind};
 use crate::target::SimdIsa;
+use std::ops::Range;
 
 /// The largest number of nodes of an index that are visited.
 const MAX_NODES: usize = 32;
@@ -163,6 +164,12 @@ fn all_lanes(expr: &Expr) -> Option<i64> {
 }
 
 impl LaneOffsets {
+    /// Returns the index of some of the lanes.
+    pub fn part(&self, lanes: Range<usize>) -> Option<LaneOffsets> {
+        let offsets = self.offsets.get(lanes)?.to_vec();
+        Some(LaneOffsets { base: self.base.clone(), offsets })
+    }
+
     /// Returns the offsets, if they fit into 32 bits.
     pub fn short(&self) -> Option<Vec<i32>> {
         self.offsets.iter().map(|offset| i32::try_from(*offset).ok()).collect()
@@ -217,7 +224,7 @@ impl LaneOffsets {
         // `vpermd` has no form for 16 bytes.
         let has_form = match isa {
             SimdIsa::Avx512 => length >= 16,
-            SimdIsa::Avx2 => length == 32,
+            SimdIsa::Avx2 => length > 16,
         };
         if !has_form || !(i128::from(lanes)..=2 * i128::from(lanes)).contains(&span) {
             return None;

@@ -10,7 +10,7 @@ use crate::expr::E;
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
 use crate::narrow::Narrow;
 use crate::node::{Outcome, Refusal};
-use crate::ops::{Integers, Special};
+use crate::ops::{Integers, Special, Taps};
 use crate::reader::{Constant, Folder};
 use crate::run_time::{Assertion, DeclaredShape};
 
@@ -22,6 +22,8 @@ pub(crate) struct Convolution {
     pub(crate) weight: T,
     pub(crate) bias: Option<T>,
     pub(crate) keys: Vec<(&'static str, String)>,
+    /// The taps of a convolution that is a sum of their products.
+    pub(crate) taps: Option<Taps>,
 }
 
 /// The state of an import.

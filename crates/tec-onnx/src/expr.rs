@@ -441,8 +441,26 @@ fn call(name: &str, args: &[Val], dtype: Option<DType>) -> Option<Val> {
         (_, [Val::Float(a), Val::Float(b)]) => match name {
             "min" => Some(Val::Float(if a < b { *a } else { *b })),
             "max" => Some(Val::Float(if a > b { *a } else { *b })),
+            "pow" => {
+                let dtype = dtype?;
+                exact_power(*a, *b)
+                    .filter(|power| round_to(*power, dtype) == *power)
+                    .map(Val::Float)
+            }
             _ => None,
         },
         _ => None,
     }
+}
+
+/// A square root or a power of integers that is an integer below 2^53. The compiler's `pow` errs by
+/// less than one unit in the last place, so it gives the same number.
+fn exact_power(base: f64, exponent: f64) -> Option<f64> {
+    let is_exact = |value: f64| value.fract() == 0.0 && value.abs() < 2f64.powi(53);
+    let power = match exponent {
+        0.5 if base > 0.0 => Some(base.sqrt()).filter(|root| root * root == base),
+        _ if (0.0..=64.0).contains(&exponent) && is_exact(exponent) => Some(base.powf(exponent)),
+        _ => None,
+    };
+    power.filter(|power| is_exact(base) && is_exact(*power))
 }

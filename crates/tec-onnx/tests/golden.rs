@@ -111,6 +111,30 @@ fn convolutions_with_three_rows_are_computed_by_winograd() {
     assert_eq!((text.matches("winograd_conv2d").count(), text.matches("conv2d").count()), (0, 11));
 }
 
+/// As in DeepLab: at the borders of a small image the windows lie mostly in the padding.
+#[test]
+fn windows_in_the_padding_become_products_of_parts() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "batch 3 5 5")
+        .weights("conv.weight", &[8, 3, 3, 3])
+        .weights("far.weight", &[8, 8, 3, 3])
+        .node(
+            "Conv",
+            "x conv.weight",
+            "near",
+            &[ints("pads", &[4, 1, 4, 1]), ints("dilations", &[4, 1])],
+        )
+        .node(
+            "Conv",
+            "near far.weight",
+            "y",
+            &[ints("pads", &[9, 9, 9, 9]), ints("dilations", &[9, 9])],
+        )
+        .output("y");
+    let import = golden("dilated", model);
+    assert_eq!(import.outputs[0].shape, "[batch, 8, 5, 5]");
+}
+
 #[test]
 fn convolutions_of_extents_whose_products_overflow_are_imported_or_refused() {
     let huge = i64::MAX.to_string();
@@ -160,6 +184,25 @@ fn shape_arithmetic_becomes_expressions() {
         .node("Reshape", "back joined_shape", "y", &[])
         .output("y");
     golden("shapes", model);
+}
+
+/// Vision transformers resize a square grid of positions, whose side is a power of their number.
+#[test]
+fn a_root_of_a_square_is_a_shape() {
+    let model = |count: i64| {
+        Model::new(17)
+            .input("x", FLOAT, "16 3")
+            .ints("count", &[count])
+            .floats("half", &[0.5])
+            .ints("rest", &[-1])
+            .node("Pow", "count half", "side", &[])
+            .node("Concat", "side side rest", "shape", &[int("axis", 0)])
+            .node("Reshape", "x shape", "y", &[])
+            .output("y")
+    };
+    let imported = |count| import(&model(count).save("root"), &Options::default());
+    assert_eq!(imported(16).expect("16 is a square").outputs[0].shape, "[4, 4, 3]");
+    assert!(imported(17).is_err());
 }
 
 #[test]

@@ -12,13 +12,14 @@ mod sweep;
 pub mod work;
 
 use super::arguments::Arguments;
-use super::data::Given;
+use super::data::{self, Given};
 use super::machine::{Isa, Limit, LimitLoop, Machine};
 use super::measure::{AlignedArgs, Timed, measure_interleaved};
 use super::options::CompileArgs;
 use super::remote::on::{Far, OnArgs};
 use super::report::{Error, Reporter, print};
 use super::session::{self, Code, Session};
+use crate::ir::interp::Value;
 use crate::module::manifest::KernelManifest;
 use crate::module::write::OutputFile;
 use crate::target::Target;
@@ -315,8 +316,15 @@ impl Point<'_> {
             let params = manifest.to_kernel()?;
             let all = session.manifest.kernels.iter().map(KernelManifest::to_kernel);
             let all = all.collect::<Result<Vec<_>, _>>()?;
-            let given = self.arguments.read(&params, &all.iter().collect::<Vec<_>>())?;
-            let (kernel, values) = session.prepare(manifest, &given)?;
+            let mut given = self.arguments.read(&params, &all.iter().collect::<Vec<_>>())?;
+            let (kernel, mut values) = session.prepare(manifest, &given)?;
+            if kernel.params.iter().any(|param| data::random_integers(param, &given).is_some()) {
+                let mut far = self.far.map(RefCell::borrow_mut);
+                let call = |given: &Given, values: &mut [Value]| {
+                    session.run(&kernel, given, values, results.threads, far.as_deref_mut())
+                };
+                data::call_with_indices(&kernel, &mut given, &mut values, call)?;
+            }
             let work = Work::new(manifest, &kernel, &values);
             loaded_variants.push(LoadedVariant { variant, session, manifest, work });
             held.push(values);

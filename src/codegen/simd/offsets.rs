@@ -150,7 +150,9 @@ impl Selector<'_> {
             return self.b.accumulate(VOp::PermT2D, width, from, high, low);
         }
         // Places of the other register are taken modulo the number of doublewords, and not used.
-        let from = self.constant_bytes(bytes(&mut places.iter().map(|place| place % count)));
+        let unused = (count..width.bytes() as u32 / 4).map(|_| 0);
+        let places_in_one = places.iter().map(|place| place % count);
+        let from = self.constant_bytes(bytes(&mut places_in_one.chain(unused)));
         let low = self.b.op2(VOp::PermD, width, from, low);
         let high = self.b.op2(VOp::PermD, width, from, high);
         let of_high = (0..).zip(places).filter(|(_, place)| **place >= count);

@@ -124,6 +124,19 @@ pub fn compile_network(
     })
 }
 
+/// Schedules the kernels of a network as [`compile_network`] does. The result takes constant inputs
+/// packed where a schedule packs them.
+pub fn schedule_parts(
+    kernels: &[Graph],
+    recorded: &RecordedSchedules,
+    options: &Options,
+    trace: &mut Trace,
+) -> Result<Vec<BoundedSchedule>, Failure> {
+    let schedule =
+        |kernel| Ok(schedule_kernel(kernel, recorded, options, None, &mut *trace)?.packed);
+    kernels.iter().map(schedule).collect()
+}
+
 fn input_name(graph: &Graph, at: usize) -> String {
     match &graph.inputs[at] {
         Input::Tensor { buffer, .. } => buffer.name.clone(),

@@ -164,8 +164,9 @@ impl Legalizer {
         let Store { buffer, index, value, mask, .. } = store;
         let rest = lanes - first;
         let isa = self.isa.expect("nests are outlined for targets with a SIMD back end");
-        let lanes_of =
-            |constants| simd_lanes(index, value, mask.as_ref(), buffer, rest, constants, isa);
+        let lanes_of = |constants| {
+            simd_lanes(index, value, mask.as_ref(), buffer, first..lanes, constants, isa)
+        };
         let written_out = |width: u32| {
             let parts = rest / width;
             let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };

@@ -10,20 +10,22 @@ use crate::simd_ops::{
 };
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
+use std::ops::Range;
 
-/// Returns the number of lanes of the vectors that a store of `lanes` lanes is split into: a power
-/// of two; `lanes` if a register has more and masks turn off the rest; 1 if the store must run lane
+/// Returns the number of lanes of the vectors that `lanes` of a store are split into: a power of
+/// two; all of them if a register has more and masks turn off the rest; 1 if the store must run lane
 /// by lane. `constants` says whether every vector starts at a constant lane.
 pub(super) fn simd_lanes(
     index: &Expr,
     value: &Expr,
     mask: Option<&Expr>,
     buffer: &Buffer,
-    lanes: u32,
+    lanes: Range<u32>,
     constants: bool,
     isa: SimdIsa,
 ) -> u32 {
     let mut search = LaneSearch {
+        lanes: lanes.start as usize..lanes.end as usize,
         isa,
         constants,
         bytes: buffer.dtype.bytes(),
@@ -41,6 +43,7 @@ pub(super) fn simd_lanes(
         return 1;
     }
     let most = (u64::from(isa.bytes()) / search.bytes).max(1) as u32;
+    let lanes = lanes.end - lanes.start;
     let width = match lanes > 2 && lanes < most && search.maskable {
         true => lanes,
         false => 1 << most.min(lanes).ilog2(),
@@ -52,6 +55,8 @@ pub(super) fn simd_lanes(
 
 /// The needs of the operations of a store.
 struct LaneSearch {
+    /// The lanes of the store.
+    lanes: Range<usize>,
     isa: SimdIsa,
     /// Whether [`lane_offsets`] of an index are those of its vectors, too.
     constants: bool,
@@ -121,8 +126,10 @@ impl LaneSearch {
                 let constant = self.constants && mask.is_none();
                 let constant = if constant { lane_offsets(index) } else { None };
                 // Partial loads and a shuffle.
-                let shuffled =
-                    constant.as_ref().is_some_and(|known| known.load(bytes, self.isa).is_some());
+                let shuffled = constant.as_ref().is_some_and(|known| {
+                    let own = known.part(self.lanes.clone());
+                    own.is_some_and(|own| own.load(bytes, self.isa).is_some())
+                });
                 self.maskable &= shuffled && !is_store && masks_elements(bytes, self.isa);
                 if constant.is_none() && !has_short_offsets(index) {
                     self.bytes = self.bytes.max(8);

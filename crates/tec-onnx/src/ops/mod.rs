@@ -4,6 +4,7 @@ mod activation;
 mod attention;
 mod contrib;
 mod conv;
+mod dilated;
 mod einsum;
 mod elementwise;
 mod gather;
@@ -28,12 +29,14 @@ mod shape;
 mod signal;
 mod slicing;
 mod training;
+mod windows;
 
 use crate::context::Context;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 
 pub(crate) use attention::{flex_result, flex_scores, flex_softmax};
+pub(crate) use dilated::Taps;
 pub(crate) use integer::{Integers, observe};
 pub(crate) use movement::{element, first_axis_to, stack};
 pub(crate) use sequence::Special;

@@ -1,7 +1,7 @@
 //! Pools.
 
-use super::conv::Windows;
 use super::norm::{kept, reduced_index};
+use super::windows::Windows;
 use crate::context::{Context, axes, reduce_axis};
 use crate::dim::{Dim, product};
 use crate::dtype::DType;

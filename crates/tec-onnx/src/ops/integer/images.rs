@@ -1,6 +1,6 @@
 //! Images with their channels last.
 
-use super::super::conv::Windows;
+use super::super::windows::Windows;
 use crate::context::{Context, axes, reduce_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;

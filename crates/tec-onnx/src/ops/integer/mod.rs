@@ -24,7 +24,7 @@ mod weights;
 
 use std::collections::HashMap;
 
-use super::conv::Windows;
+use super::windows::Windows;
 use crate::context::Context;
 use crate::dim::Dim;
 use crate::dtype::{DType, Val};

@@ -1,6 +1,6 @@
 //! Sums of products.
 
-use super::super::conv::Windows;
+use super::super::windows::Windows;
 use super::images::{last_shape, padded, view};
 use super::weights::{Factors, Weights, factors, weights};
 use super::{Form, Sum, Target};
