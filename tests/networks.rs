@@ -143,14 +143,14 @@ fn kernels_of_networks_are_lowered() {
     let file = write(folder.path(), "layer.te", LAYER);
     // The names are those of the plan.
     let groups = succeeds(&["lower", "--groups", &file]);
-    assert!(groups.contains("0 R_XW(X, S, b) -> R"), "{groups}");
+    assert!(groups.contains("0 D_XW(X, S, b) -> R"), "{groups}");
     let loops = succeeds(&["lower", &file]);
-    assert!(loops.contains("kernel R_XW(") && loops.contains("kernel P_"), "{loops}");
-    let one = succeeds(&["lower", &file, "--kernel", "layer.R_XW", "--simple"]);
+    assert!(loops.contains("kernel D_XW") && loops.contains("kernel P_"), "{loops}");
+    let one = succeeds(&["lower", &file, "--kernel", "layer.D_XW", "--simple"]);
     assert!(one.contains("R[") && !one.contains("P["), "{one}");
-    let tree = succeeds(&["lower", &file, "--kernel", "layer.R_XW", "--schedule-tree"]);
-    assert!(tree.contains("schedule R_XW for "), "{tree}");
-    fails(&["lower", &file, "--kernel", "layer.R_XV"], "did you mean `layer.R_XW`?");
+    let tree = succeeds(&["lower", &file, "--kernel", "layer.D_XW", "--schedule-tree"]);
+    assert!(tree.contains("schedule D_XW for "), "{tree}");
+    fails(&["lower", &file, "--kernel", "layer.D_XV"], "did you mean `layer.D_XW`?");
     fails(&["lower", &file, "--kernel", "layer.other"], "`tec lower --groups` lists them");
 }
 

@@ -160,9 +160,11 @@ impl Graph {
         assumptions
     }
 
-    /// Evaluates a small reduction of integers or conditions.
+    /// Evaluates a small reduction of integers or conditions, or a least or greatest float.
     fn fold(&self, body: &E, reduce: &Reduce, at: &[i64], dtype: DType) -> Option<Val> {
-        if reduce.condition.is_some() || reduce.init.is_some() || dtype.is_float() {
+        // The order of the terms of a sum of floats is the compiler's.
+        let is_exact = !dtype.is_float() || matches!(reduce.kind, "min" | "max");
+        if reduce.condition.is_some() || reduce.init.is_some() || !is_exact {
             return None;
         }
         let extents: Vec<usize> =
@@ -182,6 +184,13 @@ impl Graph {
                 (Some(Val::Int(a)), "prod") => Val::Int(&a * &int(&term)?),
                 (Some(Val::Int(a)), "min") => Val::Int(a.minimum(&int(&term)?)),
                 (Some(Val::Int(a)), "max") => Val::Int(a.maximum(&int(&term)?)),
+                (Some(Val::Float(a)), kind @ ("min" | "max")) => match term {
+                    // Of zeros, the sign would be that of the compiler's choice.
+                    Val::Float(b) if !a.is_nan() && !b.is_nan() && (a != 0.0 || b != 0.0) => {
+                        Val::Float(if (b < a) == (kind == "min") { b } else { a })
+                    }
+                    _ => return None,
+                },
                 _ => return None,
             });
         }

@@ -205,6 +205,22 @@ fn a_root_of_a_square_is_a_shape() {
     assert!(imported(17).is_err());
 }
 
+/// Detectors compute the extents of a batch as the greatest of floats.
+#[test]
+fn the_greatest_of_floats_is_a_shape() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "12")
+        .floats("rows", &[2.0, 3.0, 1.5])
+        .node("ReduceMax", "rows", "greatest", &[int("keepdims", 1)])
+        .node("Cast", "greatest", "height", &[int("to", INT64.into())])
+        .ints("rest", &[-1])
+        .node("Concat", "height rest", "shape", &[int("axis", 0)])
+        .node("Reshape", "x shape", "y", &[])
+        .output("y");
+    let import = import(&model.save("greatest"), &Options::default()).expect("a constant shape");
+    assert_eq!(import.outputs[0].shape, "[3, 4]");
+}
+
 #[test]
 fn data_movement_becomes_index_arithmetic() {
     let model = Model::new(13)

@@ -13,8 +13,8 @@ use rustc_hash::FxHashSet;
 use std::ops::Range;
 
 /// Returns the number of lanes of the vectors that `lanes` of a store are split into: a power of
-/// two; all of them if a register has more and masks turn off the rest; 1 if the store must run lane
-/// by lane. `constants` says whether every vector starts at a constant lane.
+/// two; all of them if a register has more and masks turn off the rest; 1 if the store must run
+/// lane by lane. `constants` says whether every vector starts at a constant lane.
 pub(super) fn simd_lanes(
     index: &Expr,
     value: &Expr,
