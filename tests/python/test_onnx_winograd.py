@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from conftest import run_tec
 from onnx_convolutions import conv, result, text_of
 
 F = np.float32
