@@ -131,8 +131,11 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.a`, `.tar`, `.o` or `.s`"));
     }
-    if kind == ModuleKind::SharedObject && info.target.os == Os::Windows {
-        let help = "end it in `.a`, and link it into a program or a DLL";
+    if kind == ModuleKind::SharedObject && info.target.os != Os::HOST {
+        let help = match info.target.os {
+            Os::Windows => "end it in `.a`, and link it into a program or a DLL",
+            _ => "end it in `.a`, and link it into a program or a `.dylib`",
+        };
         return Err(wrong_form("so", &info.target, help));
     }
     let each = variants.iter();

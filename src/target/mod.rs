@@ -54,19 +54,22 @@ pub enum Os {
     Linux,
     /// COFF objects.
     Windows,
+    /// Mach-O objects.
+    MacOs,
 }
 
 impl Os {
     /// The system that `tec` runs on, the default of targets.
     pub const HOST: Os = Os::Linux;
     /// All systems.
-    pub const ALL: [Os; 2] = [Os::Linux, Os::Windows];
+    pub const ALL: [Os; 3] = [Os::Linux, Os::Windows, Os::MacOs];
 
     /// The name, which follows that of the processor in a target: `x86-avx2-windows`.
     pub fn name(self) -> &'static str {
         match self {
             Os::Linux => "linux",
             Os::Windows => "windows",
+            Os::MacOs => "macos",
         }
     }
 
@@ -75,6 +78,7 @@ impl Os {
         match self {
             Os::Linux => &Arch::CPUS,
             Os::Windows => &[Arch::X86_64],
+            Os::MacOs => &[Arch::X86_64, Arch::Aarch64],
         }
     }
 }
