@@ -597,9 +597,17 @@ mod tests {
             let native = Target::parse("native-windows").unwrap();
             assert_eq!(native, Target { os: Os::Windows, ..Target::native() });
         }
+        let mac = Target::parse("aarch64-macos").unwrap();
+        assert_eq!((mac.os, mac.to_string()), (Os::MacOs, "aarch64-macos".to_string()));
         let error = |name: &str| Target::parse(name).unwrap_err();
-        for name in ["aarch64-windows", "nvptx-sm_80-windows", "-windows", "windows", "x86-64-mac"]
-        {
+        for name in [
+            "aarch64-windows",
+            "riscv64-macos",
+            "nvptx-sm_80-windows",
+            "-windows",
+            "windows",
+            "x86-64-mac",
+        ] {
             assert_eq!(error(name).code, "E0401", "{name}");
         }
         let help = error("x86-avx51-windows").help;

@@ -191,12 +191,19 @@ __asm__("print_variadic:\n"
 #endif
 
 static FILE *standard_error;
-static void report_frames(const uintptr_t *frame);
+struct context;
+typedef int trace_function(struct context *, void *);
+static int backtrace(trace_function *visit, void *data);
+static uintptr_t address_of(struct context *context);
+static void *function_of(uintptr_t address);
 
 static const struct {
     const char *name;
     void *address;
 } imports[] = {
+    {"__Unwind_Backtrace", backtrace},
+    {"__Unwind_FindEnclosingFunction", function_of},
+    {"__Unwind_GetIP", address_of},
     {"___bzero", zero},
     {"___cxa_atexit", register_exit},
     {"___stderrp", &standard_error},
@@ -233,7 +240,6 @@ static const struct {
     {"_sched_yield", sched_yield},
     {"_strstr", strstr},
     {"_sysctlbyname", number_of_system},
-    {"_tec_test_walk", report_frames},
     {"dyld_stub_binder", stub_binder},
 };
 
@@ -259,10 +265,11 @@ struct segment {
     uint32_t most, initial, sections, flags;
 };
 
-enum { SEGMENT_64 = 0x19, DYLD_INFO_ONLY = 0x80000022, MAIN = 0x80000028 };
+enum { SEGMENT_64 = 0x19, SYMTAB = 2, DYLD_INFO_ONLY = 0x80000022, MAIN = 0x80000028 };
 enum { ZEROFILL = 1, INITIALIZERS = 9, THREAD_VALUES = 0x11 };
 
 static char *file, *image;
+static const uint32_t *symtab;
 static const struct segment *segments[16];
 static int count;
 /* The frames of __TEXT,__eh_frame. */
@@ -351,9 +358,10 @@ static main_function *load(const char *path) {
         uint32_t command = *(uint32_t *)at;
         if (command == SEGMENT_64) segments[count++] = (const struct segment *)at;
         if (command == DYLD_INFO_ONLY) fixups = (const uint32_t *)at;
+        if (command == SYMTAB) symtab = (const uint32_t *)at;
         if (command == MAIN) start = *(uint64_t *)(at + 8);
     }
-    if (!fixups || !start) fail("no fixups or entry in", path);
+    if (!fixups || !symtab || !start) fail("no fixups or entry in", path);
     /* The first segment is the unmapped page of null pointers. */
     const struct segment *last = segments[count - 1];
     uint64_t size = last->address + last->size - segments[1]->address;
@@ -385,7 +393,114 @@ static main_function *load(const char *path) {
     return (main_function *)(image + start);
 }
 
-static void report_frames(const uintptr_t *frame) { (void)frame; }
+/* ---- unwinding ---- */
+
+/* The registers of a frame that its caller expects, and how many frames `__eh_frame` described. */
+struct context {
+    uintptr_t address, stack, frame;
+};
+static int described;
+
+static uintptr_t address_of(struct context *context) { return context->address; }
+
+struct symbol {
+    uint32_t name;
+    uint8_t type, section;
+    uint16_t description;
+    uint64_t value;
+};
+
+/* The function of the image with this address, by the table of symbols. */
+static void *function_of(uintptr_t address) {
+    const struct symbol *symbols = (const struct symbol *)(file + symtab[2]);
+    uint64_t at = address - slide(), found = 0;
+    if (address - (uintptr_t)image >= segments[1]->size) return NULL;
+    for (uint32_t i = 0; i < symtab[3]; i++) {
+        int is_code = (symbols[i].type & 0xee) == 0x0e && symbols[i].section == 1;
+        if (is_code && symbols[i].value <= at && symbols[i].value > found) found = symbols[i].value;
+    }
+    return found ? (void *)(found + slide()) : NULL;
+}
+
+/* The description of the frame of a function; null if its frame is the usual one. */
+static const uint8_t *description_of(uintptr_t address) {
+    uint32_t size;
+    for (const uint8_t *at = frames; at && at < frames + frame_bytes; at += 4 + size) {
+        memcpy(&size, at, sizeof size);
+        int64_t words[2];
+        memcpy(words, at + 8, sizeof words);
+        uint32_t to_common;
+        memcpy(&to_common, at + 4, sizeof to_common);
+        uintptr_t start = (uintptr_t)(at + 8) + (uintptr_t)words[0];
+        if (to_common && address >= start && address < start + (uint64_t)words[1]) return at;
+    }
+    return NULL;
+}
+
+#if defined(__x86_64__)
+enum { FRAME_POINTER = 6, RETURN_ADDRESS = 16, PUSHED_BY_CALL = 8 };
+#else
+enum { FRAME_POINTER = 29, RETURN_ADDRESS = 30, PUSHED_BY_CALL = 0 };
+#endif
+
+/* Goes to the caller by the description: the operations that tec and Clang write. */
+static void step_out(struct context *context, const uint8_t *description) {
+    uint32_t size;
+    memcpy(&size, description, sizeof size);
+    int64_t relative;
+    memcpy(&relative, description + 8, sizeof relative);
+    uintptr_t at = (uintptr_t)(description + 8) + (uintptr_t)relative;
+    uint64_t offset = PUSHED_BY_CALL, saved[2] = {0, PUSHED_BY_CALL};
+    int by_frame = 0;
+    const uint8_t *byte = description + 25, *end = description + 4 + size;
+    while (byte < end) {
+        uint8_t operation = *byte++;
+        uint8_t low = operation & 0x3f, number_at = low;
+        if (operation >> 6 == 1 || operation == 2 || operation == 3) {
+            at += operation >> 6 ? low : *byte++;
+            if (operation == 3) at += (uintptr_t)*byte++ << 8;
+            if (at > context->address) break;
+            continue;
+        }
+        if (operation == 0) continue;
+        if (operation == 0x0c || operation == 0x0d) by_frame = *byte++ == FRAME_POINTER;
+        if (operation == 0x0c || operation == 0x0e) {
+            offset = number(&byte);
+        } else if (operation >> 6 == 3) {
+            if (low == FRAME_POINTER) saved[0] = 0;
+            if (low == RETURN_ADDRESS) saved[1] = PUSHED_BY_CALL;
+        } else if (operation >> 6 == 2 || operation == 5) {
+            if (operation == 5) number_at = *byte++;
+            uint64_t distance = 8 * number(&byte);
+            if (number_at == FRAME_POINTER) saved[0] = distance;
+            if (number_at == RETURN_ADDRESS) saved[1] = distance;
+        } else if (operation != 0x0d) {
+            fail("an operation of __eh_frame", "of another kind");
+        }
+    }
+    uintptr_t caller = (by_frame ? context->frame : context->stack) + offset;
+    if (!saved[1]) fail("a call", "without a return address");
+    context->address = *(uintptr_t *)(caller - saved[1]);
+    if (saved[0]) context->frame = *(uintptr_t *)(caller - saved[0]);
+    context->stack = caller;
+    described++;
+}
+
+static int backtrace(trace_function *visit, void *data) {
+    uintptr_t *frame = __builtin_frame_address(0);
+    struct context context = {frame[1], (uintptr_t)(frame + 2), frame[0]};
+    /* The loader itself has no symbols in the image. */
+    while (function_of(context.address) && !visit(&context, data)) {
+        const uint8_t *description = description_of(context.address - 1);
+        if (description) {
+            step_out(&context, description);
+            continue;
+        }
+        frame = (uintptr_t *)context.frame;
+        context = (struct context){frame[1], (uintptr_t)(frame + 2), frame[0]};
+    }
+    return 5;
+}
 
 int main(int argc, char **argv) {
     if (argc != 2) fail("usage:", "macho_loader PROGRAM");
@@ -394,5 +509,6 @@ int main(int argc, char **argv) {
     int result = program(argc - 1, argv + 1);
     while (exits) exits--, at_exit[exits].run(at_exit[exits].data);
     fflush(stdout);
+    fprintf(stderr, "%d frames of __eh_frame\n", described);
     return result;
 }
