@@ -1,4 +1,4 @@
-//! Static libraries for Windows: `tests/c/windows.c` calls them under Wine and checks registers and
+//! Static libraries for Windows: `tests/c/systems.c` calls them under Wine and checks registers and
 //! the unwinding of the stack; its output is that of the same program on Linux.
 
 use crate::support::say_skipped;
@@ -62,6 +62,10 @@ schedule framed for cpu {
 }
 ";
 
+/// The sources above with their files, also for `tests/macos.rs`.
+pub const SOURCES: [(&str, &str); 3] =
+    [("rows.te", ROWS), ("several.te", SEVERAL), ("small.te", SMALL)];
+
 /// The modules: name, source, targets, other options.
 const MODULES: [(&str, &str, &str, &[&str]); 5] = [
     ("product", "matmul.te", "x86-avx2", &["--schedule", "fast", "-D", "n=320"]),
@@ -74,7 +78,7 @@ const MODULES: [(&str, &str, &str, &[&str]); 5] = [
 /// Builds the modules into a directory; `suffix` follows the name of each target.
 fn build(dir: &Path, suffix: &str, extension: &str) {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
-    for (name, text) in [("rows.te", ROWS), ("several.te", SEVERAL), ("small.te", SMALL)] {
+    for (name, text) in SOURCES {
         fs::write(dir.join(name), text).expect("a file is written");
     }
     for (name, source, targets, options) in MODULES {
@@ -100,13 +104,13 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
-/// Compiles and links `windows.c` with static libraries, or with other files in their place.
+/// Compiles and links `systems.c` with static libraries, or with other files in their place.
 fn link(dir: &Path, compiler: &str, program: &str, with: &[&str]) {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let libraries = MODULES.map(|(name, ..)| format!("{name}.a"));
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I."]).arg("-I").arg(&tests);
-    command.arg(tests.join("windows.c")).args(["-o", program]);
+    command.arg(tests.join("systems.c")).args(["-o", program]);
     match with {
         [] => command.args(libraries),
         _ => command.args(with),

@@ -254,7 +254,13 @@ fn wrong_form(extension: &str, target: &Target, help: &str) -> Box<Diag> {
 impl ModuleKind {
     /// Returns the form that a path's extension selects.
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
-        match path.extension().and_then(|extension| extension.to_str()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let help = match extension {
+            Some("dylib") => "end it in `.a`, and link that into the `.dylib`",
+            Some("dll") => "end it in `.a`, and link that into the DLL",
+            _ => "end it in `.so`, `.a`, `.tar`, `.o`, `.s` or `.ptx`",
+        };
+        match extension {
             Some("so") => Ok(ModuleKind::SharedObject),
             Some("a") => Ok(ModuleKind::StaticLibrary),
             Some("tar") => Ok(ModuleKind::Archive),
@@ -266,7 +272,7 @@ impl ModuleKind {
                     "E0526",
                     format!("`{}` does not have the extension of a module", path.display()),
                 )
-                .help("end it in `.so`, `.a`, `.tar`, `.o`, `.s` or `.ptx`"),
+                .help(help),
             )),
         }
     }

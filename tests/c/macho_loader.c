@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -213,7 +214,9 @@ static const struct {
     {"_dlclose", find_symbol},
     {"_dlopen", open_library},
     {"_dlsym", find_symbol},
+    {"__exit", _exit},
     {"_exp", exp},
+    {"_fork", fork},
     {"_fprintf", FPRINTF},
     {"_getenv", getenv},
     {"_getpid", getpid},
@@ -240,6 +243,7 @@ static const struct {
     {"_sched_yield", sched_yield},
     {"_strstr", strstr},
     {"_sysctlbyname", number_of_system},
+    {"_waitpid", waitpid},
     {"dyld_stub_binder", stub_binder},
 };
 
@@ -443,6 +447,19 @@ enum { FRAME_POINTER = 6, RETURN_ADDRESS = 16, PUSHED_BY_CALL = 8 };
 enum { FRAME_POINTER = 29, RETURN_ADDRESS = 30, PUSHED_BY_CALL = 0 };
 #endif
 
+/* Where the caller's stack pointer and registers are. */
+struct rules {
+    int by_frame;
+    uint64_t offset;
+    /* Bytes below the caller's stack pointer, 0 if the register still has its value. */
+    uint64_t saved_frame, saved_address;
+};
+
+static void note_saved(struct rules *rules, uint64_t number, uint64_t distance) {
+    if (number == FRAME_POINTER) rules->saved_frame = distance;
+    if (number == RETURN_ADDRESS) rules->saved_address = distance;
+}
+
 /* Goes to the caller by the description: the operations that tec and Clang write. */
 static void step_out(struct context *context, const uint8_t *description) {
     uint32_t size;
@@ -450,38 +467,32 @@ static void step_out(struct context *context, const uint8_t *description) {
     int64_t relative;
     memcpy(&relative, description + 8, sizeof relative);
     uintptr_t at = (uintptr_t)(description + 8) + (uintptr_t)relative;
-    uint64_t offset = PUSHED_BY_CALL, saved[2] = {0, PUSHED_BY_CALL};
-    int by_frame = 0;
+    struct rules now = {0, PUSHED_BY_CALL, 0, PUSHED_BY_CALL}, remembered = now;
     const uint8_t *byte = description + 25, *end = description + 4 + size;
-    while (byte < end) {
-        uint8_t operation = *byte++;
-        uint8_t low = operation & 0x3f, number_at = low;
-        if (operation >> 6 == 1 || operation == 2 || operation == 3) {
-            at += operation >> 6 ? low : *byte++;
-            if (operation == 3) at += (uintptr_t)*byte++ << 8;
-            if (at > context->address) break;
-            continue;
+    while (byte < end && at <= context->address) {
+        uint8_t operation = *byte++, low = operation & 0x3f;
+        switch (operation >> 6) {
+        case 1: at += low; continue;
+        case 2: note_saved(&now, low, 8 * number(&byte)); continue;
+        case 3: note_saved(&now, low, low == RETURN_ADDRESS ? PUSHED_BY_CALL : 0); continue;
         }
-        if (operation == 0) continue;
-        if (operation == 0x0c || operation == 0x0d) by_frame = *byte++ == FRAME_POINTER;
-        if (operation == 0x0c || operation == 0x0e) {
-            offset = number(&byte);
-        } else if (operation >> 6 == 3) {
-            if (low == FRAME_POINTER) saved[0] = 0;
-            if (low == RETURN_ADDRESS) saved[1] = PUSHED_BY_CALL;
-        } else if (operation >> 6 == 2 || operation == 5) {
-            if (operation == 5) number_at = *byte++;
-            uint64_t distance = 8 * number(&byte);
-            if (number_at == FRAME_POINTER) saved[0] = distance;
-            if (number_at == RETURN_ADDRESS) saved[1] = distance;
-        } else if (operation != 0x0d) {
-            fail("an operation of __eh_frame", "of another kind");
+        switch (operation) {
+        case 0x00: break;
+        case 0x02: at += *byte++; break;
+        case 0x03: at += byte[0] + ((uintptr_t)byte[1] << 8), byte += 2; break;
+        case 0x05: low = *byte++, note_saved(&now, low, 8 * number(&byte)); break;
+        case 0x0a: remembered = now; break;
+        case 0x0b: now = remembered; break;
+        case 0x0c: now.by_frame = *byte++ == FRAME_POINTER, now.offset = number(&byte); break;
+        case 0x0d: now.by_frame = *byte++ == FRAME_POINTER; break;
+        case 0x0e: now.offset = number(&byte); break;
+        default: fail("an operation of __eh_frame", "of another kind");
         }
     }
-    uintptr_t caller = (by_frame ? context->frame : context->stack) + offset;
-    if (!saved[1]) fail("a call", "without a return address");
-    context->address = *(uintptr_t *)(caller - saved[1]);
-    if (saved[0]) context->frame = *(uintptr_t *)(caller - saved[0]);
+    uintptr_t caller = (now.by_frame ? context->frame : context->stack) + now.offset;
+    if (!now.saved_address) fail("a call", "without a return address");
+    context->address = *(uintptr_t *)(caller - now.saved_address);
+    if (now.saved_frame) context->frame = *(uintptr_t *)(caller - now.saved_frame);
     context->stack = caller;
     described++;
 }

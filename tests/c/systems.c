@@ -16,6 +16,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#if !defined(_WIN32)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 /* Those of support.h, whose other names are types of windows.h. */
 static int failures;
@@ -84,6 +88,21 @@ static void test_product(void) {
         product_set_num_threads(threads);
         EXPECT(matmul(a, b, again) == 0 && memcmp(c, again, sizeof c) == 0);
     }
+}
+
+/* A child of fork() has none of the threads, but may need some. qemu (7.2) starts none in a child,
+ * and it runs the programs for AArch64. */
+static void test_fork(void) {
+#if !defined(_WIN32) && defined(__x86_64__)
+    pid_t child = fork();
+    if (child == 0) {
+        static float again[N * N];
+        product_set_num_threads(3);
+        _exit(matmul(a, b, again) != 0 || memcmp(c, again, sizeof c) != 0);
+    }
+    int status = -1;
+    EXPECT(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+#endif
 }
 
 static void test_softmax(void) {
@@ -398,6 +417,7 @@ static void test_system(void) {}
 
 int main(void) {
     test_product();
+    test_fork();
     test_softmax();
     test_rows();
     test_several();
