@@ -151,9 +151,15 @@ fn run(zig: &Path, processor: Processor, dir: &Path) -> Option<(String, String)>
         return None;
     }
     let loader = format!("{}/tests/c/macho_loader.c", env!("CARGO_MANIFEST_DIR"));
-    let options = ["-O1", "-fno-sanitize=all", "-fno-omit-frame-pointer"];
-    let arguments = [&options[..], &[&loader, "-o", "loader"]].concat();
-    compile(zig, &format!("{}-linux-musl", processor.name()), dir, &arguments);
+    let arguments = ["-O1", "-fno-omit-frame-pointer", &loader, "-lm", "-o", "loader"];
+    if processor == Processor::X86 {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-pthread"]);
+        succeeds(compiler.args(arguments).current_dir(dir));
+    } else {
+        let arguments = [&["-fno-sanitize=all"][..], &arguments].concat();
+        compile(zig, "aarch64-linux-musl", dir, &arguments);
+    }
     let mut command = match emulator {
         Some(emulator) if processor == Processor::Arm => {
             let mut command = Command::new(emulator);

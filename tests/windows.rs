@@ -31,6 +31,26 @@ kernel spread(n: var, m: var) {
 schedule spread for cpu {
     y.parallel(i)
 }
+kernel many(n: var) {
+    input x: int64[n]
+    input a: int8
+    input b: int16
+    input c: int32
+    input d: int64
+    input e: uint8
+    input f: int8
+    input g: int16
+    input h: int8
+    input i8: int16
+    input j: int8
+    input k: int32
+    input l: uint8
+    input m: float32
+    compute s[i: n] = (a as int64) + 2 * (b as int64) + 3 * (c as int64) + 4 * d + 5 * (e as int64)
+        + 6 * (f as int64) + 7 * (g as int64) + 8 * (h as int64) + 9 * (i8 as int64)
+    compute t[i: n] = 10 * (j as int64) + 11 * (k as int64) + 12 * (l as int64) + (m as int64)
+    output y[i: n] = x[i] + s[i] + t[i]
+}
 ";
 /// A module for several CPUs; `windows.h` defines macros of these names.
 const SEVERAL: &str = "

@@ -156,6 +156,13 @@ static void test_rows(void) {
     puts(rows_last_error());
     EXPECT_ERROR(take_rows_dl(&table, NULL, 1, 0, &rows), rows_last_error(), "null");
     puts(rows_last_error());
+    /* Small arguments on the stack, next to each other on AArch64 with macOS. */
+    int64_t wide[3] = {1, 2, 3}, sums[3] = {0};
+    EXPECT(many(wide, -1, -2, -3, -4, 250, -6, -7, -8, -900, -10, -110000, 240, -13, sums, 3) == 0);
+    for (int i = 0; i < 3; i++) {
+        int64_t sum = -1 - 2 * 2 - 3 * 3 - 4 * 4 + 5 * 250 - 6 * 6 - 7 * 7 - 8 * 8 - 9 * 900;
+        EXPECT(sums[i] == wide[i] + sum - 10 * 10 - 11 * 110000 + 12 * 240 - 13);
+    }
     double in[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, out[3];
     int64_t n = 12, m = 3;
     DLTensor from = tensor(in, 1, &n, f64), to = tensor(out, 1, &m, f64);
