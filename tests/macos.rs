@@ -11,18 +11,21 @@ use std::process::{Command, Output};
 use tec::module::static_library::{members, with_runtime};
 use tempfile::TempDir;
 
-/// The modules: name, source, targets for x86, the options there, and those for AArch64, for which
-/// schedules that depend on the lanes would add in another order.
-const MODULES: [(&str, &str, &str, &[&str], &[&str]); 5] = [
+/// The name of a module, its source, its targets for x86, the options there, and those for AArch64,
+/// for which schedules that depend on the lanes would add in another order.
+type ModuleRow = (&'static str, &'static str, &'static str, Options, Options);
+type Options = &'static [&'static str];
+
+const MODULES: [ModuleRow; 5] = [
     ("product", "matmul.te", "x86-avx2", FAST_PRODUCT, FAST_PRODUCT),
     ("soft", "softmax.te", "x86-avx2", FAST_ROWS, PLAIN_ROWS),
     ("rows", "rows.te", "x86-64", &[], &[]),
     ("several", "several.te", "x86-avx512,x86-avx2,x86-64", &[], &[]),
     ("small", "small.te", "x86-avx2", &[], &[]),
 ];
-const FAST_PRODUCT: &[&str] = &["--schedule", "fast", "-D", "n=320"];
-const PLAIN_ROWS: &[&str] = &["--schedule", "default", "-D", "m=64", "-D", "n=512"];
-const FAST_ROWS: &[&str] = &["--schedule", "fast", "-D", "m=64", "-D", "n=512"];
+const FAST_PRODUCT: Options = &["--schedule", "fast", "-D", "n=320"];
+const PLAIN_ROWS: Options = &["--schedule", "default", "-D", "m=64", "-D", "n=512"];
+const FAST_ROWS: Options = &["--schedule", "fast", "-D", "m=64", "-D", "n=512"];
 
 /// The processors of macOS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
