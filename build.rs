@@ -79,7 +79,7 @@ fn runtime(out: &Path) {
         let compiler = match env::var_os(&variable) {
             Some(given) => Some(PathBuf::from(given)),
             None if arch == host => None,
-            None if runs(cross) => Some(PathBuf::from(cross)),
+            None if compiles(cross, flags, out) => Some(PathBuf::from(cross)),
             None => continue,
         };
         if arch == host {
@@ -115,9 +115,11 @@ fn compile(compiler: Option<PathBuf>, out: &Path, name: &str, flags: &[&str]) ->
     object
 }
 
-fn runs(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+/// Whether a compiler is installed and knows the family.
+fn compiles(compiler: &str, flags: &[&str], out: &Path) -> bool {
+    let mut command = Command::new(compiler);
+    command.args(flags).args(["-c", "-x", "c", "/dev/null", "-o"]).arg(out.join("probe.o"));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 

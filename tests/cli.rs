@@ -431,7 +431,10 @@ fn build_writes_every_kind_of_output() {
         assert!(first == std::fs::read(&out).unwrap(), "two builds of {name} differ");
     }
     assert_eq!(names(dir.path()), ["mm.o", "mm.s", "mm.tar"]);
-    fails(&["build", MATMUL, "-o", &path(dir.path(), "mm.dll")], 1, ".so");
+    fails(&["build", MATMUL, "-o", &path(dir.path(), "mm.bin")], 1, "end it in `.so`, `.a`");
+    for (name, help) in [("mm.dll", "link that into the DLL"), ("mm.dylib", "into the `.dylib`")] {
+        fails(&["build", MATMUL, "-o", &path(dir.path(), name)], 1, help);
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod gpu_model;
 mod help;
 mod hostile_params;
 mod launches;
+mod macos;
 mod math;
 mod measure;
 mod memory;

@@ -1,4 +1,4 @@
-//! Static libraries for Windows: `tests/c/windows.c` calls them under Wine and checks registers and
+//! Static libraries for Windows: `tests/c/systems.c` calls them under Wine and checks registers and
 //! the unwinding of the stack; its output is that of the same program on Linux.
 
 use crate::support::say_skipped;
@@ -31,6 +31,26 @@ kernel spread(n: var, m: var) {
 schedule spread for cpu {
     y.parallel(i)
 }
+kernel many(n: var) {
+    input x: int64[n]
+    input a: int8
+    input b: int16
+    input c: int32
+    input d: int64
+    input e: uint8
+    input f: int8
+    input g: int16
+    input h: int8
+    input i8: int16
+    input j: int8
+    input k: int32
+    input l: uint8
+    input m: float32
+    compute s[i: n] = (a as int64) + 2 * (b as int64) + 3 * (c as int64) + 4 * d + 5 * (e as int64)
+        + 6 * (f as int64) + 7 * (g as int64) + 8 * (h as int64) + 9 * (i8 as int64)
+    compute t[i: n] = 10 * (j as int64) + 11 * (k as int64) + 12 * (l as int64) + (m as int64)
+    output y[i: n] = x[i] + s[i] + t[i]
+}
 ";
 /// A module for several CPUs; `windows.h` defines macros of these names.
 const SEVERAL: &str = "
@@ -62,6 +82,10 @@ schedule framed for cpu {
 }
 ";
 
+/// The sources above with their files, also for `tests/macos.rs`.
+pub const SOURCES: [(&str, &str); 3] =
+    [("rows.te", ROWS), ("several.te", SEVERAL), ("small.te", SMALL)];
+
 /// The modules: name, source, targets, other options.
 const MODULES: [(&str, &str, &str, &[&str]); 5] = [
     ("product", "matmul.te", "x86-avx2", &["--schedule", "fast", "-D", "n=320"]),
@@ -74,7 +98,7 @@ const MODULES: [(&str, &str, &str, &[&str]); 5] = [
 /// Builds the modules into a directory; `suffix` follows the name of each target.
 fn build(dir: &Path, suffix: &str, extension: &str) {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
-    for (name, text) in [("rows.te", ROWS), ("several.te", SEVERAL), ("small.te", SMALL)] {
+    for (name, text) in SOURCES {
         fs::write(dir.join(name), text).expect("a file is written");
     }
     for (name, source, targets, options) in MODULES {
@@ -100,13 +124,13 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
-/// Compiles and links `windows.c` with static libraries, or with other files in their place.
+/// Compiles and links `systems.c` with static libraries, or with other files in their place.
 fn link(dir: &Path, compiler: &str, program: &str, with: &[&str]) {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let libraries = MODULES.map(|(name, ..)| format!("{name}.a"));
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I."]).arg("-I").arg(&tests);
-    command.arg(tests.join("windows.c")).args(["-o", program]);
+    command.arg(tests.join("systems.c")).args(["-o", program]);
     match with {
         [] => command.args(libraries),
         _ => command.args(with),

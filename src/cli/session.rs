@@ -207,7 +207,7 @@ fn open_source(file: &str, compile: &CompileArgs) -> Result<Session, Error> {
         let diag = Diag::global("E0545", text).note("`tec targets` marks the native one");
         let help = match options.target.os {
             Os::Linux => "run it on a machine that it is for: --on 'ssh HOST'",
-            Os::Windows => "`tec build -o FILE.a` makes a library for programs there",
+            Os::Windows | Os::MacOs => "`tec build -o FILE.a` makes a library for programs there",
         };
         return Err(diag.help(help).into());
     }

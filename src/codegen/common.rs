@@ -83,6 +83,6 @@ pub(super) fn define_function<'c>(
     if let Err(error) = module.define_function_bytes(id, alignment, code.code_buffer(), &relocs) {
         bug!("{name}: {error}");
     }
-    module.add_unwind(id, code.code_buffer().len(), &Prologue::of_function(code));
+    module.add_unwind(id, code.code_buffer().len(), Prologue::of_function(code, isa));
     Ok(code)
 }

@@ -22,7 +22,7 @@ pub fn compile_object<'a>(
 pub fn compile_variants(variants: &[Variant<'_>], options: &ObjectOptions) -> Result<Object> {
     let target = variants[0].target;
     let baseline = clif::baseline_isa(target, options.opt);
-    let mut module = clif::new_module(baseline.clone(), &options.module);
+    let mut module = clif::new_module(baseline.clone(), target.os, &options.module);
     let mut notes = options.listing.then(Vec::new);
     let functions = clif::compile_variants(&mut module, variants, options, notes.as_mut())?;
     let mut entries = Vec::new();
@@ -48,7 +48,7 @@ pub fn compile_launchers(
     assert_eq!(kernels.len(), ptx.kernels.len(), "the PTX of these kernels");
     let host = Target::host_baseline();
     let baseline = clif::baseline_isa(&host, options.opt);
-    let mut module = clif::new_module(baseline.clone(), &options.module);
+    let mut module = clif::new_module(baseline.clone(), host.os, &options.module);
     let launched: Vec<(&Kernel, &PtxKernel)> = kernels.iter().zip(&ptx.kernels).collect();
     let numbers: Vec<(&Kernel, Vec<Expr>)> =
         launched.iter().map(|(kernel, launches)| (*kernel, launches.numbers())).collect();

@@ -5,7 +5,7 @@ use crate::target::Target;
 use tar::{Builder, EntryType, Header};
 
 /// The runtime's source, for archives for a family without a compiled runtime.
-const RUNTIME_SOURCE: [(&str, &str); 16] = [
+const RUNTIME_SOURCE: [(&str, &str); 17] = [
     ("tec_runtime.c", include_str!("../runtime/tec_runtime.c")),
     ("tec_runtime.h", include_str!("../runtime/tec_runtime.h")),
     ("check.c", include_str!("../runtime/check.c")),
@@ -14,6 +14,7 @@ const RUNTIME_SOURCE: [(&str, &str); 16] = [
     ("cuda_driver.c", include_str!("../runtime/cuda_driver.c")),
     ("error.c", include_str!("../runtime/error.c")),
     ("float.c", include_str!("../runtime/float.c")),
+    ("macos.c", include_str!("../runtime/macos.c")),
     ("parallel.c", include_str!("../runtime/parallel.c")),
     ("pool.c", include_str!("../runtime/pool.c")),
     ("range.c", include_str!("../runtime/range.c")),
@@ -30,8 +31,8 @@ The run-time library of the module's object. Compile it once for the machine tha
 
     cc -O2 -fPIC -fvisibility=hidden -ffp-contract=off -c tec_runtime.c -o tec_runtime.o
 
-(for aarch64 add -mno-outline-atomics, for Windows take x86_64-w64-mingw32-gcc) and link
-tec_runtime.o with the object files of all modules.
+(for aarch64 with Linux add -mno-outline-atomics; for Windows take x86_64-w64-mingw32-gcc, for macOS
+clang) and link tec_runtime.o with the object files of all modules.
 ";
 
 /// Makes the archive of a module for GPUs: the PTX, header, manifest, and the entries with their

@@ -131,13 +131,17 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
     if kind == ModuleKind::Ptx {
         return Err(wrong_form("ptx", &info.target, "end it in `.so`, `.a`, `.tar`, `.o` or `.s`"));
     }
-    if kind == ModuleKind::SharedObject && info.target.os == Os::Windows {
-        let help = "end it in `.a`, and link it into a program or a DLL";
+    if kind == ModuleKind::SharedObject && info.target.os != Os::HOST {
+        let help = match info.target.os {
+            Os::Windows => "end it in `.a`, and link it into a program or a DLL",
+            _ => "end it in `.a`, and link it into a program or a `.dylib`",
+        };
         return Err(wrong_form("so", &info.target, help));
     }
     let each = variants.iter();
     let each = each.map(|one| Variant { code: one.code, target: &one.info.target });
     let object = compile_variants(&each.collect::<Vec<_>>(), &options)?;
+    check_object_size(object.bytes.len() as u64, &info.target)?;
     let bytes = match kind {
         ModuleKind::SharedObject => link::link_module(object.bytes, info.target.arch)?,
         ModuleKind::Archive => {
@@ -152,6 +156,19 @@ pub fn build_variants(variants: &[ModuleVariant<'_>], kind: ModuleKind) -> Resul
         ModuleKind::Ptx => unreachable!("refused above"),
     };
     Ok(BuiltModule { bytes, manifest, header })
+}
+
+/// Requires that an object has a size that its format supports: positions in COFF and Mach-O have
+/// 32 bits.
+fn check_object_size(bytes: u64, target: &Target) -> Result<()> {
+    if target.os == Os::Linux || bytes < 1 << 32 {
+        return Ok(());
+    }
+    let gib = bytes as f64 / f64::from(1 << 30);
+    let system = target.os.name();
+    let text = format!("the module has {gib:.1} GiB, more than an object for {system} can have");
+    let help = "build several modules of less than 4 GiB, or pass weights as arguments";
+    Err(Box::new(Diag::global("E0404", text).help(help)))
 }
 
 /// Requires that a variant has the functions of another one, with the same parameters. Only packed
@@ -237,7 +254,13 @@ fn wrong_form(extension: &str, target: &Target, help: &str) -> Box<Diag> {
 impl ModuleKind {
     /// Returns the form that a path's extension selects.
     pub fn of_path(path: &Path) -> Result<ModuleKind> {
-        match path.extension().and_then(|extension| extension.to_str()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let help = match extension {
+            Some("dylib") => "end it in `.a`, and link that into the `.dylib`",
+            Some("dll") => "end it in `.a`, and link that into the DLL",
+            _ => "end it in `.so`, `.a`, `.tar`, `.o`, `.s` or `.ptx`",
+        };
+        match extension {
             Some("so") => Ok(ModuleKind::SharedObject),
             Some("a") => Ok(ModuleKind::StaticLibrary),
             Some("tar") => Ok(ModuleKind::Archive),
@@ -249,7 +272,7 @@ impl ModuleKind {
                     "E0526",
                     format!("`{}` does not have the extension of a module", path.display()),
                 )
-                .help("end it in `.so`, `.a`, `.tar`, `.o`, `.s` or `.ptx`"),
+                .help(help),
             )),
         }
     }
@@ -282,4 +305,19 @@ fn check_module_name(name: &str) -> Result<()> {
             .note("`NAME_last_error` and other C functions are named after it")
             .help("use letters, digits and `_`, a letter first, and not `tec`"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_other_systems_have_less_than_4_gib() {
+        let check = |bytes, target| check_object_size(bytes, &Target::parse(target).unwrap());
+        assert!(check(5 << 30, "aarch64").is_ok());
+        assert!(check((1 << 32) - 1, "aarch64-macos").is_ok());
+        let error = check(5 << 30, "aarch64-macos").unwrap_err();
+        assert_eq!(error.code, "E0404");
+        assert!(error.message.contains("5.0 GiB"), "{}", error.message);
+    }
 }

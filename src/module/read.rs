@@ -10,8 +10,12 @@ use object::{Object, ObjectSection};
 use std::io::Read;
 use std::path::Path;
 
-/// The first bytes of an object for Windows: its kind of machine.
-const COFF_X86_64: [u8; 2] = object::pe::IMAGE_FILE_MACHINE_AMD64.0.to_le_bytes();
+/// The first bytes of the objects of each system; those for Windows begin with their machine.
+const OBJECTS: [&[u8]; 3] = [
+    b"\x7fELF",
+    &object::pe::IMAGE_FILE_MACHINE_AMD64.0.to_le_bytes(),
+    &object::macho::MH_MAGIC_64.to_le_bytes(),
+];
 
 /// Reads the manifest of a module file.
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
@@ -19,7 +23,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let bytes = input::read(path, input::MODULE).map_err(|why| {
         Box::new(Diag::global("E0523", format!("cannot read module `{name}`: {why}")))
     })?;
-    let text = if bytes.starts_with(b"\x7fELF") || bytes.starts_with(&COFF_X86_64) {
+    let text = if OBJECTS.iter().any(|magic| bytes.starts_with(magic)) {
         manifest_of_object(&bytes)
     } else if bytes.starts_with(static_library::MAGIC) {
         static_library::members(&bytes).into_iter().find_map(manifest_of_object)

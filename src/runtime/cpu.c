@@ -9,8 +9,7 @@ static const char feature_names[][12] = {
 };
 enum { FEATURES = sizeof feature_names / sizeof feature_names[0] };
 
-/* Initialised, so that a module always has a .data section. */
-INTERNAL uint32_t tec_rt_cpu __attribute__((section(".data"))) = 0;
+INTERNAL uint32_t tec_rt_cpu IN_DATA = 0;
 
 #if defined(__x86_64__)
 
@@ -31,6 +30,10 @@ static uint32_t detect(void) {
     }
     if (leaf1[C] >> 27 & 1) __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     uint32_t ymm = (xcr0 & 0x06) == 0x06, zmm = (xcr0 & 0xe6) == 0xe6;
+#if defined(__APPLE__)
+    /* A thread gets the registers of AVX-512 when it first uses them. */
+    zmm = ymm && system_number("hw.optional.avx512f");
+#endif
     uint32_t found = leaf1[C] >> 19 & 1;
     if (ymm) {
         found |= (leaf1[C] >> 28 & 1) << 1 | (leaf7[B] >> 5 & 1) << 2 | (leaf1[C] >> 29 & 1) << 3
@@ -47,7 +50,7 @@ static uint32_t detect(void) {
 
 #elif defined(__aarch64__)
 
-/* Every AArch64 Linux has NEON. */
+/* Every AArch64 with Linux or macOS has NEON. */
 static uint32_t detect(void) { return 1u << 13; }
 
 #elif defined(__riscv)

@@ -84,7 +84,7 @@ struct byte_array {
 };
 typedef int32_t make_string_fn(const struct byte_array *, struct any *);
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__APPLE__)
 
 extern __attribute__((weak, visibility("default"))) raise_fn TVMFFIErrorSetRaisedFromCStr;
 extern __attribute__((weak, visibility("default"))) make_string_fn TVMFFIStringFromByteArray;

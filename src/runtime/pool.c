@@ -330,6 +330,27 @@ static int is_ours(void) { return 1; }
 static void own_process(void) {}
 static int may_have_forked(void) { return 0; }
 
+#elif defined(__APPLE__)
+
+/* The process that the pool belongs to. The system does not clear pages in the child of fork(), but
+ * libSystem knows the process id. */
+static int32_t process;
+
+static uint32_t *begun(void) {
+    static uint32_t word;
+    return &word;
+}
+
+static int is_ours(void) { return __atomic_load_n(&process, __ATOMIC_RELAXED) == getpid(); }
+
+/* Notes that the pool belongs to this process. */
+static COLD void own_process(void) {
+    reset_queues();
+    __atomic_store_n(&process, getpid(), __ATOMIC_RELAXED);
+}
+
+static int may_have_forked(void) { return 1; }
+
 #else
 
 #if defined(__aarch64__)

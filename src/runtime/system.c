@@ -1,5 +1,6 @@
-/* System calls, the clock, threads, memory and the environment; `windows.c` has the same for
- * Windows. Threads come from the C library by weak symbols, because a process may lack them. */
+/* System calls, the clock, threads, memory and the environment; `windows.c` and `macos.c` have the
+ * same for other systems. Threads come from the C library by weak symbols, because a process may
+ * lack them. */
 #include "tec_runtime.h"
 
 long syscall(long number, ...);

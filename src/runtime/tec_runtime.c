@@ -4,6 +4,8 @@
 
 #if defined(_WIN32)
 #include "windows.c"
+#elif defined(__APPLE__)
+#include "macos.c"
 #else
 #include "system.c"
 #endif

@@ -3,7 +3,7 @@
  *
  * The runtime is compiled for the baseline instruction set. It calls mmap, munmap, getenv, syscall
  * and clock_gettime of the C library, and refers weakly to threads, dlopen, dlsym and libtvm_ffi;
- * on Windows it calls kernel32. It uses no floating-point library. */
+ * on Windows it calls kernel32, on macOS libSystem. It uses no floating-point library. */
 #ifndef TEC_RUNTIME_H
 #define TEC_RUNTIME_H
 
@@ -19,6 +19,12 @@
 #else
 #define INTERNAL __attribute__((visibility("hidden")))
 #define EXPORTED __attribute__((visibility("default"), weak))
+#endif
+/* For one variable at least, so that a module in ELF always has a .data section. */
+#if defined(__ELF__)
+#define IN_DATA __attribute__((section(".data")))
+#else
+#define IN_DATA
 #endif
 /* Not on the path of a call that succeeds. */
 #define COLD __attribute__((cold, noinline))

@@ -5,7 +5,7 @@
 /* Larger numbers are clamped; the pool has a lower limit. */
 enum { UNSET = -1, MAX_THREADS = 65536 };
 
-static int32_t threads __attribute__((section(".data"))) = UNSET;
+static int32_t threads IN_DATA = UNSET;
 static tec_parallel_for host_parallel_for;
 static void *host_user;
 

@@ -54,19 +54,22 @@ pub enum Os {
     Linux,
     /// COFF objects.
     Windows,
+    /// Mach-O objects.
+    MacOs,
 }
 
 impl Os {
     /// The system that `tec` runs on, the default of targets.
     pub const HOST: Os = Os::Linux;
     /// All systems.
-    pub const ALL: [Os; 2] = [Os::Linux, Os::Windows];
+    pub const ALL: [Os; 3] = [Os::Linux, Os::Windows, Os::MacOs];
 
     /// The name, which follows that of the processor in a target: `x86-avx2-windows`.
     pub fn name(self) -> &'static str {
         match self {
             Os::Linux => "linux",
             Os::Windows => "windows",
+            Os::MacOs => "macos",
         }
     }
 
@@ -75,6 +78,7 @@ impl Os {
         match self {
             Os::Linux => &Arch::CPUS,
             Os::Windows => &[Arch::X86_64],
+            Os::MacOs => &[Arch::X86_64, Arch::Aarch64],
         }
     }
 }
@@ -593,9 +597,17 @@ mod tests {
             let native = Target::parse("native-windows").unwrap();
             assert_eq!(native, Target { os: Os::Windows, ..Target::native() });
         }
+        let mac = Target::parse("aarch64-macos").unwrap();
+        assert_eq!((mac.os, mac.to_string()), (Os::MacOs, "aarch64-macos".to_string()));
         let error = |name: &str| Target::parse(name).unwrap_err();
-        for name in ["aarch64-windows", "nvptx-sm_80-windows", "-windows", "windows", "x86-64-mac"]
-        {
+        for name in [
+            "aarch64-windows",
+            "riscv64-macos",
+            "nvptx-sm_80-windows",
+            "-windows",
+            "windows",
+            "x86-64-mac",
+        ] {
             assert_eq!(error(name).code, "E0401", "{name}");
         }
         let help = error("x86-avx51-windows").help;

@@ -132,14 +132,16 @@ fn a_library_needs_the_runtime_of_its_cpu_family() {
     write(dir.path(), "first.te", FIRST);
     for arch in [Arch::Aarch64, Arch::Riscv64, Arch::X86_64] {
         let target = Target::baseline(arch).to_string();
+        let (library, header) = (format!("{arch}.a"), format!("{arch}.h"));
         let output =
-            run(dir.path(), "tec", &["build", "first.te", "-o", "m.a", "--target", &target]);
+            run(dir.path(), "tec", &["build", "first.te", "-o", &library, "--target", &target]);
         let text = text_of(&output);
         match runtime_object(arch, Os::Linux) {
             Some(_) => assert!(output.status.success(), "{text}"),
             None => {
                 assert!(text.contains("error[E0522]") && text.contains("CC_"), "{text}");
-                assert!(!dir.path().join("m.a").exists() && !dir.path().join("m.h").exists());
+                let exists = |name: &str| dir.path().join(name).exists();
+                assert!(!exists(&library) && !exists(&header));
             }
         }
     }

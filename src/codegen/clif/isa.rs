@@ -16,20 +16,21 @@ pub(in crate::codegen) fn baseline_isa(target: &Target, opt: u8) -> OwnedTargetI
 }
 
 fn make_isa(target: &Target, features: &[&str], opt: u8) -> OwnedTargetIsa {
-    // Windows commits the pages of a stack one after the other, and needs tables to unwind it. COFF
-    // has no table of addresses like the GOT; code that is not `pic` addresses the symbols of its
-    // module relative to itself, so it can lie anywhere, too.
-    let (is_windows, is_elf) = match target.os {
-        Os::Windows => ("true", "false"),
-        Os::Linux => ("false", "true"),
-    };
+    let is = |holds: bool| if holds { "true" } else { "false" };
+    // COFF has no table of addresses like the GOT; code that is not `pic` addresses the symbols of
+    // its module relative to itself, so it can lie anywhere, too.
+    let has_got = is(target.os != Os::Windows);
+    // The linkers and unwinders of Windows and macOS expect tables for every function.
+    let has_unwind = is(target.os != Os::Linux);
+    // Windows commits the pages of a stack one after the other.
+    let is_probed = is(target.os == Os::Windows);
     let mut shared = settings::builder();
     let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
         ("opt_level", if opt == 0 { "none" } else { "speed" }),
-        ("is_pic", is_elf),
-        ("unwind_info", is_windows),
-        ("enable_probestack", is_windows),
+        ("is_pic", has_got),
+        ("unwind_info", has_unwind),
+        ("enable_probestack", is_probed),
         ("probestack_strategy", "inline"),
         ("enable_verifier", verifier),
     ] {
@@ -44,6 +45,8 @@ fn make_isa(target: &Target, features: &[&str], opt: u8) -> OwnedTargetIsa {
     let system = match target.os {
         Os::Linux => "unknown-linux-gnu",
         Os::Windows => "pc-windows-msvc",
+        // The first version for Apple's own processors.
+        Os::MacOs => "apple-macosx11.0.0",
     };
     let triple = format!("{arch}-{system}").parse().expect("a triple of target-lexicon");
     let mut builder = isa::lookup(triple).expect("every Arch is compiled in");

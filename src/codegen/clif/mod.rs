@@ -34,7 +34,7 @@ use crate::ir::print::{Style, print_kernel};
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Scope, Stmt, Var, visit,
 };
-use crate::target::Target;
+use crate::target::{Os, Target};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value, types};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::{CodegenError, Context};
@@ -141,12 +141,11 @@ fn number_kernel(name: String, kernel: Kernel, numbers: &[Expr]) -> Kernel {
 }
 
 /// A new object module, whose exported functions are compiled for `baseline`.
-pub(super) fn new_module(baseline: OwnedTargetIsa, name: &str) -> CodeModule {
+pub(super) fn new_module(baseline: OwnedTargetIsa, os: Os, name: &str) -> CodeModule {
     let no_libcalls = |call| crate::bug!("Cranelift wants the library function {call}");
     let builder = ObjectBuilder::new(baseline.clone(), name.as_bytes(), Box::new(no_libcalls))
         .expect("the format is supported for every target");
-    let has_unwind = baseline.flags().unwind_info();
-    CodeModule::new(ObjectModule::new(builder), has_unwind)
+    CodeModule::new(ObjectModule::new(builder), os)
 }
 
 /// Compiles the functions of a module.

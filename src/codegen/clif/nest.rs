@@ -76,7 +76,7 @@ impl Emitter<'_, '_> {
         module
             .define_function_bytes(id, ALIGNMENT, &nest.bytes, &[])
             .unwrap_or_else(|error| crate::bug!("{name}: {error}"));
-        module.add_unwind(id, nest.code_len, &nest.prologue);
+        module.add_unwind(id, nest.code_len, nest.prologue.clone());
         if let Some(notes) = &mut self.unit.notes {
             notes.push(FunctionNotes::of_nest(&name, nest));
         }

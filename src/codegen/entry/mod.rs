@@ -39,6 +39,8 @@ pub use text::{LEVELS, extent_text};
 
 /// The section that holds the manifest, in objects and in modules.
 pub const MANIFEST_SECTION: &str = ".tec.manifest";
+/// The same with its segment, in Mach-O. The crate `object` finds it by [`MANIFEST_SECTION`].
+const MACHO_MANIFEST_SECTION: &str = "__TEXT,__tec.manifest";
 
 /// A compiled kernel that gets entries.
 pub(super) struct EntryKernel<'a> {
@@ -388,11 +390,15 @@ impl<'a> Emitter<'a> {
         let name = &options.module;
         let mut manifest = options.manifest.clone().into_bytes();
         manifest.push(0);
-        let manifest = self.data(&manifest, Some(MANIFEST_SECTION));
+        let section = match self.os {
+            Os::Linux | Os::Windows => MANIFEST_SECTION,
+            Os::MacOs => MACHO_MANIFEST_SECTION,
+        };
+        let manifest = self.data(&manifest, Some(section));
         let own = format!("{name}_manifest");
         // COFF has no weak definitions of which every linker takes one.
-        let is_elf = self.os == Os::Linux;
-        let unprefixed = is_elf.then_some(("tec_manifest", Linkage::Preemptible));
+        let has_weak = self.os != Os::Windows;
+        let unprefixed = has_weak.then_some(("tec_manifest", Linkage::Preemptible));
         for (name, linkage) in [(own.as_str(), Linkage::Export)].into_iter().chain(unprefixed) {
             self.function(name, linkage, &[], Some(types::I64), |env, _| env.address(manifest));
         }

@@ -50,11 +50,21 @@ const POWER: &str = "a power is `pow({x}, {y})`";
 const NO_PREFIX: &str = "functions have no prefix: `{f}(…)`";
 const EXTENT: &str = "an extent is a parameter in the declaration `input {X}`";
 
+const MACOS: &str = "write `aarch64-macos`, or `x86-avx2-macos` for a processor of Intel";
+const MACOS_X86: &str = "write `x86-64-macos`, `x86-avx2-macos` or `x86-avx512-macos`";
 const WINDOWS: &str = "write `x86-64-windows`, `x86-avx2-windows` or `x86-avx512-windows`";
 
 /// Every hint.
 pub const TABLE: &[Hint] = &[
     // Targets.
+    hint(
+        Option,
+        "E0401",
+        "aarch64|arm64|arm64e|arm|armv8 ** apple|darwin|mac|macos|macosx|osx",
+        "write `aarch64-macos`",
+    ),
+    hint(Option, "E0401", "x86_64|amd64|x64|x86 ** apple|darwin|mac|macosx|osx", MACOS_X86),
+    hint(Option, "E0401", "apple|darwin|mac|macos|macosx|osx", MACOS),
     hint(Option, "E0401", "aarch64|arm64|armv8|neoverse|arm", "write `aarch64`"),
     hint(Option, "E0401?", "x86_64|amd64 - pc|w64 - windows|mingw32", WINDOWS),
     hint(Option, "E0401?", "windows|win32|win64|mingw|mingw64|msvc", WINDOWS),

@@ -1,7 +1,7 @@
 //! The listing for aarch64, disassembled in GNU syntax.
 
-use super::{FunctionNotes, functions};
-use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, elf};
+use super::{FunctionNotes, functions, name_of};
+use object::{Object, ObjectSection, RelocationFlags, RelocationTarget, elf, macho};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use yaxpeax_arch::{Decoder, U8Reader};
@@ -16,16 +16,9 @@ pub(super) fn arm_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
     for (offset, relocation) in text.relocations() {
         if let RelocationTarget::Symbol(index) = relocation.target()
             && let Ok(symbol) = file.symbol_by_index(index)
-            && let RelocationFlags::Elf { r_type } = relocation.flags()
         {
-            let name = symbol.name().unwrap_or_default();
-            let part = match r_type {
-                elf::R_AARCH64_ADR_GOT_PAGE => ":got:",
-                elf::R_AARCH64_LD64_GOT_LO12_NC => ":got_lo12:",
-                elf::R_AARCH64_ADD_ABS_LO12_NC => ":lo12:",
-                _ => "",
-            };
-            symbols.insert(offset, format!("{part}{name}"));
+            let part = part_of(relocation.flags());
+            symbols.insert(offset, format!("{part}{}", name_of(&symbol)));
         }
     }
     let mut out = String::from("        .text\n");
@@ -38,6 +31,25 @@ pub(super) fn arm_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
         write_function(bytes, start, &symbols, comments, &mut out);
     }
     out
+}
+
+/// The part of the address of a symbol that an instruction contains.
+fn part_of(flags: RelocationFlags) -> &'static str {
+    match flags {
+        RelocationFlags::Elf { r_type } => match r_type {
+            elf::R_AARCH64_ADR_GOT_PAGE => ":got:",
+            elf::R_AARCH64_LD64_GOT_LO12_NC => ":got_lo12:",
+            elf::R_AARCH64_ADD_ABS_LO12_NC => ":lo12:",
+            _ => "",
+        },
+        RelocationFlags::MachO { r_type, .. } => match r_type {
+            macho::ARM64_RELOC_GOT_LOAD_PAGE21 => ":got:",
+            macho::ARM64_RELOC_GOT_LOAD_PAGEOFF12 => ":got_lo12:",
+            macho::ARM64_RELOC_PAGEOFF12 => ":lo12:",
+            _ => "",
+        },
+        _ => "",
+    }
 }
 
 fn write_function(

@@ -14,7 +14,9 @@ use iced_x86::{
     Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, OpKind, SymbolResolver,
     SymbolResult,
 };
-use object::{BinaryFormat, Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
+use object::{
+    BinaryFormat, Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolFlags, SymbolKind,
+};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -87,7 +89,7 @@ fn x86_listing(object: &[u8], notes: &[FunctionNotes]) -> String {
         if let RelocationTarget::Symbol(index) = relocation.target()
             && let Ok(symbol) = file.symbol_by_index(index)
         {
-            relocations.insert(offset, symbol.name().unwrap_or_default().to_string());
+            relocations.insert(offset, name_of(&symbol));
         }
     }
     let mut out = String::from("        .text\n");
@@ -131,8 +133,15 @@ impl Function {
     }
 }
 
-/// The functions of an object by address. COFF has no sizes: a function ends where the padding in
-/// front of the next one begins, which is zero.
+/// The name of a symbol in C: the symbols of Mach-O have an underscore in front of it.
+fn name_of(symbol: &object::Symbol<'_, '_>) -> String {
+    let name = symbol.name().unwrap_or_default();
+    let is_macho = matches!(symbol.flags(), SymbolFlags::MachO { .. });
+    name.strip_prefix('_').filter(|_| is_macho).unwrap_or(name).to_string()
+}
+
+/// The functions of an object by address. Only ELF has sizes: elsewhere a function ends where the
+/// padding in front of the next one begins, which is zero.
 fn functions(file: &object::File<'_>) -> Vec<Function> {
     let mut functions: Vec<Function> = file
         .symbols()
@@ -140,7 +149,7 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
         .map(|symbol| Function {
             start: symbol.address(),
             size: symbol.size(),
-            name: symbol.name().unwrap_or_default().to_string(),
+            name: name_of(&symbol),
             global: symbol.is_global(),
         })
         .collect();
@@ -150,7 +159,7 @@ fn functions(file: &object::File<'_>) -> Vec<Function> {
     let starts = functions.iter().map(|function| function.start as usize);
     let starts: Vec<usize> = starts.chain([text.len()]).collect();
     for (function, range) in functions.iter_mut().zip(starts.windows(2)) {
-        if file.format() == BinaryFormat::Coff {
+        if file.format() != BinaryFormat::Elf {
             let code = &text[range[0]..range[1]];
             let end = code.iter().rposition(|byte| *byte != 0);
             function.size = end.map_or(0, |last| last as u64 + 1);

@@ -71,7 +71,7 @@ pub(super) fn kernel(name: &str, params: Vec<crate::ir::Param>, body: Stmt) -> K
 
 /// Compiles kernels to an object file with an exported caller of every function.
 pub(super) fn object(kernels: &[Kernel], target: &Target, opt: u8) -> Vec<u8> {
-    let mut module = new_module(baseline_isa(target, opt), "test");
+    let mut module = new_module(baseline_isa(target, opt), target.os, "test");
     let options = ObjectOptions { opt, ..ObjectOptions::default() };
     let variant = Variant { code: kernels.into(), target };
     let functions = compile_variants(&mut module, &[variant], &options, None);

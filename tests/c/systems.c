@@ -1,8 +1,11 @@
 /* Calls kernels of static libraries and prints the bits of the results and the messages, which are
  * the same on every system. On Windows it also checks that calls keep the registers that belong to
- * their caller, and that the stack can be unwound from every instruction. */
+ * their caller, and that the stack can be unwound from every instruction; on macOS that it can be
+ * unwound through kernels. */
 #if defined(_WIN32)
 #include <windows.h>
+#elif defined(__APPLE__)
+#include <unwind.h>
 #endif
 
 #include "product.h"
@@ -13,6 +16,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#if !defined(_WIN32)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 /* Those of support.h, whose other names are types of windows.h. */
 static int failures;
@@ -83,6 +90,21 @@ static void test_product(void) {
     }
 }
 
+/* A child of fork() has none of the threads, but may need some. qemu (7.2) starts none in a child,
+ * and it runs the programs for AArch64. */
+static void test_fork(void) {
+#if !defined(_WIN32) && defined(__x86_64__)
+    pid_t child = fork();
+    if (child == 0) {
+        static float again[N * N];
+        product_set_num_threads(3);
+        _exit(matmul(a, b, again) != 0 || memcmp(c, again, sizeof c) != 0);
+    }
+    int status = -1;
+    EXPECT(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+#endif
+}
+
 static void test_softmax(void) {
     fill(x, ROWS * COLUMNS);
     EXPECT(softmax(x, y) == 0);
@@ -134,6 +156,13 @@ static void test_rows(void) {
     puts(rows_last_error());
     EXPECT_ERROR(take_rows_dl(&table, NULL, 1, 0, &rows), rows_last_error(), "null");
     puts(rows_last_error());
+    /* Small arguments on the stack, next to each other on AArch64 with macOS. */
+    int64_t wide[3] = {1, 2, 3}, sums[3] = {0};
+    EXPECT(many(wide, -1, -2, -3, -4, 250, -6, -7, -8, -900, -10, -110000, 240, -13, sums, 3) == 0);
+    for (int i = 0; i < 3; i++) {
+        int64_t sum = -1 - 2 * 2 - 3 * 3 - 4 * 4 + 5 * 250 - 6 * 6 - 7 * 7 - 8 * 8 - 9 * 900;
+        EXPECT(sums[i] == wide[i] + sum - 10 * 10 - 11 * 110000 + 12 * 240 - 13);
+    }
     double in[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, out[3];
     int64_t n = 12, m = 3;
     DLTensor from = tensor(in, 1, &n, f64), to = tensor(out, 1, &m, f64);
@@ -149,8 +178,10 @@ static void test_several(void) {
     EXPECT(cubes(values, results, 100) == 0);
     for (int i = 0; i < 100; i++) EXPECT(fabs(results[i] - pow(values[i], 3) - 1) < 1e-6);
     print_bits("cubes", results, sizeof results);
+#if defined(__x86_64__)
     EXPECT(several_target() != NULL);
     fprintf(stderr, "the variant is %s\n", several_target());
+#endif
     EXPECT(strstr(several_manifest(), "\"module\": \"several\"") != NULL);
 }
 
@@ -308,7 +339,7 @@ static DWORD CALLBACK fail_elsewhere(void *unused) {
     return 0;
 }
 
-static void test_windows(void) {
+static void test_system(void) {
     for (int i = 0; i < GENERAL; i++) expected.general[i] = 0x1111111100000000u + i;
     for (int i = 0; i < VECTORS; i++) {
         expected.vectors[i][0] = 0x2222222200000000u + i;
@@ -346,17 +377,57 @@ static void test_windows(void) {
     EXPECT(walks.wrong == 0);
 }
 
+#elif defined(__APPLE__)
+
+/* The functions on the stack of a task's caller. */
+static struct {
+    int frames;
+    int has_kernel;
+    int has_caller;
+} walk;
+
+static void test_system(void);
+
+static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *kernel) {
+    void *function = _Unwind_FindEnclosingFunction((void *)(_Unwind_GetIP(context) - 1));
+    walk.frames++;
+    if (function == kernel) walk.has_kernel = 1;
+    if (function == (void *)test_system) walk.has_caller = walk.has_kernel;
+    return _URC_NO_REASON;
+}
+
+static int32_t walk_from_host(int32_t (*task)(void *, int64_t, int64_t), void *data, int64_t n,
+                              void *kernel) {
+    memset(&walk, 0, sizeof walk);
+    _Unwind_Backtrace(visit, kernel);
+    return task(data, 0, n);
+}
+
+static void test_system(void) {
+    int64_t square[] = {N, N};
+    DLTensor A = tensor(a, 2, square, f32), B = tensor(b, 2, square, f32);
+    DLTensor C = tensor(c, 2, square, f32);
+    product_set_parallel_for(walk_from_host, (void *)matmul);
+    EXPECT(matmul(a, b, c) == 0);
+    EXPECT(walk.frames >= 5 && walk.has_caller);
+    product_set_parallel_for(walk_from_host, (void *)matmul_dl);
+    EXPECT(matmul_dl(&A, &B, &C) == 0);
+    EXPECT(walk.frames >= 5 && walk.has_caller);
+    product_set_parallel_for(NULL, NULL);
+}
+
 #else
 
-static void test_windows(void) {}
+static void test_system(void) {}
 
 #endif
 
 int main(void) {
     test_product();
+    test_fork();
     test_softmax();
     test_rows();
     test_several();
-    test_windows();
+    test_system();
     return failures != 0;
 }
