@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// The arguments given on the command line; tensors are read, scalars are as written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Given {
     /// `--input A=a.npy`, read.
     pub tensors: Vec<(String, Tensor)>,

@@ -1,7 +1,8 @@
 //! `tec bench --per-kernel`: times each kernel of a network by itself.
 //!
 //! The kernels run on random data, with their arguments in the caches if they fit, so the sum can
-//! be below the time of the network.
+//! be below the time of the network. Integers that a kernel uses as indices are 0: the entry of the
+//! network checks indices, a kernel does not.
 
 use super::super::measure::{AlignedArgs, Timed, measure_interleaved};
 use super::report::{percent, time_text};
@@ -70,6 +71,15 @@ pub fn per_kernel(
     let mut rows = Vec::new();
     for (at, kernel) in kernels.iter().enumerate() {
         let sizes = data::find_sizes(kernel, given)?;
+        let mut given = given.clone();
+        if network.planned.plan.kernels[at].reads_at_loaded_indices() {
+            for param in &kernel.params {
+                if let Some(buffer) = data::random_integers(param, &given) {
+                    let zeros = data::zeros(buffer, data::shape_of(buffer, &sizes)?)?;
+                    given.tensors.push((buffer.name.clone(), zeros));
+                }
+            }
+        }
         let value = |var: &crate::ir::Var| {
             let known = sizes.iter().find(|(name, _)| name.name() == var.name());
             known.map(|(_, value)| crate::ir::Expr::index(*value))
@@ -80,12 +90,12 @@ pub fn per_kernel(
         let rounds = match (&code, far) {
             (Code::There(hash), Some(far)) => {
                 let mut far = far.borrow_mut();
-                let call = far.describe(hash, &kernel.name, given, threads)?;
+                let call = far.describe(hash, &kernel.name, &given, threads)?;
                 far.time(vec![call], min_time, None)?
             }
             (Code::Here(module, _), _) => {
                 let function = module.kernel(&kernel.name)?;
-                let mut held = AlignedArgs::new(kernel, data::make_args(kernel, given)?);
+                let mut held = AlignedArgs::new(kernel, data::make_args(kernel, &given)?);
                 let mut timed = [Timed::Cpu(function.bind(held.of(kernel)))];
                 measure_interleaved(&mut timed, None, min_time)?
             }
