@@ -206,10 +206,7 @@ impl<'a> Elaborated<'a> {
             graphs.into_iter().partition(|graph| graph.network);
         let params = match (networks.first(), files.params) {
             (None, None) => Params::default(),
-            (None, Some(file)) => {
-                let text = format!("`--params {file}`: `{path}` has no network");
-                return Err(Error::Usage(text + ", so it has no params"));
-            }
+            (None, Some(file)) => return Err(no_params(path, file)),
             (Some(first), given) => {
                 refuse_schedule_of_network(first, options)?;
                 params_of(path, source.params, given)?
@@ -386,6 +383,9 @@ pub fn schedule_all(
     let (program, graphs) = elaborate_model(path, &options, files.model, trace)?;
     let (networks, graphs): (Vec<Graph>, Vec<Graph>) =
         graphs.into_iter().partition(|graph| graph.network);
+    if let (true, Some(file)) = (networks.is_empty(), files.params) {
+        return Err(no_params(path, file));
+    }
     let (program, mut bounded) = match graphs.is_empty() && !networks.is_empty() {
         true => (program, Vec::new()),
         false => schedule_graphs(path, (program, graphs), &options, files.records, trace)?,
@@ -418,6 +418,10 @@ pub fn schedule_all(
         bounded.extend(scheduled.map_err(|one| Error::Compile(program.sources.clone(), one))?);
     }
     Ok((program, bounded))
+}
+
+fn no_params(path: &str, file: &str) -> Error {
+    Error::Usage(format!("`--params {file}`: `{path}` has no network, so it has no params"))
 }
 
 fn is_named(name: &str) -> impl Fn(&Graph) -> bool {
