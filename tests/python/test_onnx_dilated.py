@@ -32,9 +32,10 @@ def test_taps_in_the_padding_cost_nothing(tmp_path, rng, case, batch):
 @pytest.mark.parametrize(
     "case",
     [
-        # Most of the windows lie in the image; strides.
+        # Most of the windows lie in the image; strides; few pixels for each tap.
         (((1, 4, 33, 33), (4, 4, 3, 3)), {"pads": (6,) * 4, "dilations": (6, 6)}),
         (((1, 4, 9, 9), (4, 4, 3, 3)), {"pads": (8,) * 4, "dilations": (8, 8), "strides": (2, 2)}),
+        (((1, 4, 2, 2), (4, 4, 3, 3)), {"pads": (1,) * 4}),
     ],
     ids=str,
 )
