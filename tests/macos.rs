@@ -3,11 +3,12 @@
 //! of the same program for Linux. `TEC_ZIG` names a Zig beside the one that `make test` installs.
 
 use crate::support::say_skipped;
+use crate::support::systems::{refused_in, scratch, succeeds, tec_in, text};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, elf, macho};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use tec::module::static_library::{members, with_runtime};
 use tempfile::TempDir;
 
@@ -66,17 +67,6 @@ fn for_macos(of_x86: &str, processor: Processor) -> String {
     let names = if processor == Processor::X86 { of_x86 } else { "aarch64" };
     let names: Vec<String> = names.split(',').map(|name| format!("{name}-macos")).collect();
     names.join(",")
-}
-
-#[track_caller]
-fn succeeds(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, text(&output));
-    output
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
 /// Zig, which compiles C for macOS and links it; prints that tests are skipped if there is none.
@@ -190,10 +180,6 @@ fn expected(options: Processor) -> String {
     let mut program = Command::new("./program");
     let output = succeeds(program.env("TEC_NUM_THREADS", "3").current_dir(dir.path()));
     String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-fn scratch() -> TempDir {
-    tempfile::tempdir().expect("a directory for the test")
 }
 
 fn is_on_x86() -> bool {
@@ -370,16 +356,8 @@ fn modules_for_macos_say_what_they_are() {
     let dir = scratch();
     let [_, (_, several), _] = crate::windows::SOURCES;
     fs::write(dir.path().join("m.te"), several).expect("a file is written");
-    let tec = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
-        command.args(args).current_dir(dir.path()).output().expect("tec starts")
-    };
-    let refused = |args: &[&str], expected: &[&str]| {
-        let output = tec(args);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
-    };
+    let tec = |args: &[&str]| tec_in(dir.path(), args);
+    let refused = |args: &[&str], parts: &[&str]| refused_in(dir.path(), args, parts);
     for (target, arch) in [("x86-avx2-macos", "x86_64"), ("aarch64-macos", "aarch64")] {
         let macos = ["--target", target];
         let build = |output| tec(&[&["build", "m.te", "-o", output][..], &macos].concat());

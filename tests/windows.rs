@@ -2,11 +2,11 @@
 //! the unwinding of the stack; its output is that of the same program on Linux.
 
 use crate::support::say_skipped;
+use crate::support::systems::{refused_in, scratch, succeeds, tec_in, text};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use tec::module::static_library::members;
-use tempfile::TempDir;
 
 const GCC: &str = "x86_64-w64-mingw32-gcc";
 
@@ -113,17 +113,6 @@ fn build(dir: &Path, suffix: &str, extension: &str) {
     }
 }
 
-#[track_caller]
-fn succeeds(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, text(&output));
-    output
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
-}
-
 /// Compiles and links `systems.c` with static libraries, or with other files in their place.
 fn link(dir: &Path, compiler: &str, program: &str, with: &[&str]) {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
@@ -164,10 +153,6 @@ fn run(wine: &Path, dir: &Path, program: &str) -> (String, String) {
     let output = succeeds(&mut command);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\r', "");
     (text(&output.stdout), text(&output.stderr))
-}
-
-fn scratch() -> TempDir {
-    tempfile::tempdir().expect("a directory for the test")
 }
 
 #[test]
@@ -216,16 +201,8 @@ fn objects_for_windows_are_linked_with_one_runtime() {
 fn modules_for_windows_say_what_they_are() {
     let dir = scratch();
     fs::write(dir.path().join("m.te"), SEVERAL).expect("a file is written");
-    let tec = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tec"));
-        command.args(args).current_dir(dir.path()).output().expect("tec starts")
-    };
-    let refused = |args: &[&str], expected: &[&str]| {
-        let output = tec(args);
-        let text = text(&output);
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
-    };
+    let tec = |args: &[&str]| tec_in(dir.path(), args);
+    let refused = |args: &[&str], parts: &[&str]| refused_in(dir.path(), args, parts);
     let windows = ["--target", "x86-avx2-windows"];
     for output in ["m.o", "m.s", "m.tar"] {
         let built = tec(&[&["build", "m.te", "-o", output][..], &windows].concat());

@@ -5,6 +5,7 @@ pub mod differential;
 pub mod network;
 pub mod placed;
 pub mod rewrite;
+pub mod systems;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
