@@ -37,6 +37,12 @@ fn a_stage_that_is_recomputed_more_than_twice_is_noted() {
         assert_eq!(noted(clamped, 8, " = 64").len(), 0);
         assert_eq!(noted(clamped, 1, " = 64").len(), 1);
         assert_eq!(noted("S[(x + 1) % n]", 8, ": var").len(), 0);
+        // A tile of an input is copied, and converted, as often as it is used.
+        let copied = "kernel f(n = 64) {\n    input A: int8[n]\n    \
+                      compute S[x: n] = A[x] as float32\n    \
+                      output C[x: n] = S[(x + 1) % n] * 3.0\n}\nschedule f {\n    \
+                      let xo, xi = C.split(x, factor=8)\n    S.compute_at(C, xo)\n}\n";
+        assert_eq!(notes(copied).len(), 0);
     });
 }
 

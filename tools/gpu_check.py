@@ -12,6 +12,7 @@ status is 1 if a result is wrong or a sample does not compile or run.
 """
 
 import argparse
+import concurrent.futures
 import ctypes
 import datetime
 import json
@@ -214,6 +215,19 @@ def build(tec, case, schedule, target, samples, folder):
     return (path, None) if done.returncode == 0 else (None, done.stderr.strip())
 
 
+def build_all(tec, selected, samples, folder):
+    """Compiles pairs of a case and its schedule with a target, as many at a time as there are CPUs.
+
+    Returns a list of what `build` returns, in the same order.
+    """
+    def one(pair):
+        case, schedule, target = pair
+        return build(tec, case, schedule, target, samples, folder)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(one, selected))
+
+
 def runs(tec):
     """Whether the binary runs on this machine."""
     try:
@@ -238,13 +252,17 @@ def bundle(tec, out, quick):
     failures = []
     with tempfile.TemporaryDirectory() as folder, tarfile.open(out, "w:gz") as archive:
         folder = pathlib.Path(folder)
+        selected = []
         for case in cases(quick):
             for schedule in schedules_of(case, samples):
                 targets = {target_of(case, schedule, own, samples) for own in BUNDLE_TARGETS}
                 for target in filter(case.runs_on, sorted(filter(None, targets))):
-                    _, error = build(tec, case, schedule, target, samples, folder)
-                    if error:
-                        failures.append(f"{case.name}, {schedule}, {target}: {error}")
+                    selected.append((case, schedule, target))
+        for (case, schedule, target), (_, error) in zip(
+            selected, build_all(tec, selected, samples, folder)
+        ):
+            if error:
+                failures.append(f"{case.name}, {schedule}, {target}: {error}")
         archive.add(pathlib.Path(__file__), "gpu-check/gpu_check.py")
         archive.add(tec, "gpu-check/tec")
         for path in sorted(samples.glob("*.te")):
@@ -460,29 +478,33 @@ def measure(torch, args, result):
     if target is None:
         raise SystemExit(f"no target for a GPU of {result['machine']['capability']}")
     result.update(target=target, compiled="here" if can_build else "elsewhere")
+    selected = []
+    for case in cases(args.quick):
+        for schedule in schedules_of(case, args.samples) if case.runs_on(target) else []:
+            own = target_of(case, schedule, target, args.samples)
+            if own is not None:
+                selected.append((case, schedule, own))
     with tempfile.TemporaryDirectory() as folder:
-        for case in cases(args.quick):
-            for schedule in schedules_of(case, args.samples) if case.runs_on(target) else []:
-                own = target_of(case, schedule, target, args.samples)
-                if own is None:
-                    continue
-                line = {"case": case.name, "kernel": case.kernel, "schedule": schedule}
-                try:
-                    if can_build:
-                        path, error = build(args.tec, case, schedule, own, args.samples,
-                                            pathlib.Path(folder))
-                    else:
-                        path = prebuilt / (module_name(case, schedule, own) + ".so")
-                        error = None if path.exists() else f"there is no {path.name}"
-                    if error:
-                        line.update(right=False, error=error)
-                    else:
-                        line = check(torch, case, schedule, path, args)
-                except (RuntimeError, OSError) as error:
-                    line.update(right=False, error=str(error))
-                result["results"].append(line)
-                save(result, args.out)
-                print(describe(line), flush=True)
+        if can_build:
+            print(f"compiling {len(selected)} modules", flush=True)
+            built = build_all(args.tec, selected, args.samples, pathlib.Path(folder))
+        else:
+            paths = [prebuilt / (module_name(*one) + ".so") for one in selected]
+            built = [
+                (path, None if path.exists() else f"there is no {path.name}") for path in paths
+            ]
+        for (case, schedule, _), (path, error) in zip(selected, built):
+            line = {"case": case.name, "kernel": case.kernel, "schedule": schedule}
+            try:
+                if error:
+                    line.update(right=False, error=error)
+                else:
+                    line = check(torch, case, schedule, path, args)
+            except (RuntimeError, OSError) as failure:
+                line.update(right=False, error=str(failure))
+            result["results"].append(line)
+            save(result, args.out)
+            print(describe(line), flush=True)
 
 
 def describe(line):

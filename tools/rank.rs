@@ -8,7 +8,8 @@
 //! Schedules without a time in TIMES.json are measured, and their times are added. `tools/rank.py`
 //! writes files with random schedules and runs this program. `--space N` adds candidates of the
 //! tuner's space: the model's best N, and N random ones. `--kept` adds all candidates in
-//! TIMES.json.
+//! TIMES.json. `--list OUT.json` measures nothing, and writes the texts and estimates of all
+//! schedules, for a GPU with `--target nvptx-sm_90`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,6 +59,9 @@ struct Args {
     space: usize,
     /// Whether to add all candidates in TIMES.json.
     kept: bool,
+    target: Target,
+    /// The file for the texts of all schedules, which are not measured then.
+    list: Option<String>,
     /// The candidate whose text is printed.
     show: Option<String>,
     /// Whether every candidate is printed.
@@ -90,7 +94,8 @@ fn arguments() -> Option<Args> {
     let mut words = std::env::args().skip(1);
     let (mut plain, mut defines) = (Vec::new(), Vec::new());
     let (mut threads, mut space, mut all, mut features) = (2, 0, false, false);
-    let (mut show, mut kept) = (None, false);
+    let (mut show, mut kept, mut list) = (None, false, None);
+    let mut target = Target::native();
     while let Some(word) = words.next() {
         match word.as_str() {
             "-D" => {
@@ -101,6 +106,8 @@ fn arguments() -> Option<Args> {
             "--threads" => threads = words.next()?.parse().ok()?,
             "--space" => space = words.next()?.parse().ok()?,
             "--kept" => kept = true,
+            "--target" => target = Target::parse(&words.next()?).ok()?,
+            "--list" => list = Some(words.next()?),
             "--show" => show = Some(words.next()?),
             "--all" => all = true,
             "--features" => features = true,
@@ -108,7 +115,20 @@ fn arguments() -> Option<Args> {
         }
     }
     let [file, kernel, times] = plain.try_into().ok()?;
-    Some(Args { file, kernel, times, defines, threads, space, kept, show, all, features })
+    Some(Args {
+        file,
+        kernel,
+        times,
+        defines,
+        threads,
+        space,
+        kept,
+        target,
+        list,
+        show,
+        all,
+        features,
+    })
 }
 
 fn run(args: &Args) -> Result<(), String> {
@@ -129,7 +149,7 @@ fn run(args: &Args) -> Result<(), String> {
         sources.extend(texts.map(|(at, text)| (format!("any{at}"), Source::Text(text.clone()))));
     }
     sources.extend(candidates(args, &program)?);
-    let mut rows = Vec::new();
+    let (mut rows, mut listed) = (Vec::new(), Vec::new());
     let mut modelling = Duration::ZERO;
     for (name, source) in sources {
         let (options, bounded) = match schedule(args, &program, &source) {
@@ -146,7 +166,9 @@ fn run(args: &Args) -> Result<(), String> {
         if args.show.as_ref() == Some(&name) {
             println!("{key}");
         }
-        if !times.contains_key(key) {
+        if args.list.is_some() {
+            times.insert(key.clone(), f64::NAN);
+        } else if !times.contains_key(key) {
             let seconds = measure(args, &options, &bounded)?;
             times.insert(key.clone(), seconds);
         }
@@ -156,7 +178,20 @@ fn run(args: &Args) -> Result<(), String> {
             .map_err(|e| format!("{e:?}"))?;
         let estimate = model::estimate(&kernel, &machine(&options, args.threads), args.threads);
         modelling += start.elapsed();
+        if args.list.is_some() {
+            let terms = estimate.terms.iter();
+            let terms = terms.map(|term| (term.kind.name().to_string(), term.alone));
+            let terms: BTreeMap<String, f64> = terms.collect();
+            let text = bounded.schedule.text.clone();
+            listed.push(serde_json::json!({
+                "name": name, "schedule": text, "seconds": estimate.seconds, "terms": terms
+            }));
+        }
         rows.push((name, times[key], estimate));
+    }
+    if let Some(path) = &args.list {
+        let text = serde_json::to_string_pretty(&listed).map_err(|error| error.to_string())?;
+        return std::fs::write(path, text).map_err(|error| error.to_string());
     }
     let text = serde_json::to_string_pretty(&times).map_err(|error| error.to_string())?;
     std::fs::write(&args.times, text).map_err(|error| error.to_string())?;
@@ -165,7 +200,7 @@ fn run(args: &Args) -> Result<(), String> {
 }
 
 fn options(args: &Args) -> Options {
-    let mut options = Options::new(Target::native());
+    let mut options = Options::new(args.target.clone());
     options.kernels = Some(vec![args.kernel.clone()]);
     options.defines = args.defines.clone();
     options

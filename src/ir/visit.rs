@@ -5,7 +5,7 @@
 //! larger than the number of its nodes. All walks and rewrites here take linear time. A function
 //! that calls itself in [`for_each_child`] or [`map_children`] needs a [`NodeSet`] or a [`Memo`].
 
-use super::{Buffer, Expr, ExprKind, SortAxis, Stmt, Var};
+use super::{Buffer, Expr, ExprKind, Kernel, Param, SortAxis, Stmt, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A result for each node of some expressions, by identity. Holds the expressions, so that no
@@ -166,6 +166,23 @@ pub fn stored_buffers(stmt: &Stmt) -> FxHashSet<Buffer> {
 /// The number of nodes that are visited before shared ones are looked for: most expressions are
 /// smaller.
 const UNTRACKED_NODES: u32 = 64;
+
+/// Returns the positions of the parameters whose elements the kernel's own checks read, in
+/// ascending order.
+pub fn checked_tensors(kernel: &Kernel) -> Vec<usize> {
+    let (mut read, mut seen) = (FxHashSet::default(), NodeSet::default());
+    let mut on_expr = |expr: &Expr| {
+        for_each_load(expr, &mut seen, &mut |buffer, _, _| {
+            read.insert(buffer.clone());
+        });
+    };
+    walk_stmt(&kernel.checks, &mut |_| {}, &mut on_expr);
+    let is_read = |param: &Param| match param {
+        Param::Tensor { buffer, .. } => read.contains(buffer),
+        Param::Scalar { .. } | Param::Runtime { .. } => false,
+    };
+    (0..kernel.params.len()).filter(|index| is_read(&kernel.params[*index])).collect()
+}
 
 /// Whether `f` holds for a node of `expr`. Stops at the first one.
 pub fn any_expr(expr: &Expr, f: &mut dyn FnMut(&Expr) -> bool) -> bool {

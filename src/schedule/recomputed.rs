@@ -2,7 +2,7 @@
 //!
 //! Before: `S.compute_at(C, o)`, an iteration of `o` reads elements from both ends of `S`.
 //! After: a note that all iterations together compute 1024 times as many elements as `S` has.
-//! Copies are left out: a tile of an input is copied as often as it is used.
+//! Copies, converted ones too, are left out: a tile of an input is copied as often as it is used.
 
 use super::phases::BoundedSchedule;
 use super::state::{Attach, StageId};
@@ -24,8 +24,12 @@ fn note_stage(bounded: &BoundedSchedule, id: StageId) -> Option<String> {
     let schedule = &bounded.schedule;
     let stage = schedule.stage(id);
     let Attach::At { stage: consumer, axis, .. } = stage.attach else { return None };
+    let is_load = |value: &Expr| match &value.kind {
+        ExprKind::Cast(inner) => matches!(inner.kind, ExprKind::Load { .. }),
+        kind => matches!(kind, ExprKind::Load { .. }),
+    };
     let is_copy = match &stage.te.body {
-        Body::Map(values) => values.iter().all(|e| matches!(e.kind, ExprKind::Load { .. })),
+        Body::Map(values) => values.iter().all(is_load),
         Body::Reduce(_) | Body::Sort(_) => false,
     };
     if is_copy {

@@ -8,8 +8,9 @@
 use super::checks::{ArgumentChecks, CheckedParam, ExtentCheck, dlpack_dtype};
 use super::dispatch::{Dispatch, by_variant};
 use super::launch::{Cuda, DeviceStream};
-use super::{Env, launch, param_type};
+use super::{Env, param_type};
 use crate::codegen::common::clif_type;
+use crate::ir::visit::checked_tensors;
 use crate::ir::{DType, Kernel};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, types};
@@ -566,7 +567,7 @@ impl CheckedEmitter<'_, '_, '_, '_> {
     ) -> Vec<Value> {
         let (Some(place), Some(cuda)) = (place, self.functions.cuda) else { return Vec::new() };
         let mut copies: Vec<Value> = Vec::new();
-        for index in launch::tensors_read(self.kernel) {
+        for index in checked_tensors(self.kernel) {
             let CheckedParam::Tensor { dtype, extents, .. } = &self.checks.params[index] else {
                 crate::bug!("only tensors are read")
             };

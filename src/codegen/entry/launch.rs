@@ -7,12 +7,9 @@
 use super::checks::{Texts, put_u32};
 use super::{Emitter, EntryKernel, Env, accept, param_type};
 use crate::codegen::ptx::{LaunchParam, PtxKernel};
-use crate::ir::visit::NodeSet;
-use crate::ir::{Expr, Kernel, Param, visit};
 use crate::target::Target;
 use cranelift_codegen::ir::{self, InstBuilder, StackSlot, Value, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
-use rustc_hash::FxHashSet;
 
 /// The data and functions that the entries of a module for GPUs share.
 #[derive(Clone, Copy)]
@@ -251,22 +248,6 @@ pub(super) fn call_raw(env: &mut Env<'_, '_>, launch: FuncId, args: &[Value]) ->
     let current = env.builder.ins().iconst(types::I32, -1);
     let packed = env.builder.ins().iconst(types::I32, 0);
     env.call(launch, &[raw, &[current, *stream, packed]].concat())
-}
-
-/// The numbers of the tensor parameters that the kernel's own checks read.
-pub(super) fn tensors_read(kernel: &Kernel) -> Vec<usize> {
-    let (mut read, mut seen) = (FxHashSet::default(), NodeSet::default());
-    let mut on_expr = |expr: &Expr| {
-        visit::for_each_load(expr, &mut seen, &mut |buffer, _, _| {
-            read.insert(buffer.clone());
-        });
-    };
-    visit::walk_stmt(&kernel.checks, &mut |_| {}, &mut on_expr);
-    let is_read = |param: &Param| match param {
-        Param::Tensor { buffer, .. } => read.contains(buffer),
-        Param::Scalar { .. } | Param::Runtime { .. } => false,
-    };
-    (0..kernel.params.len()).filter(|index| is_read(&kernel.params[*index])).collect()
 }
 
 fn launches_of<'a>(entry: &EntryKernel<'a>) -> &'a PtxKernel {

@@ -40,6 +40,7 @@ pub use launch::{Launch, LaunchParam, PtxKernel, PtxModule, Workspace};
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_kernel;
+use crate::ir::visit::checked_tensors;
 use crate::ir::{Buffer, Kernel, Param};
 use crate::target::Target;
 use nvptx_builder::{ErrorKind, Module, Symbol};
@@ -57,6 +58,7 @@ pub fn compile_ptx(kernels: &[Kernel], target: &Target) -> Result<PtxModule> {
         let one =
             compile_kernel(&mut module, kernel, (&mut names, &mut tables), &mut notes, fast_math);
         notes.extend(note_small_gpus(&one, target));
+        notes.extend(note_checked_tensors(kernel));
         compiled.push(one);
     }
     let ptx = match module.finish() {
@@ -85,6 +87,22 @@ fn note_small_gpus(kernel: &PtxKernel, target: &Target) -> Option<String> {
         kernel.name,
         list(&large),
         list(&small),
+    ))
+}
+
+/// A note if the checked entries of a kernel read elements of its inputs.
+fn note_checked_tensors(kernel: &Kernel) -> Option<String> {
+    let read = checked_tensors(kernel);
+    let names: Vec<String> =
+        read.iter().map(|index| format!("`{}`", kernel.params[*index].name())).collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "`{}` checks the data of {} on the CPU: a checked call waits for its stream and copies \
+         them; limit indices with `clamp` or `%` to avoid it",
+        kernel.name,
+        names.join(", "),
     ))
 }
 

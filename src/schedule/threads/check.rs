@@ -3,8 +3,7 @@
 use super::{bound_index, has_launches, indices_around, is_bound, launch_of, span_of};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::print::print_expr;
-use crate::ir::visit::{any_expr, walk_expr, walk_stmt};
-use crate::ir::{Buffer, Buffering, Expr, ExprKind, Scope, ThreadIndex};
+use crate::ir::{Buffering, Expr, Scope, ThreadIndex};
 use crate::schedule::bounds::StageBounds;
 use crate::schedule::phases::BoundedSchedule;
 use crate::schedule::state::{Attach, Schedule, Stage, StageId};
@@ -19,7 +18,6 @@ pub(in crate::schedule) fn check_stages(schedule: &Schedule) -> Result<()> {
     if !has_launches(schedule) {
         return Ok(());
     }
-    check_entry(&schedule.graph)?;
     check_arguments(&schedule.graph)?;
     for id in schedule.order.iter().copied() {
         let stage = schedule.stage(id);
@@ -48,56 +46,6 @@ fn check_arguments(graph: &Graph) -> Result<()> {
             Err(Box::new(Diag::new("E0241", span, text).help(help)))
         }
     }
-}
-
-/// Refuses checks of data on entry (E0261): the entry runs on the CPU and cannot read a GPU's
-/// memory.
-fn check_entry(graph: &Graph) -> Result<()> {
-    let loads = |expr: &Expr| {
-        let mut found: Option<Buffer> = None;
-        walk_expr(expr, &mut |e| {
-            if let (None, ExprKind::Load { buffer, .. }) = (&found, &e.kind) {
-                found = Some(buffer.clone());
-            }
-        });
-        found
-    };
-    let mut checked: Option<Buffer> = None;
-    for check in &graph.checks {
-        walk_stmt(check, &mut |_| {}, &mut |expr| checked = checked.take().or_else(|| loads(expr)));
-    }
-    let Some(buffer) = checked else { return Ok(()) };
-    let asserted = graph.asserts.iter().find(|assertion| {
-        any_expr(&assertion.cond, &mut |e| matches!(e.kind, ExprKind::Load { .. }))
-    });
-    if let Some(assertion) = asserted {
-        let text = "`assert` reads an input that is in a GPU's memory";
-        return Err(Box::new(
-            Diag::new("E0261", assertion.span, text)
-                .note("the entry runs on the CPU and checks assertions before the launch")
-                .help("pass the value as a scalar: `input s: int64`"),
-        ));
-    }
-    let reads = |stage: &&crate::te::Stage| {
-        let mut reads = false;
-        stage.body.for_each_expr(&mut |expr| {
-            walk_expr(expr, &mut |e| {
-                if let ExprKind::Load { indices, .. } = &e.kind {
-                    reads |= indices.iter().filter_map(loads).any(|index| index == buffer);
-                }
-            });
-        });
-        reads
-    };
-    let stage = graph.stages.iter().find(reads).or(graph.stages.first());
-    let span = stage.map(|stage| stage.span).unwrap_or_default();
-    let name = &buffer.name;
-    let text = format!("an index that depends on the data of `{name}` may be out of bounds");
-    Err(Box::new(
-        Diag::new("E0261", span, text)
-            .note(format!("the entry runs on the CPU and cannot read `{name}` in a GPU's memory"))
-            .help("limit the index with `clamp` or `%`"),
-    ))
 }
 
 /// Checks a root stage, which is a launch: it is in global memory (E0386) and has a bound axis
