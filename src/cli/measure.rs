@@ -51,6 +51,10 @@ const MIN_ROUNDS: usize = 3;
 /// kernels have evicted its data from the caches.
 const SHORT_CALL_SECONDS: f64 = 0.02;
 
+/// Seconds of a batch on a GPU, at least: its first call starts some 20 microseconds after the
+/// event before it.
+const MIN_GPU_BATCH_SECONDS: f64 = 5e-4;
+
 /// Measures for `min_time` seconds per kernel; each round includes the limit's loop, if any.
 pub fn measure_interleaved(
     calls: &mut [Timed<'_>],
@@ -61,7 +65,11 @@ pub fn measure_interleaved(
     let batch_time = min_time / 250.0;
     let mut batches = Vec::new();
     for call in &mut *calls {
-        batches.push(warm_up(call, batch_time, min_time / 10.0)?);
+        let least = match call {
+            Timed::Cpu(_) => 0.0,
+            Timed::Gpu(_) => MIN_GPU_BATCH_SECONDS,
+        };
+        batches.push(warm_up(call, batch_time.max(least), min_time / 10.0)?);
     }
     let turns = calls.len() > 1 || limit.is_some();
     let mut rounds = Rounds {

@@ -3,7 +3,9 @@
 //! Shared memory has 32 banks of 4 bytes. An access of up to 4 bytes per lane is one phase of 32
 //! lanes, of 8 bytes two phases of 16 lanes, of 16 bytes four phases of 8. The number of wavefronts
 //! of a phase is the largest number of different words in a bank. The ideal is one wavefront per
-//! phase.
+//! phase. Two neighbouring phases of a load are one if all lanes load in pairs: lanes whose numbers
+//! differ in bit 0, or in bit 1, have the same address. So did an H200 with 2,016 patterns of
+//! addresses.
 //!
 //! Global memory moves sectors of 32 bytes. The ideal number is that of the accessed bytes, each
 //! counted once, divided by 32.
@@ -15,10 +17,13 @@ pub(crate) struct Cost {
     pub ideal: u32,
 }
 
-/// Returns the wavefronts of an access of `bytes` (up to 16) by the lanes of `mask`.
-pub(crate) fn wavefronts(addresses: &[u32; 32], mask: u32, bytes: u32) -> Cost {
+/// Returns the wavefronts of an access of `bytes` (up to 16) by the lanes of `mask`; `loads`: of a
+/// load to registers.
+pub(crate) fn wavefronts(addresses: &[u32; 32], mask: u32, bytes: u32, loads: bool) -> Cost {
     let unit = bytes.max(4);
-    let (lanes, groups) = (128 / unit, 128 / unit);
+    let groups = 128 / unit;
+    let paired = loads && unit > 4 && [1, 2].iter().any(|bit| in_pairs(addresses, mask, *bit));
+    let lanes = if paired { 2 * groups } else { groups };
     let shift = unit.trailing_zeros();
     let mut cost = Cost { taken: 0, ideal: 0 };
     let mut lane = 0;
@@ -31,6 +36,14 @@ pub(crate) fn wavefronts(addresses: &[u32; 32], mask: u32, bytes: u32) -> Cost {
         lane += lanes;
     }
     cost
+}
+
+/// Whether lanes whose numbers differ in one bit access the same address.
+fn in_pairs(addresses: &[u32; 32], mask: u32, bit: usize) -> bool {
+    (0..32).filter(|lane| lane & bit == 0).all(|lane| {
+        let both = mask >> lane & 1 == 1 && mask >> (lane | bit) & 1 == 1;
+        !both || addresses[lane] == addresses[lane | bit]
+    })
 }
 
 /// Returns the largest number of different units in a group of banks.
@@ -112,7 +125,7 @@ mod tests {
 
     #[test]
     fn bank_conflicts_are_counted() {
-        let cost = |f: &dyn Fn(u32) -> u32, bytes| wavefronts(&lanes(f), !0, bytes);
+        let cost = |f: &dyn Fn(u32) -> u32, bytes| wavefronts(&lanes(f), !0, bytes, true);
         assert_eq!(cost(&|i| i * 4, 4), Cost { taken: 1, ideal: 1 });
         assert_eq!(cost(&|_| 64, 4), Cost { taken: 1, ideal: 1 });
         assert_eq!(cost(&|i| i * 8, 4), Cost { taken: 2, ideal: 1 });
@@ -123,7 +136,14 @@ mod tests {
         assert_eq!(cost(&|i| i * 16, 16), Cost { taken: 4, ideal: 4 });
         assert_eq!(cost(&|i| i * 64, 16), Cost { taken: 16, ideal: 4 });
         assert_eq!(cost(&|i| i * 80, 16), Cost { taken: 4, ideal: 4 });
-        assert_eq!(wavefronts(&lanes(|i| i * 128), 3, 4), Cost { taken: 2, ideal: 1 });
+        assert_eq!(cost(&|i| i / 16 * 512, 16), Cost { taken: 2, ideal: 2 });
+        assert_eq!(cost(&|i| i / 2 * 16, 16), Cost { taken: 2, ideal: 2 });
+        assert_eq!(cost(&|i| i % 2 * 16, 16), Cost { taken: 2, ideal: 2 });
+        assert_eq!(cost(&|i| i % 8 * 16, 16), Cost { taken: 4, ideal: 4 });
+        assert_eq!(cost(&|_| 64, 8), Cost { taken: 1, ideal: 1 });
+        assert_eq!(cost(&|i| i % 8 * 8, 8), Cost { taken: 2, ideal: 2 });
+        assert_eq!(wavefronts(&lanes(|_| 64), !0, 16, false), Cost { taken: 4, ideal: 4 });
+        assert_eq!(wavefronts(&lanes(|i| i * 128), 3, 4, true), Cost { taken: 2, ideal: 1 });
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::number::{Number, Numbers};
 use super::range::Ranges;
 use super::scoped::Scoped;
+use super::speculate::SPECULATION_BUDGET;
 use crate::ir::arith::Facts;
 use crate::ir::visit::Memo;
 use crate::ir::{Buffer, Const, DType, Expr, ExprKind, Var};
@@ -116,6 +117,8 @@ pub(super) struct Emitter<'a> {
     pub(super) fast_math: bool,
     /// The predicate of loads, and of the stores of a copy under a condition.
     pub(super) guard: Option<Reg>,
+    /// Most operations of a choice that are evaluated in place of a branch.
+    pub(super) speculation: i32,
     /// Bytes of dynamic shared memory allocated so far.
     pub(super) dynamic_shared: u32,
     /// Bytes of static shared memory allocated so far.
@@ -172,6 +175,7 @@ impl<'a> Emitter<'a> {
             products: false,
             block_threads: 1,
             guard: None,
+            speculation: SPECULATION_BUDGET,
             dynamic_shared: 0,
             static_shared: 0,
             shared_is_dynamic,

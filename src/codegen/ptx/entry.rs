@@ -36,7 +36,7 @@ pub(super) struct KernelContext<'a> {
 /// on a multiprocessor.
 const USUAL_REGISTERS: u32 = 128;
 const USUAL_SUMS: u32 = 88;
-/// Threads of a block for which nothing is asked.
+/// Threads of a large block.
 const LARGE_BLOCK: u32 = 256;
 /// Registers for loaded values and addresses beside more sums.
 const LOADED_REGISTERS: u32 = 96;
@@ -60,7 +60,7 @@ pub(super) fn emit_entry(
     let mut emitter = Emitter::new(entry, facts.clone(), dynamic);
     let params = emitter.parameters(piece, context, &facts);
     emitter.allocate(&buffers);
-    emitter.ask_for_registers(x * y * z);
+    emitter.ask_for_registers(x * y * z, shared > 0);
     buffers.know_variables(&piece.body, &mut emitter);
     for table in &piece.tables {
         let place = emitter.global(Base::Symbol(context.tables[table].clone(), 0), true, 4);
@@ -225,11 +225,13 @@ impl Emitter<'_> {
     /// Asks for enough registers to load ahead of the sums. By default, `ptxas` uses only as many
     /// as let a multiprocessor hold 2,048 threads, 32 for each thread, even if it has to spill: it
     /// takes more only for a smaller number of resident blocks (`.minnctapersm`).
-    fn ask_for_registers(&mut self, threads: u32) {
+    ///
+    /// Large blocks without shared memory ask for nothing: they hide the latency of their loads by
+    /// many warps.
+    fn ask_for_registers(&mut self, threads: u32, has_shared: bool) {
         let width = |reg: &Reg| reg.ty().bits().div_ceil(32);
         let held: u32 = self.mutable.iter().map(width).sum();
-        // For large blocks `ptxas` takes what it needs.
-        if held == 0 || threads >= LARGE_BLOCK {
+        if held == 0 || threads >= LARGE_BLOCK && !has_shared {
             return;
         }
         let wanted = match held {

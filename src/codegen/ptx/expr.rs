@@ -444,7 +444,7 @@ impl Emitter<'_> {
         let dtype = t.ty.dtype;
         let cond = self.expr(c);
         let pred = cond.reg().expect("conditions are predicates");
-        let mut budget = SPECULATION_BUDGET * t.ty.lanes as i32;
+        let mut budget = self.speculation * t.ty.lanes as i32;
         if is_guardable(t, &mut budget) && is_guardable(f, &mut budget) {
             let ts = self.guarded(pred, false, t);
             if self.is_zero_if_skipped(t) && is_zero(f) {

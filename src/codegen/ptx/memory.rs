@@ -3,6 +3,7 @@
 
 use super::address::Term;
 use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
+use super::speculate::{COPY_BUDGET, SPECULATION_BUDGET};
 use crate::ir::async_copy::{elements_at_once, loaded_at_once};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
 use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
@@ -137,7 +138,12 @@ impl Emitter<'_> {
             *self.changes.entry(memory.id).or_insert(0) += 1;
             return;
         }
+        let delays = mask.is_none() && self.can_delay(&memory, value);
+        if delays {
+            self.speculation = COPY_BUDGET;
+        }
         let values = self.lanes(value);
+        self.speculation = SPECULATION_BUDGET;
         if memory.space == Space::Shared {
             self.wait_for_copies();
         }
@@ -149,16 +155,14 @@ impl Emitter<'_> {
             Some(_) => 1,
         };
         let values: Vec<Val> = values.into_iter().map(|x| self.stored_value(dtype, x)).collect();
-        self.flush_for(&memory, index);
         *self.changes.entry(memory.id).or_insert(0) += 1;
-        if mask.is_none()
-            && self.can_delay(&memory, value)
-            && let Some(touched) = self.touched_elements(index)
-        {
+        // Delayed stores keep their order, so those before this one need not be done.
+        if delays && let Some(touched) = self.touched_elements(index) {
             let chunks = values.chunks(chunk).enumerate();
             let stores = chunks.map(|(at, values)| (lanes.at(at * chunk), values.to_vec()));
             return self.delay(&memory, touched, dtype, stores.collect());
         }
+        self.flush_for(&memory, index);
         for lane in (0..count).step_by(chunk) {
             let mask = masks.as_ref().map(|masks| masks[lane].reg().expect("a predicate"));
             let guard = self.both(self.guard, mask);

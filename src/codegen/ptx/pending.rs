@@ -13,19 +13,17 @@
 
 use super::address::{Atom, Term};
 use super::emit::{Emitter, Memory, Place, Val};
-use super::speculate::is_guardable;
+use super::speculate::{COPY_BUDGET, is_guardable};
 use crate::ir::arith::Interval;
-use crate::ir::visit::{NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt};
+use crate::ir::visit::{
+    NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt, reads_memory,
+};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, Stmt};
 use nvptx_builder::{Address, Reg, Source, Space};
 use rustc_hash::FxHashSet;
 
 /// Most values that are delayed, because registers are few.
 const MAX_DELAYED_VALUES: usize = 32;
-
-/// Most operations of a copy under a condition that are evaluated in any case. Most of them belong
-/// to indices, which move into addresses outside of the loop.
-const GUARDED_COPY_BUDGET: i32 = 96;
 
 /// The elements that an access touches: the terms of its index, and the range of the constants of
 /// its lanes.
@@ -81,29 +79,33 @@ impl Emitter<'_> {
     /// Emits `if cond { copies }` under a predicate, if all statements are cheap copies to shared
     /// memory that can be delayed. Returns whether it did.
     pub(super) fn guarded_copies(&mut self, pred: Reg, then: &Stmt) -> bool {
-        let mut copies = Vec::new();
         // An asynchronous copy has no register to wait for.
-        if self.copies_async || self.in_group || !self.collect_copies(then, &mut copies) {
+        if self.copies_async || self.in_group || !self.are_copies(then) {
             return false;
         }
         let pred = self.copy_if_mutable(pred.operand()).reg().expect("a predicate");
         self.guard = Some(pred);
-        for copy in copies {
-            self.stmt(copy);
-        }
+        self.stmt(then);
         self.guard = None;
         true
     }
 
-    fn collect_copies<'s>(&self, stmt: &'s Stmt, copies: &mut Vec<&'s Stmt>) -> bool {
+    /// Whether a statement consists of cheap copies to shared memory that can be delayed.
+    fn are_copies(&self, stmt: &Stmt) -> bool {
+        let is_cheap = |exprs: &[&Expr], lanes: u32| {
+            let mut budget = COPY_BUDGET * lanes as i32;
+            exprs.iter().all(|expr| is_guardable(expr, &mut budget))
+        };
         match stmt {
-            Stmt::Block(stmts) => stmts.iter().all(|one| self.collect_copies(one, copies)),
+            Stmt::Block(stmts) => stmts.iter().all(|one| self.are_copies(one)),
+            Stmt::Let { value, body, .. } => {
+                !reads_memory(value) && is_cheap(&[value], 1) && self.are_copies(body)
+            }
             Stmt::Store { buffer, indices, value, mask: None, .. } => {
-                copies.push(stmt);
-                let mut budget = GUARDED_COPY_BUDGET * value.ty.lanes as i32;
+                let exprs: Vec<&Expr> = indices.iter().chain([value]).collect();
                 matches!(self.places.get(buffer), Some(Place::Memory(memory))
                     if self.can_delay(memory, value))
-                    && indices.iter().chain([value]).all(|expr| is_guardable(expr, &mut budget))
+                    && is_cheap(&exprs, u32::from(value.ty.lanes))
             }
             _ => false,
         }

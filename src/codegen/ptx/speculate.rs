@@ -5,6 +5,11 @@ use crate::ir::{BinOp, Expr, ExprKind, UnOp, visit};
 /// Most operations that are evaluated speculatively in place of a branch.
 pub(super) const SPECULATION_BUDGET: i32 = 24;
 
+/// The same in a copy to shared memory, where a branch would keep the next copy's load from
+/// starting before this one's value has arrived. Most operations belong to indices, which move into
+/// addresses outside of the loop.
+pub(super) const COPY_BUDGET: i32 = 160;
+
 /// Whether evaluating an expression has no side effect, costs little, and loads nothing.
 pub(super) fn is_speculatable(expr: &Expr, budget: &mut i32) -> bool {
     !visit::reads_memory(expr) && is_guardable(expr, budget)

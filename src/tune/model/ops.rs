@@ -391,7 +391,7 @@ impl Walker<'_> {
         work.registers += live;
         work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
         let masked = mask.is_some();
-        let warp = self.warp_access(buffer, index, mask, (frame, copies / close));
+        let warp = self.warp_access(buffer, index, mask, (frame, copies / close), false);
         let traits = AccessTraits { write: false, masked, iterations: cost.iterations, warp };
         self.remember(buffer, sum, index.ty.lanes, traits);
         let into = self.storing.as_ref().map(|(buffer, _)| buffer.clone());
@@ -441,11 +441,13 @@ impl Walker<'_> {
         index: &Expr,
         mask: Option<&Expr>,
         placement: (usize, f64),
+        write: bool,
     ) -> Option<WarpAccess> {
         if !self.in_launch {
             return None;
         }
-        let cost = warp_cost(&self.access_context(), index, mask, buffer.dtype.bytes() as i64);
+        let bytes = buffer.dtype.bytes() as i64;
+        let cost = warp_cost(&self.access_context(), index, mask, (bytes, write));
         Some(WarpAccess { placement, cost, latency_hidden: false, copied: self.copying })
     }
 
@@ -597,7 +599,8 @@ impl Walker<'_> {
         if buffer.scope == Scope::Shared {
             self.shared_stores += 1;
         }
-        let warp = self.warp_access(buffer, index, mask, (self.frame, copies / close));
+        let placement = (self.frame, copies / close);
+        let warp = self.warp_access(buffer, index, mask, placement, true);
         self.remember(
             buffer,
             sum,

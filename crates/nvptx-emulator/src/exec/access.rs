@@ -146,13 +146,14 @@ impl Machine<'_> {
         active & !bad
     }
 
-    /// Returns the lanes whose access is aligned and inside a shared variable. Counts wavefronts.
+    /// Returns the lanes whose access is aligned and inside a shared variable. Counts wavefronts;
+    /// `loads`: of a load to registers.
     pub(super) fn check_shared(
         &mut self,
         warp: &Warp,
         addresses: &R64,
         active: u32,
-        bytes: u32,
+        (bytes, loads): (u32, bool),
         pc: u32,
     ) -> u32 {
         let mut good = self.aligned(warp, addresses, active, bytes, pc);
@@ -168,10 +169,10 @@ impl Machine<'_> {
         }
         let words: R32 = addresses.map(|a| a as u32);
         let cost = if bytes > 16 {
-            let half = conflicts::wavefronts(&words, good, 16);
+            let half = conflicts::wavefronts(&words, good, 16, loads);
             conflicts::Cost { taken: 2 * half.taken, ideal: 2 * half.ideal }
         } else {
-            conflicts::wavefronts(&words, good, bytes)
+            conflicts::wavefronts(&words, good, bytes, loads)
         };
         let count = &mut self.counts[pc as usize];
         count.wavefronts += u64::from(cost.taken);
@@ -324,7 +325,7 @@ impl Machine<'_> {
         mut take: impl FnMut(u32, &[u8]),
     ) {
         let bytes = access.ty.bytes() * access.count;
-        let good = self.check_shared(warp, addresses, mask, bytes, pc);
+        let good = self.check_shared(warp, addresses, mask, (bytes, true), pc);
         let me = self.stamp(warp, access.site, access.is_strong);
         for lane in lanes(good) {
             let at = addresses[lane as usize] as usize;
@@ -343,7 +344,7 @@ impl Machine<'_> {
         rows: &Rows,
     ) {
         let bytes = access.ty.bytes() * access.count;
-        let good = self.check_shared(warp, addresses, mask, bytes, pc);
+        let good = self.check_shared(warp, addresses, mask, (bytes, false), pc);
         let me = self.stamp(warp, access.site, access.is_strong);
         for lane in lanes(good) {
             let at = addresses[lane as usize] as usize;

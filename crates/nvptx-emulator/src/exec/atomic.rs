@@ -55,7 +55,7 @@ impl Machine<'_> {
         pc: u32,
     ) {
         let bytes = atomic.ty.bytes();
-        let good = self.check_shared(warp, addresses, mask, bytes, pc);
+        let good = self.check_shared(warp, addresses, mask, (bytes, false), pc);
         let me = self.stamp(warp, atomic.site, true);
         for lane in lanes(good) {
             let i = lane as usize;

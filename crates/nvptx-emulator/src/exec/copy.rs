@@ -15,7 +15,7 @@ impl Machine<'_> {
         let to = self.addresses(warp, &copy.to);
         let from = self.addresses(warp, &copy.from);
         let bytes = copy.bytes;
-        let good = self.check_shared(warp, &to, active, bytes, pc);
+        let good = self.check_shared(warp, &to, active, (bytes, false), pc);
         let good = self.aligned(warp, &from, good, bytes, pc);
         let wanted = |lane: u32| {
             if copy.ignore.is_some_and(|p| warp.pred(p) >> lane & 1 == 1) {

@@ -32,7 +32,7 @@ impl Machine<'_> {
             addresses = addresses.map(|a| a.wrapping_sub(SHARED_WINDOW));
         }
         let rows = if count == 4 { !0 } else { (1 << (8 * count)) - 1 };
-        let good = self.check_shared(warp, &addresses, rows & active, 16, pc);
+        let good = self.check_shared(warp, &addresses, rows & active, (16, false), pc);
         let me = self.stamp(warp, site, false);
         for matrix in 0..count {
             let d = self.kernel.lists[(regs + matrix) as usize];

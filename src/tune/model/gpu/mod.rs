@@ -69,6 +69,14 @@ const BARRIER_CYCLES: f64 = 40.0;
 const IN_FLIGHT_LOADS: f64 = 12.0;
 /// Sectors that L1 delivers per cycle.
 const L1_SECTORS_PER_CYCLE: f64 = 4.0;
+/// Wavefronts of shared memory for a sector that an asynchronous copy delivers: it is written when
+/// it arrives, and copies of 16 bytes deliver a line at once.
+const COPIED_SECTOR_WAVEFRONTS: f64 = 1.0;
+const COPIED_LINE_WAVEFRONTS: f64 = 0.65;
+/// Instructions of a loop that `ptxas` unrolls, so that their loads overlap.
+const UNROLLED_INSTRUCTIONS: f64 = 280.0;
+/// Warps of a multiprocessor that issue in the same cycle.
+const SCHEDULERS: f64 = 4.0;
 /// Instructions of a loop's counter and branch.
 const LOOP_INSTRUCTIONS: f64 = 2.0;
 /// Instructions for each address that a loop advances.
@@ -125,7 +133,7 @@ pub(super) fn launch(
     let waves = (most / held.resident).ceil();
     let moved = model.cache_bytes_of(launch.frame, held.resident) * held.blocks;
     let distinct = model.memory_bytes_of(moved);
-    let own = model.lone_warp_cycles(launch.frame, model.latency(moved, distinct));
+    let own = model.block_cycles(model.latency(moved, distinct), counts.issued);
     let all = most * held.warps;
     let cycles = |cycles: f64| begins * cycles / gpu.ghz * 1e-9;
     let holds = format!(
@@ -287,7 +295,10 @@ impl LaunchModel<'_> {
             counts.issued += times * issued;
             match self.plan.buffers[access.buffer].scope {
                 Scope::Shared => {
-                    counts.memory += times * cost.wavefronts;
+                    // Those of an asynchronous copy depend on the sectors that it reads.
+                    if !warp.copied {
+                        counts.memory += times * cost.wavefronts;
+                    }
                     counts.wavefronts += times * cost.wavefronts;
                     counts.ideal_wavefronts += times * cost.ideal_wavefronts;
                 }
@@ -297,6 +308,14 @@ impl LaunchModel<'_> {
                     // L1 looks one line up in a cycle.
                     let turns = (cost.sectors / L1_SECTORS_PER_CYCLE).max(cost.lines);
                     counts.memory += times * turns.max(cost.requests);
+                    if warp.copied && !access.write {
+                        let wide = access.width >= warp::MAX_ACCESS_BYTES as f64;
+                        let each = match wide {
+                            true => COPIED_LINE_WAVEFRONTS,
+                            false => COPIED_SECTOR_WAVEFRONTS,
+                        };
+                        counts.memory += times * each * cost.sectors;
+                    }
                     counts.sectors += times * cost.sectors;
                     counts.ideal_sectors += times * cost.ideal_sectors;
                 }
@@ -314,6 +333,19 @@ impl LaunchModel<'_> {
         }
         counts.issued += counts.spilled;
         counts
+    }
+
+    /// Returns the cycles of a block that runs alone, with warps that issue `issued` instructions
+    /// each. Its warps wait for each other at barriers, so what one waits for is added to what all
+    /// issue in between.
+    fn block_cycles(&self, far: f64, issued: f64) -> f64 {
+        let own = self.lone_warp_cycles(self.launch.frame, far);
+        let mut frames = self.launch.frame..self.launch.end;
+        let others = (self.occupancy.warps / SCHEDULERS).max(1.0) - 1.0;
+        match frames.any(|at| self.plan.frames[at].work.barriers > 0.0) {
+            true => own + others * issued,
+            false => own,
+        }
     }
 
     /// Returns the cycles of an iteration of a frame for a warp that runs alone; `far` is the
@@ -363,7 +395,8 @@ impl LaunchModel<'_> {
             // The fragments of the next products are loaded during the present ones.
             waits[0].1 = 0.0;
         }
-        let least = if short { 1.0 / frame.trips.max(1.0) } else { 1.0 };
+        let at_once = (UNROLLED_INSTRUCTIONS / cycles.max(1.0)).clamp(1.0, frame.trips.max(1.0));
+        let least = if short { 1.0 / at_once } else { 1.0 };
         let [near_loads, global_loads] = waits;
         if near_loads.1 > 0.0 {
             cycles += near_loads.0 * least;

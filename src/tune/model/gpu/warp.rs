@@ -16,7 +16,7 @@ pub(super) const SECTOR_BYTES: i64 = 32;
 /// Bytes of a line of L1.
 const LINE_BYTES: i64 = 128;
 /// The most bytes that a thread accesses at once.
-const MAX_ACCESS_BYTES: i64 = 16;
+pub(super) const MAX_ACCESS_BYTES: i64 = 16;
 /// Sampled warps.
 const SAMPLES: usize = 4;
 /// Sampled warps under conditions.
@@ -72,13 +72,13 @@ struct Access {
     elements: Lanes,
 }
 
-/// Returns the cost of a warp's access to elements of `bytes` bytes; none if the index depends on
-/// data.
+/// Returns the cost of a warp's access, a `write` or a load, to elements of `bytes` bytes; none if
+/// the index depends on data.
 pub(in crate::tune::model) fn warp_cost(
     place: &AccessContext<'_>,
     index: &Expr,
     mask: Option<&Expr>,
-    bytes: i64,
+    (bytes, write): (i64, bool),
 ) -> Option<WarpCost> {
     let (base, step, count) = match &index.kind {
         ExprKind::Ramp(base, step) => (base, Some(step), i64::from(index.ty.lanes)),
@@ -122,7 +122,7 @@ pub(in crate::tune::model) fn warp_cost(
     for access in accesses.iter().filter(|access| access.active != 0) {
         let addresses = access.elements.map(|element| element * bytes);
         let sectors = sectors(&addresses, access.active, width);
-        let wavefronts = wavefronts(&addresses, access.active, width);
+        let wavefronts = wavefronts(&addresses, access.active, width, !write);
         let pieces = pieces as f64;
         all.requests += pieces;
         all.sectors += pieces * sectors.0;
@@ -188,21 +188,32 @@ fn lines(addresses: &Lanes, active: u32) -> f64 {
 
 /// Returns the wavefronts of an access to shared memory, and the ideal number: 32 banks of 4 bytes;
 /// threads that access 128 bytes together form a phase, which takes as many wavefronts as the bank
-/// with the most distinct words.
-fn wavefronts(addresses: &Lanes, active: u32, bytes: i64) -> (f64, f64) {
+/// with the most distinct words. If threads load in pairs, two phases are one.
+fn wavefronts(addresses: &Lanes, active: u32, bytes: i64, load: bool) -> (f64, f64) {
     let unit = bytes.max(4);
-    let lanes = (128 / unit) as usize;
+    let groups = 128 / unit;
+    let paired = load && unit > 4 && [1, 2].iter().any(|bit| in_pairs(addresses, active, *bit));
+    let lanes = groups as usize * if paired { 2 } else { 1 };
     let (mut taken, mut ideal) = (0, 0);
     for first in (0..WARP_THREADS).step_by(lanes) {
         let last = (first + lanes).min(WARP_THREADS);
         let phase = (first..last).filter(|lane| active >> lane & 1 == 1);
         let units: Vec<i64> = phase.map(|lane| addresses[lane].div_euclid(unit)).collect();
         if !units.is_empty() {
-            taken += turns(&units, lanes as i64);
+            taken += turns(&units, groups);
             ideal += 1;
         }
     }
     (f64::from(taken), f64::from(ideal))
+}
+
+/// Whether threads whose numbers differ in one bit access the same address.
+fn in_pairs(addresses: &Lanes, active: u32, bit: usize) -> bool {
+    let is_active = |lane: usize| active >> lane & 1 == 1;
+    (0..WARP_THREADS).filter(|lane| lane & bit == 0).all(|lane| {
+        let both = is_active(lane) && is_active(lane | bit);
+        !both || addresses[lane] == addresses[lane | bit]
+    })
 }
 
 /// Returns the most distinct units that one group of banks holds.
@@ -314,18 +325,26 @@ mod tests {
     #[test]
     fn counts_sectors_and_wavefronts_like_the_emulator() {
         let all = !0;
+        let loads = |at: &Lanes, active, bytes| wavefronts(at, active, bytes, true);
         assert_eq!(sectors(&lanes(|i| 4 * i), all, 4), (4.0, 4.0));
         assert_eq!(sectors(&lanes(|i| 4 * i + 16), all, 4), (5.0, 4.0));
         assert_eq!(sectors(&lanes(|i| 128 * i), all, 4), (32.0, 4.0));
         assert_eq!(sectors(&lanes(|_| 64), all, 4), (1.0, 1.0));
         assert_eq!(sectors(&lanes(|i| 16 * i), all, 16), (16.0, 16.0));
-        assert_eq!(wavefronts(&lanes(|i| 4 * i), all, 4), (1.0, 1.0));
-        assert_eq!(wavefronts(&lanes(|i| 8 * i), all, 4), (2.0, 1.0));
-        assert_eq!(wavefronts(&lanes(|i| 128 * i), all, 4), (32.0, 1.0));
-        assert_eq!(wavefronts(&lanes(|i| 132 * i), all, 4), (1.0, 1.0));
-        assert_eq!(wavefronts(&lanes(|i| 16 * i), all, 16), (4.0, 4.0));
-        assert_eq!(wavefronts(&lanes(|i| 32 * i), all, 16), (8.0, 4.0));
-        assert_eq!(wavefronts(&lanes(|i| 12 * i), all, 12), (4.0, 4.0));
-        assert_eq!(wavefronts(&lanes(|i| 128 * i), 3, 4), (2.0, 1.0));
+        assert_eq!(loads(&lanes(|i| 4 * i), all, 4), (1.0, 1.0));
+        assert_eq!(loads(&lanes(|i| 8 * i), all, 4), (2.0, 1.0));
+        assert_eq!(loads(&lanes(|i| 128 * i), all, 4), (32.0, 1.0));
+        assert_eq!(loads(&lanes(|i| 132 * i), all, 4), (1.0, 1.0));
+        assert_eq!(loads(&lanes(|i| 16 * i), all, 16), (4.0, 4.0));
+        assert_eq!(loads(&lanes(|i| 32 * i), all, 16), (8.0, 4.0));
+        assert_eq!(loads(&lanes(|i| 12 * i), all, 12), (4.0, 4.0));
+        assert_eq!(loads(&lanes(|i| i / 16 * 512), all, 16), (2.0, 2.0));
+        assert_eq!(loads(&lanes(|i| i / 2 * 16), all, 16), (2.0, 2.0));
+        assert_eq!(loads(&lanes(|i| i % 2 * 16), all, 16), (2.0, 2.0));
+        assert_eq!(loads(&lanes(|i| i % 8 * 16), all, 16), (4.0, 4.0));
+        assert_eq!(loads(&lanes(|_| 64), all, 8), (1.0, 1.0));
+        assert_eq!(loads(&lanes(|i| i % 8 * 8), all, 8), (2.0, 2.0));
+        assert_eq!(wavefronts(&lanes(|_| 64), all, 16, false), (4.0, 4.0));
+        assert_eq!(loads(&lanes(|i| 128 * i), 3, 4), (2.0, 1.0));
     }
 }
