@@ -105,7 +105,7 @@ impl Emitter<'_> {
                 let exprs: Vec<&Expr> = indices.iter().chain([value]).collect();
                 matches!(self.places.get(buffer), Some(Place::Memory(memory))
                     if self.can_delay(memory, value))
-                    && is_cheap(&exprs, u32::from(value.ty.lanes))
+                    && is_cheap(&exprs, value.ty.lanes)
             }
             _ => false,
         }
