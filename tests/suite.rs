@@ -26,6 +26,7 @@ mod module;
 mod networks;
 mod notes;
 mod options;
+mod overlap;
 mod passes;
 mod prepack;
 mod processors;

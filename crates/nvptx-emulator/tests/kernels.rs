@@ -17,7 +17,7 @@ fn sgemm_is_clean() {
         assert_eq!(report.counters.count("fma"), (m * n * k) as u64);
     }
     let (report, _) = sgemm(SGEMM, 128, 128, 64);
-    assert_eq!(report.counters.wavefronts(), (8704, 8704));
+    assert_eq!(report.counters.wavefronts(), (6656, 6656));
     assert_eq!(report.counters.sectors(), (4096, 4096));
 }
 

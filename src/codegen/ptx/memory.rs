@@ -6,7 +6,7 @@ use super::emit::{Base, Emitter, Memory, Place, Val, memory_type, ty_of, view};
 use super::speculate::{COPY_BUDGET, SPECULATION_BUDGET};
 use crate::ir::async_copy::{elements_at_once, loaded_at_once};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic};
-use nvptx_builder::{Address, Cmp, Ld, Operand, Reg, Source, Space, St, Ty};
+use nvptx_builder::{Address, Cmp, Entry, Ld, Operand, Reg, Source, Space, St, Ty};
 
 /// The addresses of the lanes of an access.
 enum Lanes {
@@ -33,6 +33,8 @@ pub(super) struct Loaded {
     terms: Vec<Term>,
     constant: i128,
     lanes: u32,
+    /// The predicate of the load; its value is 0 where that is false.
+    guard: Option<Reg>,
 }
 
 impl Emitter<'_> {
@@ -49,7 +51,7 @@ impl Emitter<'_> {
             }
             Place::Memory(memory) => memory,
         };
-        let key = self.loaded(&memory, index).filter(|_| mask.is_none() && self.guard.is_none());
+        let key = self.loaded(&memory, index).filter(|_| mask.is_none());
         if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
             return values;
         }
@@ -89,7 +91,8 @@ impl Emitter<'_> {
             true => (0, 0),
             false => (self.changes.get(&memory.id).copied().unwrap_or(0), self.all_changes),
         };
-        Some(Loaded { memory: memory.id, changes, terms, constant, lanes })
+        let guard = self.guard;
+        Some(Loaded { memory: memory.id, changes, terms, constant, lanes, guard })
     }
 
     /// The key of a load of `count` matrices.
@@ -171,28 +174,35 @@ impl Emitter<'_> {
         }
     }
 
-    /// Computes an expression into a register.
+    /// Computes an expression into a register, under the predicate if there is one.
     fn compute_into(&mut self, dst: Reg, value: &Expr) {
         let float = value.ty.dtype.is_float();
         match &value.kind {
             ExprKind::Call(Intrinsic::Fma, args) => {
                 let args: Vec<Val> = args.iter().map(|arg| self.float_operand(arg)).collect();
-                self.e.to(dst).fma(args[0], args[1], args[2]);
+                self.under_guard(|e| e.to(dst).fma(args[0], args[1], args[2]));
             }
             ExprKind::Binary(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul), a, b) if float => {
                 let (x, y) = (self.float_operand(a), self.float_operand(b));
-                match op {
-                    BinOp::Add => self.e.to(dst).add(x, y),
-                    BinOp::Sub => self.e.to(dst).sub(x, y),
-                    _ => self.e.to(dst).mul(x, y),
-                };
+                self.under_guard(|e| match op {
+                    BinOp::Add => e.to(dst).add(x, y),
+                    BinOp::Sub => e.to(dst).sub(x, y),
+                    _ => e.to(dst).mul(x, y),
+                });
             }
             _ => {
                 let value = self.expr(value);
-                self.e.to(dst).mov(value);
+                self.under_guard(|e| e.to(dst).mov(value));
                 self.note_move(dst, value);
             }
         }
+    }
+
+    fn under_guard<R>(&mut self, emit: impl FnOnce(&mut Entry) -> R) {
+        match self.guard {
+            Some(guard) => self.e.when(guard, emit),
+            None => emit(self.e),
+        };
     }
 
     pub(super) fn place(&self, buffer: &Buffer) -> Place {

@@ -18,6 +18,7 @@ mod emit;
 mod entry;
 mod expr;
 mod extreme;
+mod guarded;
 pub mod launch;
 mod memory;
 mod number;

@@ -4,22 +4,13 @@
 //!
 //! Before: `ld.global a; st.shared next, a; (work on current)`
 //! After:  `ld.global a; (work on current); st.shared next, a`
-//!
-//! A copy under a condition is predicated, because a branch would keep the next copy's load from
-//! starting before this one's value has arrived.
-//!
-//! Before: `@!p bra skip; ld.global a; st.shared next, a; skip: (work on current)`
-//! After:  `@p ld.global a; (work on current); @p st.shared next, a`
 
 use super::address::{Atom, Term};
 use super::emit::{Emitter, Memory, Place, Val};
-use super::speculate::{COPY_BUDGET, is_guardable};
 use crate::ir::arith::Interval;
-use crate::ir::visit::{
-    NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt, reads_memory,
-};
+use crate::ir::visit::{NodeSet, for_each_child, for_each_expr, for_each_load, for_each_stmt};
 use crate::ir::{BinOp, DType, Expr, ExprKind, Scope, Stmt};
-use nvptx_builder::{Address, Reg, Source, Space};
+use nvptx_builder::{Address, Reg, Space};
 use rustc_hash::FxHashSet;
 
 /// Most values that are delayed, because registers are few.
@@ -74,41 +65,6 @@ impl Emitter<'_> {
         let mut found = false;
         for_each_child(expr, &mut |child| found = found || self.reads_global(child, seen));
         found
-    }
-
-    /// Emits `if cond { copies }` under a predicate, if all statements are cheap copies to shared
-    /// memory that can be delayed. Returns whether it did.
-    pub(super) fn guarded_copies(&mut self, pred: Reg, then: &Stmt) -> bool {
-        // An asynchronous copy has no register to wait for.
-        if self.copies_async || self.in_group || !self.are_copies(then) {
-            return false;
-        }
-        let pred = self.copy_if_mutable(pred.operand()).reg().expect("a predicate");
-        self.guard = Some(pred);
-        self.stmt(then);
-        self.guard = None;
-        true
-    }
-
-    /// Whether a statement consists of cheap copies to shared memory that can be delayed.
-    fn are_copies(&self, stmt: &Stmt) -> bool {
-        let is_cheap = |exprs: &[&Expr], lanes: u32| {
-            let mut budget = COPY_BUDGET * lanes as i32;
-            exprs.iter().all(|expr| is_guardable(expr, &mut budget))
-        };
-        match stmt {
-            Stmt::Block(stmts) => stmts.iter().all(|one| self.are_copies(one)),
-            Stmt::Let { value, body, .. } => {
-                !reads_memory(value) && is_cheap(&[value], 1) && self.are_copies(body)
-            }
-            Stmt::Store { buffer, indices, value, mask: None, .. } => {
-                let exprs: Vec<&Expr> = indices.iter().chain([value]).collect();
-                matches!(self.places.get(buffer), Some(Place::Memory(memory))
-                    if self.can_delay(memory, value))
-                    && is_cheap(&exprs, value.ty.lanes)
-            }
-            _ => false,
-        }
     }
 
     /// Delays stores.

@@ -209,7 +209,7 @@ impl Emitter<'_> {
         }
         let pred = self.expr(cond).reg().expect("conditions are predicates");
         self.next_statement();
-        if otherwise.is_none() && self.guarded_copies(pred, then) {
+        if otherwise.is_none() && self.guarded_statement(pred, then) {
             return;
         }
         let both: Vec<&Stmt> = std::iter::once(then).chain(otherwise).collect();
