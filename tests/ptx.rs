@@ -670,9 +670,10 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
     driver::with_stack(|| {
         let is_it = |s: &Sample| s.kernel == "matmul" && s.schedule == "fast";
         let sample = samples().into_iter().find(is_it).expect("a schedule of the sample");
-        // 128 divides 1024; 4 divides 4000, whose tiles cross the border; 4001 is odd.
-        let sizes = ["n=1024", "n=4000", "n=4001", "n=513"];
-        for (size, arch) in sizes.into_iter().flat_map(|size| ARCHES.map(|arch| (size, arch))) {
+        // 128 divides 1024; 4 divides 4000, whose tiles cross the border; 4001 is odd, and some of
+        // the 128 registers that let two blocks share a multiprocessor are spilled.
+        let sizes = [("n=1024", 85), ("n=4000", 85), ("n=4001", 80), ("n=513", 80)];
+        for ((size, least), arch) in sizes.into_iter().flat_map(|size| ARCHES.map(|arch| (size, arch))) {
             let compiled = compile(&sample, size, &format!("nvptx-{arch}")).expect("it compiles");
             let directory = tempfile::tempdir().expect("a directory");
             let path = |name: &str| directory.path().join(name);
@@ -687,7 +688,7 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
             run(&ptxas, &[&format!("-arch={arch}"), "fast.ptx", "-o", "fast.cubin"]);
             let listing = run(&disassembler, &["-c", "fast.cubin"]);
             let (all, fused) = loop_with(&listing, "FFMA");
-            assert!(fused * 100 >= all * 85, "{size}, {arch}: {fused} FFMA of {all}");
+            assert!(fused * 100 >= all * least, "{size}, {arch}: {fused} FFMA of {all}");
         }
     });
 }

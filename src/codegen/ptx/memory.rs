@@ -52,7 +52,7 @@ impl Emitter<'_> {
             Place::Memory(memory) => memory,
         };
         let key = self.loaded(&memory, index).filter(|_| mask.is_none());
-        if let Some(values) = key.as_ref().and_then(|key| self.loads.get(key)) {
+        if let Some(values) = key.as_ref().and_then(|key| self.known_load(key)) {
             return values;
         }
         if memory.space == Space::Shared {
@@ -77,6 +77,11 @@ impl Emitter<'_> {
             self.loads.insert(key, values.clone());
         }
         values
+    }
+
+    /// The values of an earlier load, under the same predicate or under none.
+    fn known_load(&self, key: &Loaded) -> Option<Vec<Val>> {
+        self.loads.get(key).or_else(|| self.loads.get(&Loaded { guard: None, ..key.clone() }))
     }
 
     /// The key of a load; `None` for a gather.
