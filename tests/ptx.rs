@@ -673,7 +673,9 @@ fn the_inner_loop_of_matmul_is_multiply_adds() {
         // 128 divides 1024; 4 divides 4000, whose tiles cross the border; 4001 is odd, and some of
         // the 128 registers that let two blocks share a multiprocessor are spilled.
         let sizes = [("n=1024", 85), ("n=4000", 85), ("n=4001", 80), ("n=513", 80)];
-        for ((size, least), arch) in sizes.into_iter().flat_map(|size| ARCHES.map(|arch| (size, arch))) {
+        for ((size, least), arch) in
+            sizes.into_iter().flat_map(|size| ARCHES.map(|arch| (size, arch)))
+        {
             let compiled = compile(&sample, size, &format!("nvptx-{arch}")).expect("it compiles");
             let directory = tempfile::tempdir().expect("a directory");
             let path = |name: &str| directory.path().join(name);
