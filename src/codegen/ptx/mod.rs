@@ -2,9 +2,9 @@
 //!
 //! [`compile_ptx`] compiles all kernels to one text with an `.entry` for each launch; [`launch`]
 //! describes the launches. `split` finds them, `entry` emits one, `stmt`, `expr`, `divide` and
-//! `cast` emit its code, `address` and `memory` its accesses. Every float operation specifies its
-//! rounding, so results are bit-exact whatever `ptxas` does, except for the approximations of
-//! `--fast-math`.
+//! `cast` emit its code, `address` and `memory` its accesses, `guarded` and `pending` let latencies
+//! overlap. Every float operation specifies its rounding, so results are bit-exact whatever `ptxas`
+//! does, except for the approximations of `--fast-math`.
 //!
 //! A computed value is reused in the code that it dominates (`number`, `scoped`). Index arithmetic
 //! is done in 32 bits if constant bounds (`range`) show that it fits.
