@@ -202,6 +202,7 @@ pub fn schedule(
     let (bounded, diags) = infer_all_bounds(schedules, trace)?;
     trace.notes.extend(bounded.iter().flat_map(schedule::note_recomputed));
     trace.notes.extend(bounded.iter().filter_map(|kernel| work::note_work(kernel, options)));
+    trace.notes.extend(bounded.iter().flat_map(|kernel| work::note_checks(&kernel.schedule.graph)));
     if diags.is_empty() { Ok(bounded) } else { Err(errors(program, diags)) }
 }
 

@@ -1,9 +1,12 @@
-//! A note about kernels that do far more work than their arguments have elements.
+//! Notes about work that a user does not expect: far more iterations than the arguments have
+//! elements, and loops that check indices before the kernel runs.
 
 use super::passes::{PASSES, PassId};
 use super::run_pass::run_pass;
 use super::{Options, Trace};
 use crate::ir::iterations::{self, note_superlinear_work};
+use crate::ir::visit::{any_expr, walk_stmt};
+use crate::ir::{Expr, ExprKind, Stmt};
 use crate::lower::build_loops::build_loops;
 use crate::schedule::{BoundedSchedule, Schedule, copy_linear_work, infer_bounds};
 use crate::te::{Graph, Stage};
@@ -33,6 +36,49 @@ pub(super) fn note_work(bounded: &BoundedSchedule, options: &Options) -> Option<
         kernel = run_pass(pass.id, kernel, &options.target, options.opt, &mut trace).ok()?;
     }
     note_superlinear_work(&kernel)
+}
+
+/// Returns a note for each check of an index that needs a loop on entry although it depends on no
+/// element of an input: an `assume` may prove it.
+pub(super) fn note_checks(graph: &Graph) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for check in &graph.checks {
+        let mut reads = false;
+        let is_load = &mut |e: &Expr| matches!(e.kind, ExprKind::Load { .. });
+        walk_stmt(check, &mut |_| {}, &mut |e| reads |= any_expr(e, is_load));
+        let mut loops = Vec::new();
+        if let Some(message) = checked_in_loops(check, &mut loops)
+            && !loops.is_empty()
+            && !reads
+        {
+            // "index 0 of `A` is {0}, but …", "`i*j` does not fit 64 bits".
+            let what = message.split(" is {").next().unwrap_or(message);
+            let what = what.strip_suffix(" does not fit 64 bits").unwrap_or(what);
+            let note = format!(
+                "each call of `{}` checks {what} in a loop over {} before it computes: an `assume` \
+                 or a `clamp` that proves it saves the time",
+                graph.name,
+                loops.join(", ")
+            );
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
+/// Returns the message of the assertion in a check, and adds the variables of the loops around it.
+fn checked_in_loops<'a>(check: &'a Stmt, loops: &mut Vec<String>) -> Option<&'a str> {
+    match check {
+        Stmt::For { var, body, .. } => {
+            loops.push(format!("`{}`", var.name()));
+            checked_in_loops(body, loops)
+        }
+        Stmt::If { then, .. } => checked_in_loops(then, loops),
+        Stmt::Assert { message, .. } => Some(message),
+        _ => None,
+    }
 }
 
 /// The extents of the axes of a stage; `None` for those that depend on run-time integers.

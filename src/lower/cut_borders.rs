@@ -371,11 +371,29 @@ impl InteriorSearch<'_> {
             ExprKind::Binary(BinOp::Min | BinOp::Max, a, b)
                 if a.ty == DType::Index.into() && self.differs_in_lanes(expr) =>
             {
-                self.decide(&Expr::sub(a.clone(), b.clone()), 0);
+                self.compare(a, b);
             }
             _ => {}
         }
         for_each_child(expr, &mut |child| self.choices(child));
+    }
+
+    /// Decides which of two indices is less. A clamped index is compared by what it is clamped
+    /// from and to: `min(max(x - 1, 0), 99)` needs `x - 1` and 99 compared.
+    fn compare(&mut self, a: &Expr, b: &Expr) {
+        self.nodes = self.nodes.saturating_sub(1);
+        match (&a.kind, &b.kind) {
+            _ if self.nodes == 0 => {}
+            (ExprKind::Binary(BinOp::Min | BinOp::Max, x, y), _) => {
+                self.compare(x, b);
+                self.compare(y, b);
+            }
+            (_, ExprKind::Binary(BinOp::Min | BinOp::Max, x, y)) => {
+                self.compare(a, x);
+                self.compare(a, y);
+            }
+            _ => self.decide(&Expr::sub(a.clone(), b.clone()), 0),
+        }
     }
 
     /// Whether an index depends on a vectorized loop.

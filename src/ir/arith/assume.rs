@@ -106,12 +106,14 @@ impl Facts {
         self.propagate(at);
     }
 
+    /// Learns `poly != 0`. At an end of its range, which may be a variable, the range is one less:
+    /// `i != n - 1` and `i <= n - 1` give `i <= n - 2`.
     fn add_nonzero(&mut self, poly: Poly) {
-        let range = self.poly_interval(&poly);
-        if range.lo == 0 {
+        let negative = poly.neg();
+        if self.at_least_directly(&poly, 0) {
             self.add_inequality(poly.add_constant(-1));
-        } else if range.hi == 0 {
-            self.add_inequality(poly.neg().and_then(|p| p.add_constant(-1)));
+        } else if let Some(negative) = negative.filter(|p| self.at_least_directly(p, 0)) {
+            self.add_inequality(negative.add_constant(-1));
         } else {
             self.nonzero.push(Rc::new(poly));
             self.note(Undo::Nonzero);

@@ -152,6 +152,11 @@ impl Facts {
         self.at_least_in_cases(poly, least, SPLITS)
     }
 
+    /// Like [`Facts::at_least`], without case distinctions. For learning.
+    pub(super) fn at_least_directly(&self, poly: &Poly, least: i128) -> bool {
+        self.at_least_in_cases(poly, least, 0)
+    }
+
     fn at_least_in_cases(&self, poly: &Poly, least: i128, splits: u32) -> bool {
         let Some(goal) = poly.add_constant(-least) else { return false };
         let range = self.poly_interval(&goal);

@@ -342,6 +342,26 @@ fn padding_is_guarded() {
 }
 
 #[test]
+fn an_end_that_is_excluded_is_no_end() {
+    let mut facts = Facts::new();
+    let n = runtime(&mut facts, "n");
+    let (i_var, i) = var("i");
+    facts.bind(&i_var, &Expr::index(0), &n);
+    let last = Expr::sub(n.clone(), Expr::index(1));
+    let next = Expr::add(i.clone(), Expr::index(1));
+    let before = Expr::sub(i.clone(), Expr::index(1));
+    let is = |index: &Expr, end: &Expr| bin(BinOp::Eq, index, end);
+    for (end, inside_without) in [(last, next), (Expr::index(0), before)] {
+        assert!(!facts.prove(&inside(&inside_without, &n)));
+        facts.push();
+        facts.assume(&Expr::not(is(&i, &end)));
+        assert!(facts.prove(&inside(&inside_without, &n)));
+        facts.pop();
+        assert!(!facts.prove(&inside(&inside_without, &n)));
+    }
+}
+
+#[test]
 fn data_dependent_indices_are_clamped() {
     let mut facts = Facts::new();
     let n = runtime(&mut facts, "n");

@@ -28,7 +28,7 @@ pub use shapes::replace_shape;
 use super::Graph;
 use crate::diag::Diag;
 use crate::ir::arith::{Facts, Key};
-use crate::ir::{Buffer, Stmt, Var};
+use crate::ir::{Buffer, DType, Expr, Stmt, Var};
 use crate::te::{Assertion, Body, Input, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -105,6 +105,13 @@ impl Checker {
             }
         }
         let runtime = graph.vars.iter().cloned().collect();
+        let mut facts = Facts::new();
+        for var in &graph.vars {
+            // The caller passes 64 bits.
+            let (low, high) = DType::Index.int_range();
+            facts.assume(&Expr::le(Expr::int(DType::Index, low), Expr::var(var)));
+            facts.assume(&Expr::le(Expr::var(var), Expr::int(DType::Index, high)));
+        }
         let (checks, diags) = (Vec::new(), Vec::new());
         let made = FxHashSet::default();
         let previous = graph.stages.iter().enumerate().flat_map(|(place, stage)| {
@@ -112,6 +119,6 @@ impl Checker {
             buffers.map(move |buffer| (buffer.clone(), place))
         });
         let previous = previous.collect();
-        Checker { previous, facts: Facts::new(), checks, made, diags, inputs, runtime, scalars }
+        Checker { previous, facts, checks, made, diags, inputs, runtime, scalars }
     }
 }

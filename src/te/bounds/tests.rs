@@ -135,6 +135,18 @@ fn checks_symbolic_indices_once() {
 }
 
 #[test]
+fn needs_no_loop_for_borders_told_by_equality() {
+    let text = "kernel f(n: var, m: var) { input A: float32[n, m] output B[i: n, j: m] =
+        if any(i == 0, j == 0, i == n - 1, j == m - 1) then A[i, j]
+        else A[i - 1, j] + A[i + 1, j] + A[i, j - 1] + A[i, j + 1] }";
+    assert_eq!(index_checks(text), [""; 0]);
+    // `n` is no extent of a tensor, but it has 64 bits.
+    let text = "kernel f(n: var) { reduce k: 0..n output B[i: 4] =
+        sum(1 as int64, axis=k, where=i - k == 2) }";
+    assert_eq!(index_checks(text), [""; 0]);
+}
+
+#[test]
 fn scans_guarded_symbolic_indices() {
     let checks = index_checks(
         "kernel f(n: var, m: var) { input A: float32[n] output B[i: m, j: 2] =
@@ -315,7 +327,13 @@ fn random_index(random: &mut ChaCha8Rng, depth: u32) -> String {
 fn random_condition(random: &mut ChaCha8Rng) -> String {
     let (a, b) = (random_index(random, 1), random_index(random, 1));
     let op = ["<", "<=", ">", ">=", "==", "!="][random.random_range(0..6)];
-    match random.random_range(0..4) {
+    match random.random_range(0..5) {
+        // An end of an axis.
+        4 => {
+            let axis = ["i", "j"][random.random_range(0..2)];
+            let end = ["0", "n - 1", "m - 1", "6", "n + 1", "n*m - 1"][random.random_range(0..6)];
+            format!("{axis} {op} {end}")
+        }
         0 => format!("{a} {op} {b}"),
         1 => format!("({a} {op} {b} and {})", random_condition(random)),
         2 => format!("({a} {op} {b} or {})", random_condition(random)),
