@@ -117,6 +117,9 @@ impl Options {
     }
 }
 
+/// The lowest `--opt` that computes integers in narrower types.
+const NARROW_OPT: u8 = 2;
+
 /// The stack of [`with_stack`], committed as used.
 const STACK_BYTES: usize = 1 << 30;
 
@@ -171,9 +174,17 @@ pub fn elaborate(
     if !wrong.is_empty() {
         return Err(errors(program, wrong));
     }
-    trace.phase("contract_floats", &String::new, || match options.fp_contract {
+    let graphs = trace.phase("contract_floats", &String::new, || match options.fp_contract {
         FpContract::Fast => graphs.into_iter().map(te::contract_floats).collect(),
         FpContract::Off => graphs,
+    })?;
+    // A GPU computes integers of 16 bits in registers of 32.
+    let narrows = options.opt >= NARROW_OPT && !options.target.is_gpu();
+    // The passes over networks look for operations as they are written.
+    let narrow = |graph: Graph| if graph.network { graph } else { te::narrow_integers(graph) };
+    trace.phase("narrow_integers", &String::new, || match narrows {
+        true => graphs.into_iter().map(narrow).collect(),
+        false => graphs,
     })
 }
 

@@ -6,6 +6,7 @@
 mod bounds;
 mod contract;
 mod elaborate;
+mod narrow;
 mod params;
 mod positions;
 mod quantized;
@@ -14,6 +15,7 @@ mod reducer;
 pub use bounds::{check_bounds, replace_shape};
 pub use contract::contract_floats;
 pub use elaborate::{Defines, elaborate, kernel_names};
+pub use narrow::narrow_integers;
 pub use params::build_params;
 pub use reducer::check_reducer;
 

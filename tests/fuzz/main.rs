@@ -6,6 +6,7 @@
 //! Schedules that a legality check refuses run without the check and must give wrong results
 //! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
+//! Integers of many types are computed in narrower ones (`integers`).
 //! Programs with packs give the loops of the same programs without (`packs`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
@@ -23,6 +24,7 @@ mod damage;
 mod express;
 mod faults;
 mod generate;
+mod integers;
 mod packs;
 mod pipeline;
 mod recurrence;
@@ -114,6 +116,11 @@ fn sums_of_products_agree() {
 #[test]
 fn tiles_of_products_agree() {
     tiles::tiles(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn narrower_integers_agree() {
+    integers::integers(setting("TEC_FUZZ_N", 150), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

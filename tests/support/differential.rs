@@ -125,6 +125,9 @@ pub fn interpret_damaged(
     }
     damage(&mut bounded);
     let graph = bounded.schedule.graph.clone();
+    // Without optimisation, integers are computed in the types of the source.
+    let plain = Options { opt: 0, ..options.clone() };
+    let as_written = driver::elaborate(&program, &plain, &mut trace).or_else(failed)?;
     // After the front end, an error is a bug of the compiler.
     let late = |failure| match failure {
         // Only building the loops shows whether an intrinsic matches.
@@ -138,7 +141,7 @@ pub fn interpret_damaged(
         }
         bug => failed(bug),
     };
-    let default_loops = driver::lower_unoptimized(&graph, &options.target).or_else(late)?;
+    let default_loops = driver::lower_unoptimized(&as_written[0], &options.target).or_else(late)?;
     let built =
         driver::lower(&bounded, &options, Some(PassId::BuildLoops), &mut trace).or_else(late)?;
     let kernel = driver::lower(&bounded, &options, None, &mut trace).or_else(late)?;

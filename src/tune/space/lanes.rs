@@ -5,6 +5,7 @@ use super::facts::stores_along;
 use super::place::step;
 use super::plan::{Annotation, Planner};
 use super::rows::chunks;
+use super::tile::{MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, terms};
 use super::view::{Access, Stride};
 use crate::ir::limits::max_promoted_lanes;
 
@@ -71,6 +72,7 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     order.push(inner);
     planner.reorder(at, &order);
     planner.annotate(at, order.len() - 1, Annotation::Vectorize);
+    choose_unroll(planner, at, factor);
     // The vectorized loop is not parallel.
     let before = planner.plans[at].leaves.len();
     chunks(planner, at);
@@ -94,6 +96,31 @@ fn choose_axis(planner: &mut Planner, at: usize, axes: &[(usize, i64)]) -> Optio
     let usual = if best <= 0 || ragged > 1 { 0 } else { usual + none };
     let chosen = planner.chooser.index(&stage, "lanes", names, usual);
     chosen.checked_sub(none).map(|chosen| axes[chosen].0)
+}
+
+/// Chooses whether the terms of a window are written out, each a vector or a few. Loops of two or
+/// three iterations cost more than their terms.
+fn choose_unroll(planner: &mut Planner, at: usize, width: i64) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let Some(terms) = terms(&facts, at).filter(|terms| (2..=MAX_WINDOW).contains(terms)) else {
+        return;
+    };
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let vectors = terms * ((width + lanes - 1) / lanes);
+    if vectors > MAX_UNROLLED_VECTORS {
+        return;
+    }
+    let stage = planner.plans[at].name.clone();
+    let usual = vectors <= MAX_DEFAULT_UNROLLED_VECTORS;
+    if planner.chooser.whether(&stage, "unroll terms", usual) {
+        for leaf in 0..planner.plans[at].leaves.len() {
+            let leaves = &planner.plans[at].leaves;
+            if leaves[leaf].reduce && leaves[leaf].extent.is_some_and(|extent| extent > 1) {
+                planner.annotate(at, leaf, Annotation::Unroll);
+            }
+        }
+    }
 }
 
 /// Chooses nontemporal stores for a large output, which is not read soon.

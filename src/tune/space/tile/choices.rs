@@ -5,12 +5,11 @@ use super::super::plan::{Planner, Tail};
 use super::super::view::{StageView, Stride};
 use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
 use super::dot::{self, Dot, SUMS};
-use super::{MAX_WINDOW, Subject, Tiling, Unroll, is_window, lane_axes, terms};
+use super::{
+    MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, Subject, Tiling, Unroll,
+    is_window, lane_axes, terms,
+};
 
-/// The most vectors that unrolled reduction loops write out.
-const MAX_UNROLLED_VECTORS: i64 = 512;
-/// Up to this many vectors, unrolling is the default.
-const MAX_DEFAULT_UNROLLED_VECTORS: i64 = 96;
 /// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
 /// A factor is packed only from this size in bytes on.

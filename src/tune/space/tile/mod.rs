@@ -23,7 +23,11 @@ use super::plan::{Planner, Tail};
 use super::view::Stride;
 
 /// Reductions with at most this many terms are windows: all terms are unrolled.
-const MAX_WINDOW: i64 = 32;
+pub(super) const MAX_WINDOW: i64 = 32;
+/// The most vectors that unrolled reduction loops write out.
+pub(super) const MAX_UNROLLED_VECTORS: i64 = 512;
+/// Up to this many vectors, unrolling is the default.
+pub(super) const MAX_DEFAULT_UNROLLED_VECTORS: i64 = 96;
 
 /// The reduction to tile.
 pub(super) struct Subject {
@@ -117,7 +121,7 @@ pub(super) fn is_window(planner: &Planner, at: usize) -> bool {
 }
 
 /// Returns the number of terms of an element, if known.
-fn terms(facts: &StageFacts, at: usize) -> Option<i64> {
+pub(super) fn terms(facts: &StageFacts, at: usize) -> Option<i64> {
     facts.views[at].reduce.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent?))
 }
 
