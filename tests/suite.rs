@@ -10,6 +10,7 @@ mod cache;
 mod cli;
 mod copies;
 mod cuda;
+mod divide;
 mod docs;
 mod dot;
 mod fast_math;
@@ -36,6 +37,7 @@ mod run;
 mod rust_crates;
 mod samples;
 mod storage;
+mod strided;
 mod structure;
 #[allow(dead_code)]
 mod support;

@@ -16,6 +16,9 @@ const MAX_RUNS: usize = 3;
 /// Bytes of the groups that `vpshufb` shuffles.
 const GROUP_BYTES: usize = 16;
 
+/// The largest stride of elements of one or two bytes that are shuffled from several loads.
+const MAX_SHUFFLED_STRIDE: i64 = 4;
+
 /// An index whose lanes are a scalar plus constants.
 #[derive(Clone, Debug)]
 pub struct LaneOffsets {
@@ -78,6 +81,32 @@ pub enum OffsetLoad {
         /// The offset of the first element of the second vector, which ends with the greatest one.
         second: i64,
     },
+    /// Elements of one or two bytes at a larger stride, or at stride 2 in a vector of another
+    /// length: from several loads of 16 bytes for each group of 16 bytes of the result, `vpshufb`
+    /// takes the elements that are there.
+    EveryNth {
+        /// The offset of the first element.
+        first: i64,
+        /// The distance of elements.
+        stride: u64,
+        /// The loads: for each one, the bytes between the first element and the load, by group.
+        loads: Vec<Vec<u64>>,
+    },
+}
+
+/// How the elements of an [`OffsetLoad::EveryNth`] are loaded as longer integers. A group of 16
+/// bytes of these needs no more than 16 bytes of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WidenedLoad {
+    /// The offset of the first element.
+    pub first: i64,
+    /// For a load of 16 bytes for each group, the bytes between the first element and it; `None`
+    /// for one load of all elements and what is between them.
+    pub groups: Option<Vec<u64>>,
+    /// The number of elements between the first and the last one, both included.
+    pub count: u64,
+    /// The shuffle that moves the elements to the low bytes of the lanes, or to the high ones.
+    pub shuffle: Shuffle,
 }
 
 /// Matches an index that is a scalar plus constants. Divisions must have a constant dividend, as
@@ -204,6 +233,53 @@ impl LaneOffsets {
         self.two_vectors(bytes, isa, (*first, *last))
     }
 
+    /// Returns the load of elements of `from` bytes into the low bytes of lanes of `to` bytes, with
+    /// zeros above, or, if `high`, into the high bytes.
+    pub fn widened_load(
+        &self,
+        from: u64,
+        to: u64,
+        high: bool,
+        isa: SimdIsa,
+    ) -> Option<WidenedLoad> {
+        let OffsetLoad::EveryNth { first, stride, .. } = self.load(from, isa)? else { return None };
+        let lanes = self.offsets.len() as u64;
+        let in_group = GROUP_BYTES as u64 / to;
+        if lanes * to > isa.bytes().into() || in_group < 2 {
+            return None;
+        }
+        let count = (lanes - 1) * stride + 1;
+        let span = count * from;
+        let all_groups = || (0..lanes.div_ceil(in_group)).map(|group| group * in_group);
+        let groups = all_groups().count();
+        let whole = groups > 2 && isa == SimdIsa::Avx512 && span <= isa.bytes().into();
+        let starts: Vec<u64> = all_groups()
+            .map(|lane| match whole {
+                // A group begins with a doubleword.
+                true => Some(lane * stride * from / 4 * 4),
+                false => Some((lane * stride * from).min(span.checked_sub(GROUP_BYTES as u64)?)),
+            })
+            .collect::<Option<_>>()?;
+        let place = |at: u64| {
+            let (lane, byte) = (at / to, at % to);
+            let byte = if high { byte.checked_sub(to - from) } else { Some(byte) };
+            let byte = byte.filter(|byte| lane < lanes && *byte < from);
+            byte.map(|byte| lane * stride * from + byte - starts[(lane / in_group) as usize])
+        };
+        let places: Vec<Option<u64>> = (0..groups as u64 * GROUP_BYTES as u64).map(place).collect();
+        if places.iter().flatten().any(|place| *place >= GROUP_BYTES as u64) {
+            return None;
+        }
+        const NONE: u8 = 0x80;
+        let bytes = places.iter().map(|place| place.map_or(NONE, |place| place as u8)).collect();
+        let words =
+            starts.iter().flat_map(|start| (0..4).map(move |word| (start / 4 + word) as u32));
+        let words: Vec<u32> = words.collect();
+        let moves = whole && (0..).zip(&words).any(|(at, from)| at != *from);
+        let shuffle = Shuffle { doublewords: moves.then_some(words), bytes: Some(bytes) };
+        Some(WidenedLoad { first, groups: (!whole).then_some(starts), count, shuffle })
+    }
+
     /// Returns the load of elements that are at most two vectors apart, such as every second one.
     fn two_vectors(
         &self,
@@ -216,10 +292,13 @@ impl LaneOffsets {
         let length = self.offsets.len() as u64 * bytes;
         let second = last - (lanes - 1);
         if bytes < 4 {
-            let is_every_second = self.offsets.windows(2).all(|pair| pair[1] - pair[0] == 2);
-            let has_form = [16, 32, 64].contains(&length);
-            return (is_every_second && has_form)
-                .then_some(OffsetLoad::EverySecond { first, second });
+            let stride = self.stride()?;
+            if stride == 2 && [16, 32, 64].contains(&length) {
+                return Some(OffsetLoad::EverySecond { first, second });
+            }
+            let loads = (2..=MAX_SHUFFLED_STRIDE).contains(&stride);
+            let loads = loads.then(|| every_nth(length, span as u64 * bytes, stride as u64))??;
+            return Some(OffsetLoad::EveryNth { first, stride: stride as u64, loads });
         }
         // `vpermd` has no form for 16 bytes.
         let has_form = match isa {
@@ -242,6 +321,13 @@ impl LaneOffsets {
         Some(OffsetLoad::TwoVectors { first, second, doublewords })
     }
 
+    /// The distance of all neighbouring lanes, if it is the same.
+    fn stride(&self) -> Option<i64> {
+        let mut distances = self.offsets.windows(2).map(|pair| pair[1].checked_sub(pair[0]));
+        let first = distances.next()??;
+        distances.all(|distance| distance == Some(first)).then_some(first)
+    }
+
     fn runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for (lane, offset) in (0..).zip(&self.offsets) {
@@ -254,6 +340,20 @@ impl LaneOffsets {
         }
         runs
     }
+}
+
+/// Returns the loads of [`OffsetLoad::EveryNth`] for a result of `length` bytes. The elements with
+/// what is between them have `span` bytes; `None` if these are fewer than those of a load.
+fn every_nth(length: u64, span: u64, stride: u64) -> Option<Vec<Vec<u64>>> {
+    let group = GROUP_BYTES as u64;
+    // The last load ends with the last element.
+    let last = span.checked_sub(group)?;
+    let count = span.min(stride * group).div_ceil(group);
+    let load = |number: u64| {
+        let starts = (0..length.div_ceil(group)).map(|at| (at * stride + number) * group);
+        starts.map(|start| start.min(last)).collect()
+    };
+    Some((0..count).map(load).collect())
 }
 
 impl Shuffle {
@@ -356,6 +456,39 @@ mod tests {
         assert_eq!(load(&all, 1, Avx2), every_second);
         assert_eq!(load(&all, 2, Avx512), every_second);
         assert_eq!(load(&all, 2, Avx2), None);
+        // Every third byte: 46 of them hold 16 elements.
+        let third: Vec<i64> = (0..32).map(|lane| 3 * lane + 1).collect();
+        let one =
+            OffsetLoad::EveryNth { first: 1, stride: 3, loads: vec![vec![0], vec![16], vec![30]] };
+        assert_eq!(load(&third[..16], 1, Avx2), Some(one));
+        let Some(OffsetLoad::EveryNth { loads, .. }) = load(&third, 1, Avx2) else {
+            panic!("loads and shuffles");
+        };
+        assert_eq!(loads, [[0, 48], [16, 64], [32, 78]]);
+        // Fewer lanes, down to those in 16 bytes.
+        let Some(OffsetLoad::EveryNth { loads, .. }) = load(&third[..18], 1, Avx512) else {
+            panic!("loads and shuffles");
+        };
+        assert_eq!(loads, [[0, 36], [16, 36], [32, 36]]);
+        let Some(OffsetLoad::EveryNth { loads, .. }) = load(&third[..6], 1, Avx2) else {
+            panic!("a load and a shuffle");
+        };
+        assert_eq!(loads, [[0]]);
+        assert_eq!(load(&third[..5], 1, Avx2), None);
+        // Four of them are in 16 bytes.
+        let known = LaneOffsets { base: Expr::index(0), offsets: third[..8].to_vec() };
+        let widened = known.widened_load(1, 4, false, Avx2).expect("two loads and a shuffle");
+        assert_eq!(widened.groups, Some(vec![0, 6]));
+        let places = widened.shuffle.bytes.expect("a shuffle");
+        assert_eq!(places[..6], [0, 0x80, 0x80, 0x80, 3, 0x80]);
+        assert_eq!(places[16..22], [6, 0x80, 0x80, 0x80, 9, 0x80]);
+        let known = LaneOffsets { base: Expr::index(0), offsets: third[..16].to_vec() };
+        let widened = known.widened_load(1, 4, true, Avx512).expect("a load and two shuffles");
+        assert_eq!((widened.groups, widened.count), (None, 46));
+        let words = widened.shuffle.doublewords.expect("a permutation");
+        assert_eq!(words, [0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12]);
+        assert_eq!(widened.shuffle.bytes.expect("a shuffle")[..4], [0x80, 0x80, 0x80, 0]);
+        assert_eq!(known.widened_load(1, 2, false, Avx512), None);
         // Every third one is further apart.
         let third: Vec<i64> = (0..8).map(|lane| 3 * lane).collect();
         assert_eq!(load(&third, 4, Avx2), None);

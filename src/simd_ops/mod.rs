@@ -9,11 +9,15 @@
 //! A form holds for every width of the instruction set: registers of 16 and 32 bytes, with AVX-512
 //! also of 64. `codegen::simd::table` has the instruction of each form and width.
 
+mod divide;
 mod lane_offsets;
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
-pub use lane_offsets::{LaneOffsets, OffsetLoad, Run, Shuffle, constant_lanes, lane_offsets};
+pub use divide::{ConstantDivision, Reciprocal, constant_division};
+pub use lane_offsets::{
+    LaneOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, constant_lanes, lane_offsets,
+};
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;
@@ -77,10 +81,11 @@ pub enum BinaryForm {
     CompareAndBlend,
     /// A product of integers.
     Multiply,
-    /// A shift of elements of this type; shorter operands are widened to it.
+    /// A shift of elements of this type; shorter operands are widened to it unless the amount is
+    /// constant.
     Shift(DType),
-    /// A quotient or remainder of integers up to 32 bits, by a division of float64, or by a product
-    /// of floats if the divisor is constant.
+    /// A quotient or remainder of integers up to 32 bits, by a division of float64, or as
+    /// [`constant_division`] says if the divisor is constant.
     DivideAsFloat64,
     /// A quotient or remainder of 64-bit integers, lane by lane in general registers.
     DivideLanes,
@@ -127,9 +132,13 @@ pub fn constant_divisor(by: &Expr) -> Option<i128> {
     one.as_int().filter(|divisor| *divisor != 0)
 }
 
-/// Whether a float32 is precise enough to divide integers of a type by a constant.
-pub fn divides_as_float32(dtype: DType) -> bool {
-    dtype.bytes() <= 2
+/// Returns the constant by which all lanes of a type are shifted, modulo the width of the type.
+pub fn constant_amount(by: &Expr, dtype: DType) -> Option<u32> {
+    let one = match &by.kind {
+        ExprKind::Broadcast(one) => one,
+        _ => by,
+    };
+    Some(one.as_int()?.rem_euclid(i128::from(dtype.bits())) as u32)
 }
 
 /// Returns the type in which elements are shifted, each by its own amount: AVX2 shifts elements of
@@ -257,15 +266,14 @@ pub fn element_bytes(expr: &Expr, isa: SimdIsa) -> u64 {
     let dtype = expr.ty.dtype;
     let computed = match &expr.kind {
         ExprKind::Cast(a) => conversion_bytes(a.ty.dtype, dtype, isa),
-        ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by)
-            if constant_divisor(by).is_some() && divides_as_float32(dtype) =>
-        {
-            4
-        }
-        ExprKind::Binary(op, ..) => {
-            let form = binary_form(*op, dtype, isa);
-            form.map_or(0, |form| form.element_bytes(dtype))
-        }
+        ExprKind::Binary(op, _, by) => match binary_form(*op, dtype, isa) {
+            Some(BinaryForm::Shift(_)) if constant_amount(by, dtype).is_some() => dtype.bytes(),
+            Some(form @ BinaryForm::DivideAsFloat64) => match constant_divisor(by) {
+                Some(divisor) => constant_division(dtype, divisor).element_bytes(dtype),
+                None => form.element_bytes(dtype),
+            },
+            form => form.map_or(0, |form| form.element_bytes(dtype)),
+        },
         _ => 0,
     };
     computed.max(dtype.bytes())

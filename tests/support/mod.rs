@@ -10,7 +10,11 @@ pub mod systems;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use tec::driver::{self, Options, Trace};
+use tec::ir::Kernel;
 use tec::lang::Loader;
+use tec::module::load::LoadedModule;
+use tec::module::{BuildInfo, KernelInfo, ModuleKind};
 use tec::target::{Arch, Target};
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
@@ -68,6 +72,35 @@ pub fn answer(args: &[&str]) -> (bool, String) {
     let output = tec(args);
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).expect("UTF-8"))
+}
+
+/// Compiles the only kernel of a program: it after all passes, and its module.
+pub fn compile(text: &str, options: &Options) -> (Kernel, LoadedModule) {
+    let mut trace = Trace::default();
+    let program = driver::load("k.te", &Memory("k.te", text), &mut trace)
+        .unwrap_or_else(|(_, failure)| panic!("{failure:?}\n{text}"));
+    let graphs = driver::elaborate(&program, options, &mut trace).expect("it is elaborated");
+    let bounded = driver::schedule(&program, graphs, options, &mut trace).expect("a schedule");
+    let kernel = driver::lower(&bounded[0], options, None, &mut trace).expect("it is lowered");
+    let graph = &bounded[0].schedule.graph;
+    let info = BuildInfo {
+        module: "k".to_string(),
+        target: options.target.clone(),
+        fp_contract: options.fp_contract.name().to_string(),
+        opt: options.opt,
+        sources: Vec::new(),
+        kernels: vec![KernelInfo {
+            parameters: Vec::new(),
+            schedule: bounded[0].schedule.text.clone(),
+            automatic: false,
+            work: driver::count_work(graph, &options.target).expect("it is counted"),
+            prepack_role: None,
+        }],
+    };
+    let kernels = std::slice::from_ref(&kernel);
+    let built = driver::build(kernels, &info, ModuleKind::SharedObject, &mut trace);
+    let module = LoadedModule::from_bytes(&built.expect("the kernel compiles").bytes);
+    (kernel, module.expect("the module loads"))
 }
 
 /// Prints that something was skipped, even if the output of passing tests is captured.

@@ -4,8 +4,8 @@ use super::inst::Width;
 use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
-use crate::ir::{BinOp, DType, Expr, ExprKind, Type};
-use crate::simd_ops::{BinaryForm, binary_form, constant_divisor, shifted_type};
+use crate::ir::{BinOp, DType, Expr, Type};
+use crate::simd_ops::{BinaryForm, binary_form, constant_amount, constant_divisor, shifted_type};
 use regalloc2::VReg;
 
 impl Selector<'_> {
@@ -23,8 +23,8 @@ impl Selector<'_> {
             }
             BinaryForm::Multiply => self.multiply_ints(ty, x, y),
             BinaryForm::Shift(_) => match constant_amount(by, ty.dtype) {
-                Some(amount) if ty.dtype.bytes() >= 4 => self.shift_const(op, ty, x, amount),
-                _ => self.shift(op, ty, x, y),
+                Some(amount) => self.shift_const(op, ty, x, amount),
+                None => self.shift(op, ty, x, y),
             },
             BinaryForm::DivideAsFloat64 => match constant_divisor(by) {
                 Some(divisor) => self.divide_by_constant(op, ty, x, y, divisor),
@@ -33,7 +33,7 @@ impl Selector<'_> {
             BinaryForm::DivideLanes => match constant_divisor(by) {
                 Some(divisor @ 1..) if divisor & (divisor - 1) == 0 => match op {
                     BinOp::FloorDiv => {
-                        self.shift_const(BinOp::Shr, ty, x, divisor.trailing_zeros().into())
+                        self.shift_const(BinOp::Shr, ty, x, divisor.trailing_zeros())
                     }
                     _ => {
                         let rest = self.constant(divisor as u64 - 1, 8, width_of(ty));
@@ -81,29 +81,6 @@ impl Selector<'_> {
         self.b.op2(VOp::AddQ, width, low, cross)
     }
 
-    /// Words shifted by a constant.
-    pub(super) fn shift_words(&mut self, x: VReg, by: u8, left: bool, width: Width) -> VReg {
-        use iced_x86::Code::*;
-        let forms = match left {
-            true => [
-                VEX_Vpsllw_xmm_xmm_imm8,
-                VEX_Vpsllw_ymm_ymm_imm8,
-                EVEX_Vpsllw_xmm_k1z_xmmm128_imm8,
-                EVEX_Vpsllw_ymm_k1z_ymmm256_imm8,
-                EVEX_Vpsllw_zmm_k1z_zmmm512_imm8,
-            ],
-            false => [
-                VEX_Vpsrlw_xmm_xmm_imm8,
-                VEX_Vpsrlw_ymm_ymm_imm8,
-                EVEX_Vpsrlw_xmm_k1z_xmmm128_imm8,
-                EVEX_Vpsrlw_ymm_k1z_ymmm256_imm8,
-                EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8,
-            ],
-        };
-        let code = self.b.form(width, forms);
-        self.b.make(code, &[super::inst::Arg::Use(x), super::inst::Arg::Imm(by.into())])
-    }
-
     /// A shift by an amount modulo the width of the type. Elements that are too short for an
     /// instruction are widened.
     fn shift(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
@@ -122,63 +99,8 @@ impl Selector<'_> {
         self.shift_by(op, ty, x, amount)
     }
 
-    /// A shift of elements of 4 or 8 bytes by a constant.
-    fn shift_const(&mut self, op: BinOp, ty: Type, x: VReg, amount: i64) -> VReg {
-        use iced_x86::Code::*;
-        let forms = match (op, ty.dtype.is_signed(), ty.dtype.bytes()) {
-            (BinOp::Shl, _, 4) => [
-                VEX_Vpslld_xmm_xmm_imm8,
-                VEX_Vpslld_ymm_ymm_imm8,
-                EVEX_Vpslld_xmm_k1z_xmmm128b32_imm8,
-                EVEX_Vpslld_ymm_k1z_ymmm256b32_imm8,
-                EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8,
-            ],
-            (BinOp::Shl, _, _) => [
-                VEX_Vpsllq_xmm_xmm_imm8,
-                VEX_Vpsllq_ymm_ymm_imm8,
-                EVEX_Vpsllq_xmm_k1z_xmmm128b64_imm8,
-                EVEX_Vpsllq_ymm_k1z_ymmm256b64_imm8,
-                EVEX_Vpsllq_zmm_k1z_zmmm512b64_imm8,
-            ],
-            (_, false, 4) => [
-                VEX_Vpsrld_xmm_xmm_imm8,
-                VEX_Vpsrld_ymm_ymm_imm8,
-                EVEX_Vpsrld_xmm_k1z_xmmm128b32_imm8,
-                EVEX_Vpsrld_ymm_k1z_ymmm256b32_imm8,
-                EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8,
-            ],
-            (_, false, _) => [
-                VEX_Vpsrlq_xmm_xmm_imm8,
-                VEX_Vpsrlq_ymm_ymm_imm8,
-                EVEX_Vpsrlq_xmm_k1z_xmmm128b64_imm8,
-                EVEX_Vpsrlq_ymm_k1z_ymmm256b64_imm8,
-                EVEX_Vpsrlq_zmm_k1z_zmmm512b64_imm8,
-            ],
-            (_, true, 4) => [
-                VEX_Vpsrad_xmm_xmm_imm8,
-                VEX_Vpsrad_ymm_ymm_imm8,
-                EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8,
-                EVEX_Vpsrad_ymm_k1z_ymmm256b32_imm8,
-                EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8,
-            ],
-            (_, true, _) if self.b.is_evex() => [
-                INVALID,
-                INVALID,
-                EVEX_Vpsraq_xmm_k1z_xmmm128b64_imm8,
-                EVEX_Vpsraq_ymm_k1z_ymmm256b64_imm8,
-                EVEX_Vpsraq_zmm_k1z_zmmm512b64_imm8,
-            ],
-            (_, true, _) => {
-                let amount = self.constant(amount as u64, 8, width_of(ty));
-                return self.shift_by(op, ty, x, amount);
-            }
-        };
-        let code = self.b.form(width_of(ty), forms);
-        self.b.make(code, &[super::inst::Arg::Use(x), super::inst::Arg::Imm(amount)])
-    }
-
     /// A shift by less than the width.
-    fn shift_by(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
+    pub(super) fn shift_by(&mut self, op: BinOp, ty: Type, x: VReg, amount: VReg) -> VReg {
         let width = width_of(ty);
         let op = match (op, ty.dtype.is_signed(), ty.dtype.bytes()) {
             (BinOp::Shl, _, 2) => VOp::SllvW,
@@ -256,16 +178,7 @@ impl Selector<'_> {
     }
 }
 
-/// The amount of a shift, the same in all lanes, modulo the width of the type.
-fn constant_amount(by: &Expr, dtype: DType) -> Option<i64> {
-    let one = match &by.kind {
-        ExprKind::Broadcast(one) => one,
-        _ => by,
-    };
-    Some(one.as_int()?.rem_euclid(i128::from(dtype.bits())) as i64)
-}
-
-fn unsigned_of(bytes: u64) -> DType {
+pub(super) fn unsigned_of(bytes: u64) -> DType {
     match bytes {
         1 => DType::Uint8,
         2 => DType::Uint16,

@@ -1,12 +1,13 @@
 //! Floor division of integers and its remainder. Both are 0 for a divisor of 0, and the least value
 //! divided by -1 is itself.
 
-use super::inst::{Arg, Cond};
+use super::arith::unsigned_of;
+use super::inst::{Arg, Cond, Width};
 use super::nest::{Selector, Val};
 use super::table::VOp;
-use super::value::width_of;
+use super::value::{add_of, sub_of, width_of};
 use crate::ir::{BinOp, DType, Type};
-use crate::simd_ops::{Conversion, conversion, divides_as_float32};
+use crate::simd_ops::{ConstantDivision, Conversion, Reciprocal, constant_division, conversion};
 use iced_x86::Code::*;
 use regalloc2::VReg;
 
@@ -38,10 +39,7 @@ impl Selector<'_> {
         self.blend(none, zero, result, ty)
     }
 
-    /// The same by a constant other than 0: `floor(x/c)` is `floor((x + 0.5)/c)` for positive and
-    /// `floor((x - 0.5)/c)` for negative `c`. These quotients are `0.5/|c|` away from any integer
-    /// at least, and computing one as `x * (1/c) + 0.5/c` has an error below `|x/c| * 2^-22` in
-    /// float32 (dividends of 16 bits) and `|x/c| * 2^-51` in float64 (of 32 bits).
+    /// The same by a constant other than 0.
     pub(super) fn divide_by_constant(
         &mut self,
         op: BinOp,
@@ -50,8 +48,27 @@ impl Selector<'_> {
         y: VReg,
         divisor: i128,
     ) -> VReg {
-        let short = divides_as_float32(ty.dtype);
-        let float = if short { DType::Float32 } else { DType::Float64 };
+        let quotient = match (constant_division(ty.dtype, divisor), op) {
+            (ConstantDivision::Shift(by), BinOp::FloorDiv) => {
+                return self.shift_const(BinOp::Shr, ty, x, by);
+            }
+            (ConstantDivision::Shift(_), _) => {
+                let rest = self.constant(divisor as u64 - 1, ty.dtype.bytes(), width_of(ty));
+                return self.b.op2(VOp::And, width_of(ty), x, rest);
+            }
+            (ConstantDivision::Multiply(by), _) => self.divide_by_product(ty, x, by),
+            (ConstantDivision::Float(float), _) => self.divide_as_float(ty, x, divisor, float),
+        };
+        self.quotient_or_rest(op, ty, x, y, quotient)
+    }
+
+    /// `x // c` of floats for a constant other than 0: `floor(x/c)` is `floor((x + 0.5)/c)` for
+    /// positive and `floor((x - 0.5)/c)` for negative `c`. These quotients are `0.5/|c|` away from
+    /// any integer at least, and computing one as `x * (1/c) + 0.5/c` has an error below
+    /// `|x/c| * 2^-22` in float32 (dividends of 16 bits) and `|x/c| * 2^-51` in float64 (of 32
+    /// bits).
+    fn divide_as_float(&mut self, ty: Type, x: VReg, divisor: i128, float: DType) -> VReg {
+        let short = float == DType::Float32;
         let float = Type { dtype: float, lanes: ty.lanes };
         let width = width_of(float);
         let (inverse, half) = match short {
@@ -76,8 +93,96 @@ impl Selector<'_> {
         };
         let quotient = self.truncate_float(floor, float, between);
         let between = Type { dtype: between, lanes: ty.lanes };
-        let quotient = self.int_to_int(quotient, between, ty.dtype);
-        self.quotient_or_rest(op, ty, x, y, quotient)
+        self.int_to_int(quotient, between, ty.dtype)
+    }
+
+    /// `x // c` by the high half of a product. `x // c` is `~(~x // c)` for negative `x`.
+    fn divide_by_product(&mut self, ty: Type, x: VReg, by: Reciprocal) -> VReg {
+        let width = width_of(ty);
+        let signed = ty.dtype.is_signed().then(|| self.sign_and_magnitude(ty, x));
+        let dividend = signed.map_or(x, |(_, magnitude)| magnitude);
+        let quotient = match ty.dtype.bytes() {
+            1 => {
+                let low = self.constant(0x00ff, 2, width);
+                let even = self.b.op2(VOp::And, width, dividend, low);
+                let odd = self.shift_words(dividend, 8, false, width);
+                let lanes = ty.lanes.div_ceil(2);
+                let words = Type { dtype: DType::Uint16, lanes };
+                let even = self.divide_words(words, width, even, by);
+                let odd = self.divide_words(words, width, odd, by);
+                let odd = self.shift_words(odd, 8, true, width);
+                self.b.op2(VOp::Or, width, even, odd)
+            }
+            bytes => {
+                let words = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
+                self.divide_words(words, width, dividend, by)
+            }
+        };
+        match signed {
+            Some((sign, _)) => self.b.op2(VOp::Xor, width, quotient, sign),
+            None => quotient,
+        }
+    }
+
+    /// All bits of a lane where it is negative, and `x` with its bits flipped there.
+    fn sign_and_magnitude(&mut self, ty: Type, x: VReg) -> (VReg, VReg) {
+        let width = width_of(ty);
+        let sign = match ty.dtype.bytes() {
+            1 if self.b.is_evex() => {
+                // Of `x` and `~x`, the one without a sign bit is less.
+                let ones = self.constant(0xff, 1, width);
+                let flipped = self.b.op2(VOp::Xor, width, x, ones);
+                let magnitude = self.b.op2(VOp::MinUB, width, x, flipped);
+                return (self.b.op2(VOp::Xor, width, x, magnitude), magnitude);
+            }
+            1 => {
+                let zero = self.b.zero();
+                self.b.op2(VOp::CmpGtB, width, zero, x)
+            }
+            bytes => self.shift_const(BinOp::Shr, ty, x, bytes as u32 * 8 - 1),
+        };
+        (sign, self.b.op2(VOp::Xor, width, x, sign))
+    }
+
+    /// The quotient of words of 16 or 32 bits; see [`Reciprocal`].
+    fn divide_words(&mut self, ty: Type, width: Width, x: VReg, by: Reciprocal) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let x = self.shift_const(BinOp::Shr, ty, x, by.before);
+        let mut high = match bytes {
+            2 => {
+                let factor = self.constant(by.factor, 2, width);
+                self.b.op2(VOp::MulHighUW, width, x, factor)
+            }
+            _ => self.high_product(width, x, by.factor),
+        };
+        if by.is_long {
+            let rest = self.b.op2(sub_of(bytes), width, x, high);
+            let rest = self.shift_const(BinOp::Shr, ty, rest, 1);
+            high = self.b.op2(add_of(bytes), width, high, rest);
+        }
+        self.shift_const(BinOp::Shr, ty, high, by.after)
+    }
+
+    /// The high halves of the products of doublewords and a constant: those of even and odd lanes.
+    fn high_product(&mut self, width: Width, x: VReg, factor: u64) -> VReg {
+        let lanes = width.bytes() as u32 / 4;
+        let quadwords = Type { dtype: DType::Uint64, lanes: lanes / 2 };
+        let factor = self.constant(factor, 8, width);
+        let even = self.b.op2(VOp::MulUdq, width, x, factor);
+        let odd = self.shift_const(BinOp::Shr, quadwords, x, 32);
+        let odd = self.b.op2(VOp::MulUdq, width, odd, factor);
+        if self.b.is_evex() {
+            let places = (0..lanes).map(|lane| lane | 1 | lanes * (lane % 2));
+            let places = self.constant_bytes(places.flat_map(u32::to_le_bytes).collect());
+            return self.b.accumulate(VOp::PermT2D, width, places, odd, even);
+        }
+        const ODD: i64 = 0xaa;
+        let even = self.shift_const(BinOp::Shr, quadwords, even, 32);
+        let blend = match width {
+            Width::X => VEX_Vpblendd_xmm_xmm_xmmm128_imm8,
+            _ => VEX_Vpblendd_ymm_ymm_ymmm256_imm8,
+        };
+        self.b.make(blend, &[Arg::Use(even), Arg::Use(odd), Arg::Imm(ODD)])
     }
 
     /// The quotient, or `x - y * quotient`.
@@ -86,7 +191,7 @@ impl Selector<'_> {
             return quotient;
         }
         let product = self.multiply_ints(ty, quotient, y);
-        self.b.op2(super::value::sub_of(ty.dtype.bytes()), width_of(ty), x, product)
+        self.b.op2(sub_of(ty.dtype.bytes()), width_of(ty), x, product)
     }
 
     /// The same of 64-bit integers: one lane after the other, in general registers.

@@ -28,6 +28,7 @@ mod offsets;
 mod plan;
 mod range;
 mod reload;
+mod shift;
 mod table;
 mod tensor;
 #[cfg(test)]

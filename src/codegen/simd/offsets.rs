@@ -3,11 +3,13 @@
 
 use super::inst::{Access, AccessKind, Arg, Inst, Width};
 use super::memory::masked_move;
-use super::nest::Selector;
+use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
-use crate::ir::{BinOp, Buffer, DType, Expr, Type};
-use crate::simd_ops::{LaneOffsets, OffsetLoad, Run, Shuffle, lane_offsets};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Type};
+use crate::simd_ops::{
+    Conversion, LaneOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, conversion, lane_offsets,
+};
 use iced_x86::Code::*;
 use regalloc2::VReg;
 
@@ -47,6 +49,9 @@ impl Selector<'_> {
                 let high = self.load_vector(buffer, &at(second), ty);
                 let key = (low, high, vec![bytes as u32]);
                 self.shuffled(key, |selector| selector.every_second(low, high, ty))
+            }
+            Some(OffsetLoad::EveryNth { first, stride, loads }) => {
+                self.every_nth(buffer, &|offset| at(first + offset), ty, stride, &loads)
             }
             None => crate::bug!("no load for the offsets of `{}`", buffer.name),
         }
@@ -186,6 +191,100 @@ impl Selector<'_> {
         let doublewords = halves.flat_map(|half| [2 * half, 2 * half + 1]);
         let places = self.constant_bytes(doublewords.flat_map(u32::to_le_bytes).collect());
         self.b.op2(VOp::PermD, width, places, both)
+    }
+
+    /// The lanes of [`OffsetLoad::EveryNth`]; `at` is the index of an element behind the first one.
+    fn every_nth(
+        &mut self,
+        buffer: &Buffer,
+        at: &dyn Fn(i64) -> Expr,
+        ty: Type,
+        stride: u64,
+        loads: &[Vec<u64>],
+    ) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let (length, width) = (bytes * u64::from(ty.lanes), width_of(ty));
+        // The places of the bytes of the result, counted from the first element.
+        let place = |to: u64| to / bytes * stride * bytes + to % bytes;
+        let offset = |start: u64, to: u64| {
+            let offset = place(to).checked_sub(start);
+            offset.filter(|offset| to < length && *offset < 16)
+        };
+        let mut parts = Vec::new();
+        for (number, starts) in loads.iter().enumerate() {
+            // Elements that are in two loads are taken from the first one.
+            let source = |to: u64| {
+                let group = to as usize / 16;
+                let mut earlier = loads[..number].iter();
+                let taken = earlier.any(|starts| offset(starts[group], to).is_some());
+                offset(starts[group], to).filter(|_| !taken).map_or(0x80, |offset| offset as u8)
+            };
+            let places = (0..starts.len() as u64 * 16).map(source).collect();
+            let joined = self.load_groups(buffer, at, starts);
+            let places = self.constant_lanes(places);
+            parts.push(self.b.op2(VOp::ShufB, width, joined, places));
+        }
+        // A tree of few levels.
+        while parts.len() > 1 {
+            let pairs = parts.chunks(2);
+            parts = pairs
+                .map(|pair| match *pair {
+                    [a, b] => self.b.op2(VOp::Or, width, a, b),
+                    _ => pair[0],
+                })
+                .collect();
+        }
+        parts[0]
+    }
+
+    /// Loads of 16 bytes in one register. They begin this many bytes behind the first element.
+    fn load_groups(&mut self, buffer: &Buffer, at: &dyn Fn(i64) -> Expr, starts: &[u64]) -> VReg {
+        let group = |start: &u64| {
+            let mem = self.address(buffer, &at((start / buffer.dtype.bytes()) as i64));
+            self.read(buffer, mem, 16, false, Width::X)
+        };
+        let groups = starts.iter().map(group).collect();
+        self.join(groups)
+    }
+
+    /// A conversion of a vector of strided elements to longer integers or floats, whose shuffle
+    /// leaves room for the longer lanes; `None` if there is no [`WidenedLoad`].
+    pub(super) fn widened_load(&mut self, a: &Expr, to: DType) -> Option<VReg> {
+        let ExprKind::Load { buffer, indices, mask: None } = &a.kind else { return None };
+        let from = a.ty.dtype;
+        if from.is_float() || from == DType::Bool || self.registers.contains_key(buffer) {
+            return None;
+        }
+        let between = match conversion(from, to, self.b.isa)? {
+            Conversion::Direct if to.is_int() => to,
+            Conversion::Via(between) => between,
+            _ => return None,
+        };
+        // AVX2 has no arithmetic shift of quadwords.
+        let (bytes, signed) = (between.bytes(), from.is_signed());
+        if bytes <= from.bytes() || signed && bytes > 4 {
+            return None;
+        }
+        let constant = lane_offsets(&indices[0])?;
+        let load = constant.widened_load(from.bytes(), bytes, signed, self.b.isa)?;
+        let WidenedLoad { first, groups, count, shuffle } = load;
+        let at = |offset: i64| Expr::add(constant.base.clone(), Expr::index(first + offset));
+        let (value, length) = match groups {
+            Some(starts) => (self.load_groups(buffer, &at, &starts), starts.len() as u64 * 16),
+            None => {
+                let length = count * from.bytes();
+                let mem = self.address(buffer, &at(0));
+                (self.read(buffer, mem, length, false, Width::of(length)), length)
+            }
+        };
+        let ty = Type { dtype: between, lanes: a.ty.lanes };
+        let mut value = self.shuffle(value, length, &shuffle);
+        if signed {
+            let unused = (bytes - from.bytes()) as u32 * 8;
+            let signed = Type { dtype: DType::Int32, lanes: ty.lanes };
+            value = self.shift_const(BinOp::Shr, signed, value, unused);
+        }
+        Some(self.convert(Val::Vec(value), ty, to))
     }
 
     /// A constant vector in the lanes of a register, padded with zeros.

@@ -75,6 +75,9 @@ impl Selector<'_> {
             let between = a.ty.dtype;
             let exact = is_int(between) && is_int(inner.ty.dtype) && fits(range(inner)?, between);
             conversion(inner.ty.dtype, to, self.b.isa).filter(|_| exact && !to.is_half())?;
+            if let Some(value) = self.widened_load(inner, to) {
+                return Some(value);
+            }
             let value = self.value(inner);
             return Some(self.convert(value, inner.ty, to));
         }

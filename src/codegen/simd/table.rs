@@ -244,6 +244,11 @@ instructions! {
         EVEX_Vpmullw_xmm_k1z_xmm_xmmm128,
         EVEX_Vpmullw_ymm_k1z_ymm_ymmm256,
         EVEX_Vpmullw_zmm_k1z_zmm_zmmm512;
+    MulHighUW, 0,
+        VEX_Vpmulhuw_xmm_xmm_xmmm128, VEX_Vpmulhuw_ymm_ymm_ymmm256,
+        EVEX_Vpmulhuw_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpmulhuw_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpmulhuw_zmm_k1z_zmm_zmmm512;
     MulD, 4,
         VEX_Vpmulld_xmm_xmm_xmmm128, VEX_Vpmulld_ymm_ymm_ymmm256,
         EVEX_Vpmulld_xmm_k1z_xmm_xmmm128b32,

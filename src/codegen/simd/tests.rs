@@ -20,7 +20,7 @@ use std::process::Command;
 mod forms;
 mod selection;
 
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
     include_str!("arith.rs"),
@@ -38,6 +38,7 @@ const SOURCES: [&str; 21] = [
     include_str!("plan.rs"),
     include_str!("range.rs"),
     include_str!("reload.rs"),
+    include_str!("shift.rs"),
     include_str!("table.rs"),
     include_str!("tensor.rs"),
     include_str!("tile.rs"),

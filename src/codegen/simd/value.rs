@@ -366,7 +366,10 @@ impl Selector<'_> {
             ExprKind::IfThenElse(c, t, f) => return self.select_lazily(c, t, f),
             ExprKind::Cast(a) => match narrowed_offsets(expr) {
                 Some(constant) => self.narrowed(&constant, ty.dtype),
-                None => match self.convert_in_range(a, ty.dtype) {
+                None => match self
+                    .convert_in_range(a, ty.dtype)
+                    .or_else(|| self.widened_load(a, ty.dtype))
+                {
                     Some(value) => value,
                     None => {
                         let value = self.value(a);

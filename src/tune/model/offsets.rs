@@ -1,5 +1,5 @@
-//! Vectors whose lanes are a scalar plus constants: every second element, elements in reverse,
-//! repeated ones.
+//! Vectors whose lanes are a scalar plus constants: every second or third element, elements in
+//! reverse, repeated ones.
 
 use super::ops::AccessCost;
 use super::walk::Walker;
@@ -31,6 +31,11 @@ impl Walker<'_> {
             OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
             OffsetLoad::TwoVectors { .. } => (2.0, if isa == SimdIsa::Avx512 { 1.0 } else { 3.0 }),
             OffsetLoad::EverySecond { .. } => (2.0, 4.0),
+            OffsetLoad::EveryNth { loads, .. } => {
+                let (count, groups) = (loads.len() as f64, loads[0].len() as f64);
+                // Groups are joined, then shuffled, then joined by `vpor`.
+                (count * groups, count * (groups - 1.0) + 2.0 * count - 1.0)
+            }
         };
         Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
     }

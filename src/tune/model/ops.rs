@@ -10,7 +10,7 @@ use super::plan::{Access, Event, Step};
 use super::walk::Walker;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
-use crate::simd_ops::{constant_divisor, constant_lanes};
+use crate::simd_ops::{constant_division, constant_divisor, constant_lanes};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The cost of a value.
@@ -49,8 +49,6 @@ const BOUND_INSTRUCTIONS: f64 = 10.0;
 const MASK_INSTRUCTIONS: f64 = 4.0;
 /// Integer operations that the division of one lane counts as: it is a scalar instruction.
 const INTEGER_DIVISION_OPERATIONS: f64 = 10.0;
-/// Vector operations of the division of integers by a constant.
-const CONSTANT_DIVISION_OPERATIONS: f64 = 6.0;
 /// The time of a `float64` division, and of a square root, relative to a `float32` division.
 const FLOAT64_DIVISION_FACTOR: f64 = 1.6;
 const SQRT_FACTOR: f64 = 1.8;
@@ -163,11 +161,16 @@ impl Walker<'_> {
             ExprKind::Unary(UnOp::Sqrt, _) => (OpKind::Divide, SQRT_FACTOR),
             ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (OpKind::Integer, 0.0),
             ExprKind::Binary(BinOp::Div, ..) => (OpKind::Divide, 1.0),
-            ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, _, by) => {
+            ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), _, by) => {
                 let in_lanes = !scalar && self.in_simd_kernel && expr.ty.dtype.bytes() <= 4;
                 match constant_divisor(by) {
                     Some(by @ 1..) if by & (by - 1) == 0 => (OpKind::Integer, 1.0),
-                    Some(_) if in_lanes => (OpKind::Add, CONSTANT_DIVISION_OPERATIONS),
+                    Some(by) if in_lanes => {
+                        let dtype = expr.ty.dtype;
+                        let quotient = f64::from(constant_division(dtype, by).instructions(dtype));
+                        let rest = if *op == BinOp::FloorMod { 2.0 } else { 0.0 };
+                        (OpKind::Add, quotient + rest)
+                    }
                     _ => (OpKind::Integer, INTEGER_DIVISION_OPERATIONS * f64::from(expr.ty.lanes)),
                 }
             }

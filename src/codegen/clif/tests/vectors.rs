@@ -104,7 +104,7 @@ impl Generator {
             return broadcast(at, lanes);
         }
         let stride = match choice {
-            2 if !self.tame => self.pick(&[2, -1, 3, 0]),
+            2 if !self.tame => self.pick(&[2, -1, 3, 4, 0]),
             _ => 1,
         };
         let reach = stride * (i64::from(lanes) - 1);
