@@ -213,6 +213,23 @@ def test_dimensions_of_run_time(tmp_path, rng):
         assert np.array_equal(found(module, {"b": boxes, "s": scores}, count), expected), (b, c, n)
 
 
+def test_thresholds_that_the_model_computes(tmp_path, rng):
+    boxes, scores = draw(rng, 1, 2, 30)
+    inputs = {"b": boxes, "s": scores, "x": np.zeros(3, F)}
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["i"], keepdims=0),
+        helper.make_node("ReduceMin", ["x"], ["t"], keepdims=0),
+        helper.make_node("NonMaxSuppression", ["b", "s", "m", "i", "t"], ["y"]),
+    ]
+    outputs = {"y": np.zeros((60, 3), INT)}
+    module = build(tmp_path, model(nodes, inputs, outputs, 13, [constant("m", 30)]))
+    for x in [(0, 0.5, 0.25), (0.5, 0.25, 1), (-1, -0.5, -0.5)]:
+        inputs["x"][:] = x
+        # Boxes that share nothing are never dropped.
+        expected = padded(select(boxes, scores, 30, max(*x, 0), min(x)), 60)
+        assert np.array_equal(found(module, inputs, 60), expected), x
+
+
 def test_refusals(tmp_path, rng):
     boxes, scores = draw(rng, 1, 2, 9)
     inputs = {"b": boxes, "s": scores, "i": np.array(0.5, F)}

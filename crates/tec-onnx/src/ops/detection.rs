@@ -38,16 +38,16 @@ fn overlap(cx: &mut Context, node: &Node) -> Outcome<T> {
         }
         return scalar(cx, part, tensor, DType::Float32, |e| e);
     }
-    // What the entry cannot compute is not checked.
-    if let Ok(elements) = cx.elements(tensor, role) {
-        for e in elements.list {
-            let inside = e.clone().bin(">=", number(0.0)).bin("and", e.bin("<=", number(1.0)));
-            cx.assert(inside, text)?;
-        }
+    let Ok(elements) = cx.elements(tensor, role) else {
+        // The entry cannot check it; boxes that share nothing are never dropped.
+        let change = |e: E| e.clone().bin("<", number(0.0)).choose(number(0.0), e);
+        return scalar(cx, part, tensor, DType::Float32, change);
+    };
+    for e in elements.list {
+        let inside = e.clone().bin(">=", number(0.0)).bin("and", e.bin("<=", number(1.0)));
+        cx.assert(inside, text)?;
     }
-    // Boxes that share nothing are never dropped.
-    let change = |e: E| e.clone().bin("<", number(0.0)).choose(number(0.0), e);
-    scalar(cx, part, tensor, DType::Float32, change)
+    scalar(cx, part, tensor, DType::Float32, |e| e)
 }
 
 pub(crate) fn non_max_suppression(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
