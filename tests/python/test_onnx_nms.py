@@ -197,6 +197,23 @@ def test_special_values(tmp_path, rng):
             assert np.array_equal(found(build(tmp_path, own), inputs, 120), expected)
 
 
+@pytest.mark.parametrize("center", [0, 1])
+def test_each_operation_is_rounded(tmp_path, rng, center):
+    """At the overlap itself as the threshold two boxes stay, and just below it one is dropped."""
+    inputs = {"b": np.zeros((1, 2, 4), F), "s": F([[[2, 1]]]), "i": np.array([0], F)}
+    own = nms(names="b s m i", constants=[constant("m", 2)], center_point_box=center)(inputs)
+    module = build(tmp_path, own)
+    for _ in range(300):
+        a, size = rng.uniform(0, 1, (2, 2)), rng.uniform(2, 3, (2, 2))
+        inputs["b"][0] = np.concatenate([a, size if center else a + size], -1)
+        [_, iou] = overlap(*corners(inputs["b"][0], center), 0)
+        assert 0 < iou < 1
+        inputs["i"][0] = iou
+        assert found(module, inputs, 2)[:, 2].tolist() == [0, 1]
+        inputs["i"][0] = np.nextafter(iou, F(0))
+        assert found(module, inputs, 2)[:, 2].tolist() == [0, -1]
+
+
 def test_dimensions_of_run_time(tmp_path, rng):
     inputs = {"b": np.zeros((1, 1, 4), F), "s": np.zeros((1, 1, 1), F)}
     constants = [constant("m", [6]), constant("i", F(0.5))]
