@@ -380,7 +380,8 @@ fn needed_steps(schedule: &Schedule, id: StageId, facts: &Facts) -> Option<i64> 
         reader.body.for_each_expr(&mut |expr| {
             walk_nodes(expr, &mut seen, &mut |e| {
                 if let ExprKind::Load { buffer, indices, .. } = &e.kind {
-                    let age = indices.first().and_then(|index| age(buffer, index));
+                    // A tensor of rank 0 has no steps.
+                    let age = indices.first().map_or(Some(0), |index| age(buffer, index));
                     oldest = oldest.zip(age).map(|(oldest, age)| age.max(oldest));
                 }
             });

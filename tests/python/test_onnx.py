@@ -31,8 +31,7 @@ MAX_OPSET = 28
 # Operators that `tec` refuses, with the reason of docs/NETWORKS.md: the test makes sure that it
 # does refuse them.
 REFUSED = {
-    "Bernoulli", "ImageDecoder", "MelWeightMatrix", "NonMaxSuppression",
-    "RandomUniformLike",
+    "Bernoulli", "ImageDecoder", "MelWeightMatrix", "RandomUniformLike",
 }
 
 # Other tests that `tec` refuses, with the reason.

@@ -645,6 +645,33 @@ fn sequences_are_lists_of_the_importer() {
 /// Operators of `onnx_rare.te`, a choice of rows, and a loop whose declared result says how often
 /// it runs.
 #[test]
+fn a_suppression_has_a_constant_number_of_rows() {
+    let model = Model::new(13)
+        .input("boxes", FLOAT, "2 100 4")
+        .input("scores", FLOAT, "2 3 100")
+        .input("overlap", FLOAT, "1")
+        .ints("most", &[5])
+        .ints("axis", &[1])
+        .ints("last", &[2])
+        .node("NonMaxSuppression", "boxes scores most overlap", "all", &[])
+        .node("Gather", "all last", "column", &[int("axis", 1)])
+        .node("Squeeze", "column axis", "places", &[])
+        .input("least", FLOAT, "")
+        .input("at_run_time", INT64, "")
+        .node(
+            "NonMaxSuppression",
+            "boxes scores at_run_time - least",
+            "few",
+            &[int("center_point_box", 1)],
+        )
+        .node("NonMaxSuppression", "boxes scores", "none", &[])
+        .output("places")
+        .shaped_output("few", "7 3")
+        .shaped_output("none", "2 3");
+    golden("suppression", model);
+}
+
+#[test]
 fn rare_operators_are_calls_and_stages() {
     let body = Model::new(27)
         .input("iteration", INT64, "")

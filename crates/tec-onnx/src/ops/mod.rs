@@ -4,6 +4,7 @@ mod activation;
 mod attention;
 mod contrib;
 mod conv;
+mod detection;
 mod dilated;
 mod einsum;
 mod elementwise;
@@ -154,7 +155,7 @@ const DEFAULT: &[(&str, Handler)] = &[
     ("Neg", elementwise::neg),
     ("Multinomial", rare::random),
     ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
-    ("NonMaxSuppression", selection::unknown),
+    ("NonMaxSuppression", detection::non_max_suppression),
     ("NonZero", selection::non_zero),
     ("Not", elementwise::not),
     ("OneHot", slicing::one_hot),

@@ -254,8 +254,3 @@ pub(crate) fn unique(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let y = cx.compute("", dtype, shape, body)?;
     Ok(vec![y, places, rank, counts])
 }
-
-/// Refuses an operator whose number of results is never known.
-pub(crate) fn unknown(_: &mut Context, _: &Node) -> Outcome<Vec<T>> {
-    Err("the number of results depends on the data".into())
-}
