@@ -9,8 +9,9 @@
 //! result have the same values there, by the ranges of the types of tensors, of constants, and of
 //! axes with constant extents. Outputs, inputs and the tensors of recurrences keep their types.
 //!
-//! The terms of a sum that stays wide are left as they are: products of bytes that are added in 32
-//! bits have instructions of their own.
+//! Only what is stored or converted to a shorter type is narrowed, so the terms of a sum that stays
+//! wide are left as they are: products of bytes that are added in 32 bits have instructions of
+//! their own.
 
 use super::{Axis, Body, Graph, Reduction, Stage};
 use crate::ir::visit::{Memo, NodeSet, for_each_child, map_children};
@@ -20,10 +21,6 @@ use rustc_hash::FxHashMap;
 /// The types to compute with, the best ones first: signed ones have more instructions.
 const TYPES: [DType; 6] =
     [DType::Uint8, DType::Int8, DType::Int16, DType::Uint16, DType::Int32, DType::Uint32];
-
-/// Fewer operations in front of a conversion to a wider type or a float are not worth another
-/// conversion.
-const MIN_OPERATIONS: usize = 2;
 
 /// The least and the greatest value.
 type Range = (i128, i128);
@@ -67,10 +64,7 @@ impl Narrower {
                 return;
             }
         }
-        match &mut stage.body {
-            Body::Map(values) => values.iter_mut().for_each(|value| *value = self.root(value)),
-            body => body.map_exprs(&mut |expr| self.visit(expr)),
-        }
+        stage.body.map_exprs(&mut |expr| self.visit(expr));
     }
 
     /// Returns the values of the elements of a stage.
@@ -152,11 +146,6 @@ impl Narrower {
         }
     }
 
-    /// Rewrites the value of an element, whose type stays.
-    fn root(&mut self, expr: &Expr) -> Expr {
-        self.narrowed_below(expr.ty.dtype, expr).unwrap_or_else(|| self.visit(expr))
-    }
-
     /// Rewrites an expression, whose type stays.
     fn visit(&mut self, expr: &Expr) -> Expr {
         if let Some(done) = self.done.get(expr) {
@@ -181,22 +170,17 @@ impl Narrower {
         result
     }
 
-    /// Returns the conversion to `to` of a computed integer, with the operations in a narrower
-    /// type; `None` if there is none or it saves nothing.
+    /// Returns the conversion to the shorter type `to` of a computed integer, with the operations in
+    /// a narrower type. Where the result is as long as before, a vector has no more lanes.
     fn narrowed_below(&mut self, to: DType, expr: &Expr) -> Option<Expr> {
         let wide = expr.ty.dtype;
-        if !is_narrowable(wide) || to == DType::Index || to == DType::Bool {
+        let shortens = is_narrowable(wide) && to.is_int() && to.bits() < wide.bits();
+        if !shortens || !is_computed(expr) {
             return None;
         }
-        let shortens = to.is_int() && to.bits() < wide.bits();
-        if operations(expr, MIN_OPERATIONS) < if shortens { 1 } else { MIN_OPERATIONS } {
-            return None;
-        }
-        // Of bytes, only bytes are made without another conversion.
-        let least = if shortens { to.bits() } else { 16 };
-        let types = TYPES.iter().filter(|ty| (least..wide.bits()).contains(&ty.bits()));
+        let types = TYPES.iter().filter(|ty| (to.bits()..wide.bits()).contains(&ty.bits()));
         let narrow = types.copied().find_map(|ty| self.convert(expr, ty))?;
-        Some(if narrow.ty.dtype == to { narrow } else { Expr::cast(to, narrow) })
+        Some(Expr::cast(to, narrow))
     }
 
     fn comparison(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
@@ -242,7 +226,7 @@ impl Narrower {
                     return self.convert(a, to);
                 }
                 let inner = self.visit(if keeps { a } else { expr });
-                Some(if inner.ty.dtype == to { inner } else { Expr::cast(to, inner) })
+                Some(Expr::cast(to, inner))
             }
             ExprKind::Binary(op, a, b) => {
                 let has_form = match op {
@@ -277,7 +261,9 @@ impl Narrower {
                     Some(new) => Expr::load(new, indices),
                     None => self.visit(expr),
                 };
-                Some(if load.ty.dtype == to { load } else { Expr::cast(to, load) })
+                // A longer element leaves a vector with as few lanes as before.
+                let is_short = load.ty.dtype.bits() <= to.bits();
+                is_short.then(|| Expr::cast(to, load))
             }
             _ => None,
         }
@@ -441,22 +427,15 @@ fn has_index(expr: &Expr, seen: &mut NodeSet) -> bool {
     found
 }
 
-/// Returns the number of operations on integers of one type at the top of an expression, at most
-/// `enough`.
-fn operations(expr: &Expr, enough: usize) -> usize {
-    if enough == 0 {
-        return 0;
-    }
-    let own = |more: &[&Expr]| {
-        let add = |count: usize, one: &&Expr| count + operations(one, enough - count.min(enough));
-        more.iter().fold(1, add).min(enough)
-    };
+/// Whether a value is the result of an operation, converted or not.
+fn is_computed(expr: &Expr) -> bool {
     match &expr.kind {
-        ExprKind::Binary(_, a, b) => own(&[a, b]),
-        ExprKind::Unary(_, a) => own(&[a]),
-        ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => own(&[a, b]),
-        ExprKind::Cast(a) if is_narrowable(a.ty.dtype) => operations(a, enough),
-        _ => 0,
+        ExprKind::Cast(a) => is_narrowable(a.ty.dtype) && is_computed(a),
+        ExprKind::Binary(..) | ExprKind::Unary(..) => true,
+        ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => {
+            is_computed(a) || is_computed(b)
+        }
+        _ => false,
     }
 }
 
