@@ -128,7 +128,7 @@ mod tests {
     /// The quotient as the documentation of [`Reciprocal`] says, in words of `word` bits.
     fn quotient(reciprocal: Reciprocal, x: u64, word: u32) -> u64 {
         let y = x >> reciprocal.before;
-        let high = (u128::from(y) * u128::from(reciprocal.factor) >> word) as u64;
+        let high = ((u128::from(y) * u128::from(reciprocal.factor)) >> word) as u64;
         let high = if reciprocal.is_long { high + ((y - high) >> 1) } else { high };
         high >> reciprocal.after
     }

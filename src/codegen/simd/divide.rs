@@ -172,7 +172,7 @@ impl Selector<'_> {
         let odd = self.shift_const(BinOp::Shr, quadwords, x, 32);
         let odd = self.b.op2(VOp::MulUdq, width, odd, factor);
         if self.b.is_evex() {
-            let places = (0..lanes).map(|lane| lane | 1 | lanes * (lane % 2));
+            let places = (0..lanes).map(|lane| lane | 1 | (lanes * (lane % 2)));
             let places = self.constant_bytes(places.flat_map(u32::to_le_bytes).collect());
             return self.b.accumulate(VOp::PermT2D, width, places, odd, even);
         }

@@ -5,6 +5,10 @@ use super::plan::{Annotation, MIN_PARALLEL_WORK, Planner};
 
 /// The fewest terms for each start value of a private copy of the elements.
 const MIN_TERMS: i64 = 8;
+/// Terms that are written out.
+const UNROLLED_TERMS: i64 = 8;
+/// The fewest iterations of a loop with terms written out.
+const MIN_UNROLLED: i64 = 8;
 
 pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
     match planner.facts.views[at].scatter.is_empty() {
@@ -59,8 +63,26 @@ pub(super) fn apply(planner: &mut Planner, at: usize) {
         planner.reorder(at, &order);
         planner.annotate(at, order.len() - 1, Annotation::Vectorize);
     }
+    if scattered.len() == view.data.len() && unrolls(planner, at) {
+        let leaves = &planner.plans[at].leaves;
+        let term = leaves.iter().rposition(|leaf| leaf.reduce).expect("a scatter has terms");
+        planner.split(at, term, UNROLLED_TERMS);
+        planner.annotate(at, term + 1, Annotation::Unroll);
+    }
     let fused = planner.parallelize(at, outside);
     planner.plans[at].open = outside - fused;
+}
+
+/// Chooses whether several terms are written out, each of which changes one element. The end of a
+/// loop takes as long as a term.
+fn unrolls(planner: &mut Planner, at: usize) -> bool {
+    let terms = planner.facts.views[at].reduce.last();
+    let many = |extent: i64| extent >= MIN_UNROLLED * UNROLLED_TERMS;
+    if !terms.is_some_and(|axis| axis.extent.is_none_or(many)) {
+        return false;
+    }
+    let stage = planner.plans[at].name.clone();
+    planner.chooser.whether(&stage, "unroll terms", true)
 }
 
 /// Chooses the number of copies of the elements, each with a part of the terms, for threads.
@@ -97,6 +119,14 @@ fn in_parts(planner: &mut Planner, at: usize, scattered: &[String], parts: i64) 
     lines.into_iter().for_each(|line| planner.text.push(line));
     for axis in scattered {
         planner.text.push(format!("{copies}.scatter({axis})"));
+    }
+    if unrolls(planner, at) {
+        let some = planner.text.fresh(&inner, "_i");
+        let rest = planner.text.fresh(&inner, "_o");
+        planner
+            .text
+            .push(format!("let {rest}, {some} = {copies}.split({inner}, factor={UNROLLED_TERMS})"));
+        planner.text.push(format!("{copies}.unroll({some})"));
     }
     planner.plans[at].parallel = true;
 }
