@@ -170,8 +170,8 @@ impl Narrower {
         result
     }
 
-    /// Returns the conversion to the shorter type `to` of a computed integer, with the operations in
-    /// a narrower type. Where the result is as long as before, a vector has no more lanes.
+    /// Returns the conversion to the shorter type `to` of a computed integer, with the operations
+    /// in a narrower type. Where the result is as long as before, a vector has no more lanes.
     fn narrowed_below(&mut self, to: DType, expr: &Expr) -> Option<Expr> {
         let wide = expr.ty.dtype;
         let shortens = is_narrowable(wide) && to.is_int() && to.bits() < wide.bits();
