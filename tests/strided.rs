@@ -1,4 +1,4 @@
-//! Loads of bytes and 16-bit elements at a stride: rows of every width up to 100, between pages
+//! Loads of elements at a stride of three or four: rows of every width up to 100, between pages
 //! that must not be accessed, so that no byte before the first or after the last element is read.
 
 use crate::support;
@@ -42,7 +42,7 @@ impl Guarded {
 }
 
 /// The types of the elements and of the result.
-const TYPES: [(&str, &str); 12] = [
+const TYPES: [(&str, &str); 16] = [
     ("uint8", "uint8"),
     ("int16", "int16"),
     ("uint8", "int32"),
@@ -55,6 +55,10 @@ const TYPES: [(&str, &str); 12] = [
     ("uint8", "int64"),
     ("int8", "int64"),
     ("uint16", "float64"),
+    ("float32", "float32"),
+    ("int32", "float32"),
+    ("int32", "uint8"),
+    ("float64", "float64"),
 ];
 
 fn element(dtype: DType, value: i64) -> Vec<u8> {
@@ -79,8 +83,11 @@ fn check(from: DType, to: DType, stride: i64, lanes: u32, extent: Option<i64>, o
     let widths = extent.map_or(1..=100, |extent| extent..=extent);
     for width in widths {
         let values: Vec<i64> = (0..stride * width - stride + 1).map(|at| at * 37 + 11).collect();
-        let values: Vec<i64> =
-            values.iter().map(|value| from.wrap(i128::from(*value)) as i64).collect();
+        let wrap = |value: &i64| match from.is_float() {
+            true => *value,
+            false => from.wrap(i128::from(*value)) as i64,
+        };
+        let values: Vec<i64> = values.iter().map(wrap).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| element(from, *value)).collect();
         let expected: Vec<u8> =
             values.iter().step_by(stride as usize).flat_map(|value| element(to, *value)).collect();

@@ -19,6 +19,9 @@ const GROUP_BYTES: usize = 16;
 /// The largest stride of elements of one or two bytes that are shuffled from several loads.
 const MAX_SHUFFLED_STRIDE: i64 = 4;
 
+/// The largest number of vectors from whose elements of four or eight bytes one is taken.
+const MAX_VECTORS: i64 = 4;
+
 /// An index whose lanes are a scalar plus constants.
 #[derive(Clone, Debug)]
 pub struct LaneOffsets {
@@ -64,13 +67,11 @@ pub enum OffsetLoad {
     },
     /// Runs of consecutive elements, each under a mask.
     Runs(Vec<Run>),
-    /// Two vectors as long as the result, from whose doublewords those of the result are taken.
-    TwoVectors {
-        /// The offset of the first element of the first vector: the least one.
-        first: i64,
-        /// The offset of the first element of the second vector, which ends with the greatest one.
-        second: i64,
-        /// The places of doublewords in both vectors, the second behind the first.
+    /// Vectors as long as the result, from whose doublewords those of the result are taken.
+    Vectors {
+        /// The offsets of their first elements. The last vector ends with the greatest offset.
+        starts: Vec<i64>,
+        /// The places of doublewords in all vectors, one behind the other.
         doublewords: Vec<u32>,
     },
     /// Every second of elements of one or two bytes: those at even places of a vector as long as
@@ -230,7 +231,7 @@ impl LaneOffsets {
         if masked && runs.len() <= MAX_RUNS {
             return Some(OffsetLoad::Runs(runs));
         }
-        self.two_vectors(bytes, isa, (*first, *last))
+        self.vectors(bytes, isa, (*first, *last))
     }
 
     /// Returns the load of elements of `from` bytes into the low bytes of lanes of `to` bytes, with
@@ -280,13 +281,9 @@ impl LaneOffsets {
         Some(WidenedLoad { first, groups: (!whole).then_some(starts), count, shuffle })
     }
 
-    /// Returns the load of elements that are at most two vectors apart, such as every second one.
-    fn two_vectors(
-        &self,
-        bytes: u64,
-        isa: SimdIsa,
-        (first, last): (i64, i64),
-    ) -> Option<OffsetLoad> {
+    /// Returns the load of elements that are a few vectors apart, such as every second or third
+    /// one.
+    fn vectors(&self, bytes: u64, isa: SimdIsa, (first, last): (i64, i64)) -> Option<OffsetLoad> {
         let lanes = self.offsets.len() as i64;
         let span = i128::from(last) - i128::from(first) + 1;
         let length = self.offsets.len() as u64 * bytes;
@@ -305,20 +302,24 @@ impl LaneOffsets {
             SimdIsa::Avx512 => length >= 16,
             SimdIsa::Avx2 => length > 16,
         };
-        if !has_form || !(i128::from(lanes)..=2 * i128::from(lanes)).contains(&span) {
+        let span = i64::try_from(span).ok()?;
+        let count = (span + lanes - 1) / lanes;
+        if !has_form || !(1..=MAX_VECTORS).contains(&count) || span < lanes {
             return None;
         }
+        let starts = (0..count).map(|number| first + (number * lanes).min(span - lanes));
+        let starts: Vec<i64> = starts.collect();
         let words = bytes as u32 / 4;
-        let place = |offset: &i64| match offset - first < lanes {
-            true => offset - first,
-            false => lanes + (offset - second),
+        let place = |offset: &i64| {
+            let number = ((offset - first) / lanes) as usize;
+            number as i64 * lanes + (offset - starts[number])
         };
         let doublewords = self.offsets.iter().flat_map(|offset| {
             let from = place(offset) as u32 * words;
             from..from + words
         });
         let doublewords = doublewords.collect();
-        Some(OffsetLoad::TwoVectors { first, second, doublewords })
+        Some(OffsetLoad::Vectors { starts, doublewords })
     }
 
     /// The distance of all neighbouring lanes, if it is the same.
@@ -441,13 +442,12 @@ mod tests {
         // Every second element, the last vector ending with the last one.
         let even: Vec<i64> = (0..8).map(|lane| 2 * lane).collect();
         let doublewords = vec![0, 2, 4, 6, 9, 11, 13, 15];
-        let two = OffsetLoad::TwoVectors { first: 0, second: 7, doublewords };
+        let two = OffsetLoad::Vectors { starts: vec![0, 7], doublewords };
         assert_eq!(load(&even, 4, Avx2), Some(two));
-        let Some(OffsetLoad::TwoVectors { first: 0, second: 3, doublewords }) =
-            load(&even[..4], 8, Avx2)
-        else {
+        let Some(OffsetLoad::Vectors { starts, doublewords }) = load(&even[..4], 8, Avx2) else {
             panic!("two vectors");
         };
+        assert_eq!(starts, [0, 3]);
         assert_eq!(doublewords, [0, 1, 4, 5, 10, 11, 14, 15]);
         assert_eq!(load(&even[..4], 8, Avx512).map(|_| ()), Some(()));
         // Bytes and halves have no permutation of two registers.
@@ -486,9 +486,13 @@ mod tests {
         assert_eq!(words, [0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12]);
         assert_eq!(widened.shuffle.bytes.expect("a shuffle")[..4], [0x80, 0x80, 0x80, 0]);
         assert_eq!(known.widened_load(1, 2, false, Avx512), None);
-        // Every third one is further apart.
+        // Every third one needs three vectors, every fifth one more than four.
         let third: Vec<i64> = (0..8).map(|lane| 3 * lane).collect();
-        assert_eq!(load(&third, 4, Avx2), None);
+        let doublewords = vec![0, 3, 6, 9, 12, 15, 20, 23];
+        let three = OffsetLoad::Vectors { starts: vec![0, 8, 14], doublewords };
+        assert_eq!(load(&third, 4, Avx2), Some(three));
+        let fifth: Vec<i64> = (0..8).map(|lane| 5 * lane).collect();
+        assert_eq!(load(&fifth, 4, Avx2), None);
         // Seven bytes are no doublewords.
         let bytes: Vec<i64> = (0..7).chain(0..7).collect();
         assert_eq!(load(&bytes, 1, Avx2), None);

@@ -39,10 +39,10 @@ impl Selector<'_> {
                 let or = |a, b| self.b.op2(VOp::Or, width_of(ty), a, b);
                 parts.into_iter().reduce(or).expect("a run")
             }
-            Some(OffsetLoad::TwoVectors { first, second, doublewords }) => {
-                let low = self.load_vector(buffer, &at(first), ty);
-                let high = self.load_vector(buffer, &at(second), ty);
-                self.of_both(low, high, &doublewords)
+            Some(OffsetLoad::Vectors { starts, doublewords }) => {
+                let vectors = starts.iter().map(|start| self.load_vector(buffer, &at(*start), ty));
+                let vectors: Vec<VReg> = vectors.collect();
+                self.of_vectors(&vectors, &doublewords)
             }
             Some(OffsetLoad::EverySecond { first, second }) => {
                 let low = self.load_vector(buffer, &at(first), ty);
@@ -135,6 +135,24 @@ impl Selector<'_> {
         value
     }
 
+    /// The doublewords of registers at these places: those of the first two, then with those of
+    /// the third one, and so on.
+    fn of_vectors(&mut self, vectors: &[VReg], places: &[u32]) -> VReg {
+        let count = places.len() as u32;
+        let mut all = vectors[0];
+        for (number, vector) in (1..).zip(&vectors[1..]) {
+            // Lanes of later vectors keep what is there.
+            let place = |(lane, place): (u32, &u32)| match place / count {
+                from if from == number => count + place % count,
+                0 if number == 1 => *place,
+                _ => lane,
+            };
+            let places: Vec<u32> = (0..).zip(places).map(place).collect();
+            all = self.of_both(all, *vector, &places);
+        }
+        all
+    }
+
     /// The doublewords of two registers at these places.
     fn of_both(&mut self, low: VReg, high: VReg, places: &[u32]) -> VReg {
         let make = |selector: &mut Self| selector.of_both_anew(low, high, places);
@@ -158,7 +176,8 @@ impl Selector<'_> {
         let unused = (count..width.bytes() as u32 / 4).map(|_| 0);
         let places_in_one = places.iter().map(|place| place % count);
         let from = self.constant_bytes(bytes(&mut places_in_one.chain(unused)));
-        let low = self.b.op2(VOp::PermD, width, from, low);
+        let stays = (0..).zip(places).all(|(lane, place)| *place == lane || *place >= count);
+        let low = if stays { low } else { self.b.op2(VOp::PermD, width, from, low) };
         let high = self.b.op2(VOp::PermD, width, from, high);
         let of_high = (0..).zip(places).filter(|(_, place)| **place >= count);
         let of_high = of_high.fold(0, |bits: i64, (lane, _)| bits | 1 << lane);

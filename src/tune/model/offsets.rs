@@ -29,7 +29,12 @@ impl Walker<'_> {
             OffsetLoad::OneElement => (1.0, 0.0),
             OffsetLoad::Shuffled { .. } => (1.0, 1.0),
             OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
-            OffsetLoad::TwoVectors { .. } => (2.0, if isa == SimdIsa::Avx512 { 1.0 } else { 3.0 }),
+            OffsetLoad::Vectors { starts, .. } => {
+                let vectors = starts.len() as f64;
+                let shuffles =
+                    if isa == SimdIsa::Avx512 { vectors - 1.0 } else { 2.0 * vectors - 1.0 };
+                (vectors, shuffles)
+            }
             OffsetLoad::EverySecond { .. } => (2.0, 4.0),
             OffsetLoad::EveryNth { loads, .. } => {
                 let (count, groups) = (loads.len() as f64, loads[0].len() as f64);
