@@ -84,3 +84,27 @@ fn work_far_beyond_the_size_of_the_arguments_is_noted() {
         assert_eq!(noted("n = 4096", "0..n", product), [""; 0]);
     });
 }
+
+#[test]
+fn checks_that_need_a_loop_although_no_data_decides_them_are_noted() {
+    let noted = |more: &str, read: &str| {
+        let inputs = "    input A: float32[n]\n    input J: int32[m]\n";
+        notes(&format!(
+            "kernel f(n: var, m: var) {{\n{inputs}{more}    output B[i: m] = {read}\n}}\n"
+        ))
+    };
+    driver::with_stack(move || {
+        let note = "each call of `f` checks index 0 of `A` in a loop over `i` before it computes: \
+                    an `assume` or a `clamp` that proves it saves the time";
+        let every_second = "if i % 2 == 0 then A[i] else 0.0";
+        assert_eq!(noted("", every_second), [note]);
+        assert_eq!(noted("    assume n >= m\n", every_second).len(), 0);
+        assert_eq!(noted("", "A[min(i, n - 1)]").len(), 0);
+        // The index at the end decides.
+        assert_eq!(noted("", "A[2*i]").len(), 0);
+        // Data decides.
+        assert_eq!(noted("", "A[J[i]]").len(), 0);
+        let product = "A[if i*i < m then i*i else 0]";
+        assert!(noted("", product)[0].contains("checks `i*i` in a loop over `i`"));
+    });
+}
