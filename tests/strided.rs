@@ -42,7 +42,7 @@ impl Guarded {
 }
 
 /// The types of the elements and of the result.
-const TYPES: [(&str, &str); 16] = [
+const TYPES: [(&str, &str); 19] = [
     ("uint8", "uint8"),
     ("int16", "int16"),
     ("uint8", "int32"),
@@ -59,12 +59,18 @@ const TYPES: [(&str, &str); 16] = [
     ("int32", "float32"),
     ("int32", "uint8"),
     ("float64", "float64"),
+    ("uint8", "bfloat16"),
+    ("int8", "float16"),
+    ("uint8", "bool"),
 ];
 
 fn element(dtype: DType, value: i64) -> Vec<u8> {
     match dtype {
         DType::Float32 => (value as f32).to_le_bytes().to_vec(),
         DType::Float64 => (value as f64).to_le_bytes().to_vec(),
+        DType::Float16 => half::f16::from_f32(value as f32).to_le_bytes().to_vec(),
+        DType::BFloat16 => half::bf16::from_f32(value as f32).to_le_bytes().to_vec(),
+        DType::Bool => vec![u8::from(value != 0)],
         _ => value.to_le_bytes()[..dtype.bytes() as usize].to_vec(),
     }
 }

@@ -276,7 +276,9 @@ impl Selector<'_> {
         }
         let between = match conversion(from, to, self.b.isa)? {
             Conversion::Direct if to.is_int() => to,
-            Conversion::Via(between) => between,
+            Conversion::Via(between) if between.is_int() => between,
+            // A float32 between is exact.
+            Conversion::Via(_) => DType::Int32,
             _ => return None,
         };
         // AVX2 has no arithmetic shift of quadwords.
