@@ -9,9 +9,9 @@
 //! result have the same values there, by the ranges of the types of tensors, of constants, and of
 //! axes with constant extents. Outputs, inputs and the tensors of recurrences keep their types.
 //!
-//! Only what is stored or converted to a shorter type is narrowed, so the terms of a sum that stays
-//! wide are left as they are: products of bytes that are added in 32 bits have instructions of
-//! their own.
+//! Only what is stored in or converted to a shorter type, and what is compared, is narrowed. So the
+//! terms of a sum that stays wide are left as they are: products of bytes that are added in 32 bits
+//! have instructions of their own.
 
 use super::{Axis, Body, Graph, Reduction, Stage};
 use crate::ir::visit::{Memo, NodeSet, for_each_child, map_children};
@@ -432,9 +432,7 @@ fn is_computed(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Cast(a) => is_narrowable(a.ty.dtype) && is_computed(a),
         ExprKind::Binary(..) | ExprKind::Unary(..) => true,
-        ExprKind::Select(_, a, b) | ExprKind::IfThenElse(_, a, b) => {
-            is_computed(a) || is_computed(b)
-        }
+        ExprKind::Select(..) | ExprKind::IfThenElse(..) => true,
         _ => false,
     }
 }
