@@ -4,6 +4,7 @@
 //!
 //! `cargo test --test suite ptx::` runs the tests of one module.
 
+mod amx;
 mod bench;
 mod build_tools;
 mod cache;

@@ -25,6 +25,8 @@ pub mod print;
 pub mod reference;
 pub mod scopes;
 pub mod simplify;
+pub mod steps;
+pub mod tile;
 pub mod verify;
 pub mod visit;
 pub mod warp;

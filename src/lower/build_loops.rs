@@ -10,27 +10,24 @@
 //! allocated where the stage is attached, or outermost; every variable is bound once.
 
 mod combine_terms;
+mod intrinsics;
 mod warm_up;
 
 use super::in_place;
-use super::match_intrinsic::{in_lanes, match_intrinsic, without_tails};
-use super::match_product::match_product;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::async_copy::{narrowed_back, same_half};
-use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, rewrite_expr, rewrite_exprs, substitute};
-use crate::ir::warp::WarpProduct;
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, SortAxis, Stmt, UnOp, Var,
 };
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
     ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoragePlace, StoreNontemporal,
-    Tensorize, attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only,
-    loop_extent, loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place,
-    sorted_count, storage_place, strides,
+    attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only, loop_extent,
+    loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place, sorted_count,
+    storage_place, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Reduction, build_params};
@@ -292,56 +289,6 @@ impl<'a> Nests<'a> {
         Stmt::Allocate { buffer: order, body }
     }
 
-    /// Marks the nest of loop `at` if `tensorize` names that loop, after checking that it is the
-    /// intrinsic.
-    fn mark_intrinsic(
-        &self,
-        id: StageId,
-        bounds: &StageBounds,
-        at: usize,
-        nest: Stmt,
-    ) -> Result<Stmt> {
-        let (stage, target) = (self.bounded.schedule.stage(id), &self.bounded.schedule.target);
-        let asked = stage.annotation::<Tensorize>().map(|(_, asked)| asked);
-        let asked = asked.filter(|asked| asked.axis == stage.leaves[at]);
-        let Some(tensorize) = asked else { return Ok(nest) };
-        let intrinsic = &tensorize.intrinsic;
-        let name = intrinsic.name.clone();
-        if let Some(product) = WarpProduct::of(&name) {
-            match_product(product, (self.bounded, id, stage), tensorize, &nest)?;
-            return Ok(Stmt::Tensorize { name, body: Box::new(nest) });
-        }
-        let mut facts = Facts::new();
-        for leaf in &stage.leaves[..at] {
-            let (min, extent) = (loop_min(stage, *leaf), &bounds.extents[leaf.0]);
-            facts.bind(&stage.axis(*leaf).var, &min, extent);
-        }
-        let loops = build_plain_loops(intrinsic, target)?;
-        let whole = without_tails(&nest);
-        match_intrinsic(stage, tensorize, loops, &whole.bare, facts)?;
-        if !target.has_intrinsic(&name) {
-            return Ok(match whole.has_tails {
-                true => nest,
-                false => Stmt::Tensorize { name, body: Box::new(nest) },
-            });
-        }
-        let vectors = |nest: Stmt| in_lanes(nest, intrinsic.reassociate);
-        let instruction = Stmt::Tensorize { name, body: Box::new(vectors(whole.lanes)) };
-        // If the last terms are outside, the others are added one by one.
-        Ok(whole.all_terms.into_iter().fold(instruction, |then, cond| {
-            let rest = fresh_copy(&vectors(nest.clone()), &FxHashMap::default());
-            Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(rest)) }
-        }))
-    }
-
-    /// Whether the iterations of loop `at` are the lanes of an instruction.
-    fn is_lanes(&self, stage: &Stage, at: usize) -> bool {
-        stage.annotation::<Tensorize>().is_some_and(|(_, tensorize)| {
-            tensorize.axis == stage.leaves[at]
-                && self.bounded.schedule.target.has_intrinsic(&tensorize.intrinsic.name)
-        })
-    }
-
     /// Returns the body of the loop at `depth`, which `group` shares: the stages attached there,
     /// then `inner`, all under the guards of that depth.
     fn inside(&self, group: &[StageId], depth: Option<usize>, inner: Stmt) -> Result<Stmt> {
@@ -486,6 +433,7 @@ impl<'a> Nests<'a> {
             {
                 *kind = ForKind::Vectorized;
             }
+            inner = self.mark_start(stage, at, inner);
         }
         rename_loops(inner)
     }

@@ -14,11 +14,11 @@
 use crate::diag::Result;
 use crate::ir::equal::{ExprHasher, equal};
 use crate::ir::launch::has_barrier;
+use crate::ir::tile::is_whole_product;
 use crate::ir::visit::{
     Memo, for_each_child, map_children, map_exprs, map_stmts, mentions_any, reads_any,
     reads_memory, stored_buffers, walk_stmt,
 };
-use crate::ir::warp::is_warp_product;
 use crate::ir::{
     BinOp, Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Scope, Stmt, UnOp, Var,
 };
@@ -51,7 +51,7 @@ impl Names {
 }
 
 fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
-    if is_warp_product(&stmt) {
+    if is_whole_product(&stmt) {
         return stmt;
     }
     let stmt = map_stmts(stmt, &mut |inner| hoist(inner, names));
@@ -63,7 +63,7 @@ fn hoist(stmt: Stmt, names: &mut Names) -> Stmt {
 
 /// Shares within each run of consecutive stores, such as the copies of an unrolled loop's body.
 fn share(stmt: Stmt, names: &mut Names) -> Stmt {
-    if is_warp_product(&stmt) {
+    if is_whole_product(&stmt) {
         return stmt;
     }
     let stmts = match stmt {

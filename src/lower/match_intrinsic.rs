@@ -18,6 +18,7 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::equal::equal;
 use crate::ir::print::{print_expr, print_stmt};
 use crate::ir::simplify::simplify_expr;
+use crate::ir::steps::{at_zero, step_of};
 use crate::ir::visit::{any_expr, map_stmts, substitute};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Intrinsic, Kernel, Stmt, UnOp, Var};
 use crate::schedule::{Annotation, AxisKind, Stage, Tensorize};
@@ -87,6 +88,17 @@ pub fn in_lanes(nest: Stmt, reversed: bool) -> Stmt {
     Stmt::For { var, min, extent, kind: ForKind::Vectorized, body }
 }
 
+/// Makes a nest, whose loops match an intrinsic with lanes, its instruction. An instruction can
+/// turn lanes off; if the last terms are outside, the others are added one by one.
+pub fn instruction_in_lanes(name: String, reversed: bool, nest: &Stmt) -> Stmt {
+    let whole = without_tails(nest);
+    let body = Box::new(in_lanes(whole.lanes, reversed));
+    whole.all_terms.into_iter().fold(Stmt::Tensorize { name, body }, |then, cond| {
+        let rest = fresh_copy(&in_lanes(nest.clone(), reversed), &FxHashMap::default());
+        Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(rest)) }
+    })
+}
+
 fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
     let Stmt::For { var, extent, body, .. } = stmt else {
         return map_stmts(stmt, &mut |inner| written_out(inner, reversed));
@@ -103,14 +115,21 @@ fn written_out(stmt: Stmt, reversed: bool) -> Stmt {
 pub struct WholeNest {
     /// The nest without conditions of tails.
     pub bare: Stmt,
-    /// Whether there are such conditions.
-    pub has_tails: bool,
+    /// These conditions for their worst iterations: if they hold, all of the nest is inside.
+    pub tails: Vec<Expr>,
     /// The nest with only the conditions on lanes, the iterations of the outer loop. An instruction
     /// can turn lanes off.
     pub lanes: Stmt,
     /// The other conditions for their worst iterations: if they hold, all terms of the nest are
     /// inside.
     pub all_terms: Vec<Expr>,
+}
+
+impl WholeNest {
+    /// Whether there are conditions of tails.
+    pub fn has_tails(&self) -> bool {
+        !self.tails.is_empty()
+    }
 }
 
 /// Takes the conditions of tails out of a nest of constant extents.
@@ -121,7 +140,7 @@ pub fn without_tails(nest: &Stmt) -> WholeNest {
     let (mut tails, mut all_terms) = (Vec::new(), Vec::new());
     let bare = without_tail_conditions(nest, &mut Vec::new(), false, &mut tails);
     let lanes = without_tail_conditions(nest, &mut Vec::new(), true, &mut all_terms);
-    WholeNest { bare, has_tails: !tails.is_empty(), lanes, all_terms }
+    WholeNest { bare, tails, lanes, all_terms }
 }
 
 /// Removes conditions of tails and adds them to `conditions`. `vars` are the enclosing loops,
@@ -402,20 +421,4 @@ fn factors(expr: &Expr) -> Option<(&Expr, &Expr, Option<&Expr>)> {
         ExprKind::Call(Intrinsic::Fma, args) => Some((&args[0], &args[1], Some(&args[2]))),
         _ => None,
     }
-}
-
-/// Replaces every variable of the nest by 0.
-fn at_zero(expr: &Expr, vars: &[Var]) -> Expr {
-    let expr = substitute(expr, &mut |var| vars.contains(var).then(|| Expr::index(0)));
-    simplify_expr(&expr, &Facts::new())
-}
-
-/// Returns the increase of `expr` when `var` grows by one, if it is the same everywhere in the
-/// nest.
-fn step_of(expr: &Expr, var: &Var, vars: &[Var]) -> Option<Expr> {
-    let next = Expr::binary(BinOp::Add, Expr::var(var), Expr::index(1));
-    let after = substitute(expr, &mut |v| (v == var).then(|| next.clone()));
-    let step = simplify_expr(&Expr::sub(after, expr.clone()), &Facts::new());
-    let regular = !any_expr(&step, &mut |e| e.as_var().is_some_and(|v| vars.contains(v)));
-    regular.then_some(step)
 }

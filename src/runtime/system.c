@@ -22,6 +22,7 @@ enum {
     SYS_MADVISE = 28,
     SYS_GETPID = 39,
     SYS_PRCTL = 157,
+    SYS_ARCH_PRCTL = 158,
     SYS_FUTEX = 202,
     SYS_GETAFFINITY = 204
 };
@@ -51,6 +52,15 @@ static COLD void futex_wake(uint32_t *word) {
     enum { WAKE_PRIVATE = 129 };
     syscall(SYS_FUTEX, word, WAKE_PRIVATE, 1);
 }
+
+#if defined(__x86_64__)
+/* Asks for the tile registers of AMX, for all threads of the process (arch_prctl(2),
+ * Documentation/arch/x86/xstate.rst). */
+static COLD int permit_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, (long)TILE_DATA) == 0;
+}
+#endif
 
 static int64_t now(void) {
     enum { MONOTONIC = 1 };

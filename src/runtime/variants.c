@@ -90,6 +90,11 @@ static COLD void refuse_max_target(struct message *m, const struct variants *tab
 static COLD void refuse_variants(struct message *m, const struct variants *table,
                                  uint32_t permitted, const char *text) {
     const struct variant *variants = variants_of(table);
+    if (table->variants == 1) {
+        uint32_t missing = variants[0].features & ~cpu_features(0);
+        refuse_cpu(m, missing, variant_text(table, variants[0].name));
+        return;
+    }
     put(m, "no variant of the module can run here: ");
     for (uint32_t i = 0; i < table->variants; i++) {
         if (i) put(m, "; ");
@@ -100,7 +105,7 @@ static COLD void refuse_variants(struct message *m, const struct variants *table
             continue;
         }
         put(m, " needs ");
-        put_features(m, variants[i].features & ~cpu_features());
+        put_features(m, variants[i].features & ~cpu_features(0));
     }
 }
 
@@ -108,10 +113,11 @@ INTERNAL int32_t tec_rt_select_variant(const struct variants *table, uint32_t *s
                                        const struct signature *sig, int32_t packed) {
     const char *text;
     char room[VARIABLE_BYTES];
-    uint32_t found = cpu_features(), permitted = permitted_features(table, &text, room);
+    uint32_t permitted = table->variants > 1 ? permitted_features(table, &text, room) : ~0u;
     const struct variant *variants = variants_of(table);
     for (uint32_t i = 0; permitted && i < table->variants; i++) {
-        if (variants[i].features & ~(found & permitted)) continue;
+        uint32_t needed = variants[i].features;
+        if (needed & ~permitted || needed & ~cpu_features(needed)) continue;
         __atomic_store_n(selected, i + 1, __ATOMIC_RELAXED);
         return 0;
     }

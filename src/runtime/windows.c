@@ -35,6 +35,11 @@ static COLD void futex_wait(uint32_t *word, uint32_t value) {
 /* Wakes a thread that sleeps on `word`, if there is one. */
 static COLD void futex_wake(uint32_t *word) { wake_by_address(word); }
 
+#if defined(__x86_64__)
+/* Modules for this system have no instructions on tile registers. */
+static int permit_tiles(void) { return 0; }
+#endif
+
 static int64_t now(void) {
     enum { NANOSECONDS = 1000000000 };
     static int64_t frequency;

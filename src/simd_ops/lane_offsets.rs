@@ -74,6 +74,12 @@ pub enum OffsetLoad {
         /// The places of doublewords in all vectors, one behind the other.
         doublewords: Vec<u32>,
     },
+    /// Elements of one or two bytes of several rows in turns, which fill doublewords: consecutive
+    /// elements of each row, widened, shifted and joined.
+    Interleaved {
+        /// The offset of the first element of each row.
+        rows: Vec<i64>,
+    },
     /// Every second of elements of one or two bytes: those at even places of a vector as long as
     /// the result, and those at odd places of another one.
     EverySecond {
@@ -231,7 +237,22 @@ impl LaneOffsets {
         if masked && runs.len() <= MAX_RUNS {
             return Some(OffsetLoad::Runs(runs));
         }
-        self.vectors(bytes, isa, (*first, *last))
+        self.interleaved(bytes).or_else(|| self.vectors(bytes, isa, (*first, *last)))
+    }
+
+    /// Returns the load of elements of several rows in turns.
+    fn interleaved(&self, bytes: u64) -> Option<OffsetLoad> {
+        let count = match bytes {
+            1 | 2 => 4 / bytes as usize,
+            _ => return None,
+        };
+        let length = self.offsets.len() as u64 * bytes;
+        let rows = self.offsets.get(..count)?.to_vec();
+        let fits = |(lane, offset): (usize, &i64)| {
+            rows[lane % count].checked_add((lane / count) as i64) == Some(*offset)
+        };
+        let all = self.offsets.iter().enumerate().all(fits);
+        ([16, 32, 64].contains(&length) && all).then_some(OffsetLoad::Interleaved { rows })
     }
 
     /// Returns the load of elements of `from` bytes into the low bytes of lanes of `to` bytes, with
@@ -456,6 +477,18 @@ mod tests {
         assert_eq!(load(&all, 1, Avx2), every_second);
         assert_eq!(load(&all, 2, Avx512), every_second);
         assert_eq!(load(&all, 2, Avx2), None);
+        // Four rows of bytes in turns, and two of halves.
+        let turns = |rows: &[i64], lanes: usize| -> Vec<i64> {
+            (0..lanes).map(|lane| rows[lane % rows.len()] + (lane / rows.len()) as i64).collect()
+        };
+        let rows = [7, 107, 207, 307].to_vec();
+        let in_turns = Some(OffsetLoad::Interleaved { rows: rows.clone() });
+        assert_eq!(load(&turns(&rows, 64), 1, Avx512), in_turns);
+        assert_eq!(load(&turns(&rows, 32), 1, Avx2), in_turns);
+        assert_eq!(load(&turns(&rows, 24), 1, Avx2), None);
+        assert_eq!(load(&turns(&rows, 16), 2, Avx2), None);
+        let rows = [300, 0].to_vec();
+        assert_eq!(load(&turns(&rows, 16), 2, Avx2), Some(OffsetLoad::Interleaved { rows }));
         // Every third byte: 46 of them hold 16 elements.
         let third: Vec<i64> = (0..32).map(|lane| 3 * lane + 1).collect();
         let one =

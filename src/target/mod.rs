@@ -172,7 +172,7 @@ impl SimdIsa {
 
 impl Target {
     /// Features that `+feature` accepts.
-    pub const KNOWN_FEATURES: [&'static str; 3] = ["bf16", "fp16", "vnni"];
+    pub const KNOWN_FEATURES: [&'static str; 5] = ["amx-bf16", "amx-int8", "bf16", "fp16", "vnni"];
 
     /// All targets, the least capable first in each family.
     pub fn all() -> Vec<Target> {
@@ -272,11 +272,11 @@ impl Target {
         };
         for feature in extra.split('+').filter(|f| !f.is_empty()) {
             match Target::KNOWN_FEATURES.iter().find(|known| **known == feature) {
-                Some(known) if target.takes_features() => target.features.push(known),
+                Some(known) if target.takes(known) => target.features.push(known),
                 Some(_) => {
                     return Err(Box::new(Diag::global(
                         "E0402",
-                        format!("target `{}` has no feature `{feature}`", target.name),
+                        format!("target `{target}` has no feature `{feature}`"),
                     )));
                 }
                 None => {
@@ -321,12 +321,15 @@ impl Target {
             let diag = refused(format!("{one} one operating system")).note(note);
             return Err(Box::new(diag.help("build one module for each system")));
         }
-        let rounds = |target: &&Target| target.features.contains(&"bf16");
-        if targets.iter().any(|target| rounds(&target)) && !targets.iter().all(|t| rounds(&t)) {
-            let text = format!("`{names}`: all targets of a module need `+bf16`, or none");
-            let note =
-                "`dot2_bf16` treats subnormal numbers as 0, so results would depend on the CPU";
-            return Err(Box::new(refused(text).note(note)));
+        for feature in ["bf16", "amx-bf16"] {
+            let rounds = |target: &&Target| target.features.contains(&feature);
+            let some = targets.iter().filter(rounds).count();
+            if some > 0 && some < targets.len() {
+                let text = format!("`{names}`: all targets of a module need `+{feature}`, or none");
+                let note = "its products of bfloat16 round in another way and treat subnormal \
+                            numbers as 0, so results would depend on the CPU";
+                return Err(Box::new(refused(text).note(note)));
+            }
         }
         let all = Target::all();
         let rank = |target: &Target| {
@@ -340,7 +343,10 @@ impl Target {
     /// Returns the target for an operating system (E0401 if the system does not run on its CPUs).
     pub fn for_os(&self, os: Os) -> Result<Target> {
         if os.arches().contains(&self.arch) {
-            return Ok(Target { os, ..self.clone() });
+            let mut target = Target { os, ..self.clone() };
+            // Only Linux is asked for tile registers.
+            target.features.retain(|feature| os == Os::Linux || !is_of_tiles(feature));
+            return Ok(target);
         }
         let system = os.name();
         let text = format!("there is no target `{}-{system}`", self.name);
@@ -412,6 +418,16 @@ impl Target {
         self.simd() == Some(SimdIsa::Avx512)
     }
 
+    /// Whether code for the target may use tile registers.
+    pub fn has_tiles(&self) -> bool {
+        self.features.iter().any(|feature| is_of_tiles(feature))
+    }
+
+    /// Whether `feature`, one of [`Target::KNOWN_FEATURES`], may be added to the target.
+    fn takes(&self, feature: &str) -> bool {
+        self.takes_features() && (self.os == Os::Linux || !is_of_tiles(feature))
+    }
+
     /// The name of the target without its system, `x86-avx512+vnni`.
     pub fn cpu_name(&self) -> String {
         Target { os: Os::HOST, ..self.clone() }.to_string()
@@ -424,11 +440,16 @@ impl Target {
 
     /// The intrinsics of `lib/intrinsics.te` that have an instruction, each with the feature that
     /// it needs beyond the instruction set of the SIMD back end.
-    const INTRINSICS: [(&'static str, Option<&'static str>); 4] = [
+    const INTRINSICS: [(&'static str, Option<&'static str>); 9] = [
         ("dot2_i16", None),
         ("dot4_u8_i8", Some("vnni")),
         ("dot4_i8_u8", Some("vnni")),
         ("dot2_bf16", Some("bf16")),
+        ("tile_u8_i8", Some("amx-int8")),
+        ("tile_i8_u8", Some("amx-int8")),
+        ("tile_i8_i8", Some("amx-int8")),
+        ("tile_u8_u8", Some("amx-int8")),
+        ("tile_bf16", Some("amx-bf16")),
     ];
 
     /// The feature that has the instruction of an intrinsic of `lib/intrinsics.te`; `None` also if
@@ -543,6 +564,11 @@ impl fmt::Display for Target {
     }
 }
 
+/// Whether a feature needs the tile registers of AMX.
+fn is_of_tiles(feature: &str) -> bool {
+    feature.starts_with("amx")
+}
+
 /// Whether the running CPU and its operating system support a feature.
 #[cfg(target_arch = "x86_64")]
 fn host_has(feature: &str) -> bool {
@@ -560,8 +586,32 @@ fn host_has(feature: &str) -> bool {
         "bf16" => std::is_x86_feature_detected!("avx512bf16"),
         "fp16" => std::is_x86_feature_detected!("avx512fp16"),
         "vnni" => std::is_x86_feature_detected!("avx512vnni"),
+        "amx-bf16" => has_tiles(22),
+        "amx-int8" => has_tiles(25),
         _ => false,
     }
+}
+
+/// Whether the CPU has tile registers and this feature of AMX, by its bit of CPUID leaf 7, EDX
+/// (Intel SDM, volume 2), and whether a process can use them: a module asks for them when it is
+/// first called (`src/runtime/cpu.c`).
+#[cfg(target_arch = "x86_64")]
+fn has_tiles(bit: u32) -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    const TILE: u32 = 24;
+    const SAVED: u64 = 1 << TILE_DATA;
+    const TILE_DATA: u32 = 18;
+    const ARCH_GET_XCOMP_SUPP: libc::c_int = 0x1021;
+    let known = __cpuid(0).eax >= 7;
+    let features = if known { __cpuid_count(7, 0).edx } else { 0 };
+    if features >> TILE & features >> bit & 1 == 0 {
+        return false;
+    }
+    let mut supported = 0u64;
+    // SAFETY: the call writes a `u64`.
+    let failed =
+        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &raw mut supported) };
+    failed == 0 && supported & SAVED != 0
 }
 
 /// Every CPU of the other families has the features that we name.
@@ -595,7 +645,8 @@ mod tests {
         assert_eq!(Target::parse("aarch64-linux").unwrap(), Target::parse("aarch64").unwrap());
         if Arch::host() == Some(Arch::X86_64) {
             let native = Target::parse("native-windows").unwrap();
-            assert_eq!(native, Target { os: Os::Windows, ..Target::native() });
+            assert_eq!(native, Target::native().for_os(Os::Windows).unwrap());
+            assert!(!native.has_tiles());
         }
         let mac = Target::parse("aarch64-macos").unwrap();
         assert_eq!((mac.os, mac.to_string()), (Os::MacOs, "aarch64-macos".to_string()));
@@ -650,6 +701,8 @@ mod tests {
         assert_eq!(error("").code, "E0401");
         assert_eq!(error("x86-avx2+vnni").code, "E0402");
         assert_eq!(error("x86-avx512+sse9").code, "E0402");
+        assert_eq!(error("x86-avx512-windows+amx-int8").code, "E0402");
+        assert!(Target::parse("x86-avx512+amx-int8").unwrap().has_tiles());
     }
 
     #[test]
@@ -659,6 +712,8 @@ mod tests {
         };
         let names = "x86-64,x86-avx512,x86-avx512+vnni,x86-avx2";
         assert_eq!(list(names), ["x86-avx512+vnni", "x86-avx512", "x86-avx2", "x86-64"]);
+        let names = "x86-avx512+vnni,x86-avx512+amx-int8+vnni";
+        assert_eq!(list(names), ["x86-avx512+amx-int8+vnni", "x86-avx512+vnni"]);
         assert_eq!(list("nvptx-sm_80"), ["nvptx-sm_80"]);
         let error = |names: &str| Target::parse_list(names).unwrap_err();
         for refused in [
@@ -668,6 +723,7 @@ mod tests {
             "x86-avx2,nvptx-sm_80",
             "nvptx-sm_80,nvptx-sm_90",
             "x86-avx512+bf16,x86-avx512",
+            "x86-avx512+amx-bf16+bf16,x86-avx512+bf16",
         ] {
             assert_eq!(error(refused).code, "E0406", "{refused}");
         }

@@ -10,11 +10,13 @@ use tec::driver::Options;
 use tec::target::Target;
 
 /// Parts of programs that legal programs must have.
-const FEATURES: [&str; 9] = [
+const FEATURES: [&str; 11] = [
     "cache_write",
     "layout=[ax1 //",
     "layout=[ax0 //",
-    "tensorize",
+    "dot",
+    "tile_",
+    "vectorize(bt)",
     "vectorize",
     "unroll",
     "where=",
@@ -57,10 +59,12 @@ pub fn tiles(n: u64, seed: u64) {
 /// Types of the factors and of the sum, terms of an instruction and its name.
 type Kind = (&'static str, &'static str, &'static str, i64, &'static str);
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     ("uint8", "int8", "int32", 4, "dot4_u8_i8"),
     ("int8", "uint8", "int32", 4, "dot4_i8_u8"),
     ("int16", "int16", "int32", 2, "dot2_i16"),
+    ("uint8", "int8", "int32", 4, "tile_u8_i8"),
+    ("int8", "int8", "int32", 4, "tile_i8_i8"),
     ("float32", "float32", "float32", 1, ""),
     ("int32", "int32", "int32", 1, ""),
     ("bfloat16", "float16", "float32", 1, ""),
@@ -136,14 +140,25 @@ impl Writer {
         if !bias {
             lines.push("let T = C.cache_write(local)".to_string());
         }
-        let lanes = if instruction.is_some() { 16 } else { self.pick(&[4, 8, 16]) };
+        let in_tiles = instruction.is_some_and(|name| name.starts_with("tile"));
+        let lanes = match instruction {
+            Some(_) if in_tiles => self.pick(&[2, 5, 16, 16]),
+            Some(_) => 16,
+            None => self.pick(&[4, 8, 16]),
+        };
         let vectors = self.pick(&[1, 1, 2, 3]);
-        let (width, height) = (lanes * vectors, self.pick(&[1, 2, 3, 5]));
-        let packs_rows = self.chance(40);
+        let side = if in_tiles { self.pick(&[2, 3, 7, 16]) } else { 1 };
+        let (width, height) = (lanes * vectors, side * self.pick(&[1, 2, 3, 5]));
+        let packs_rows = !in_tiles && self.chance(40);
         if instruction.is_some() || self.chance(75) {
             let panel = if self.chance(85) { width } else { lanes };
             let layout = packed(("ax1", panel), ("ax0", group));
             lines.push(format!("let BP = B.cache_read(global, [{tile}], layout=[{layout}])"));
+            if group > 1 && panel > 1 && self.chance(50) {
+                // Rows of terms in turns.
+                lines.push("let bt = BP.fuse(p2, p3)".to_string());
+                lines.push("BP.vectorize(bt)".to_string());
+            }
         } else if self.chance(40) {
             lines.push(format!("let BL = B.cache_read(local, [{tile}])"));
         }
@@ -175,9 +190,20 @@ impl Writer {
         if lines.iter().any(|line| line.starts_with("let BL")) {
             lines.push(format!("BL.compute_at(C, {at})"));
         }
-        lines.push(format!("let ko, ki = {tile}.split(k, factor={group})"));
+        if in_tiles {
+            let groups = self.pick(&[2, 3, 8, 16]);
+            lines.push(format!("let ko, km, ki = {tile}.split(k, factors=[{groups}, {group}])"));
+            lines.push(format!("let it, ir = {tile}.split(i, factor={side})"));
+        } else {
+            lines.push(format!("let ko, ki = {tile}.split(k, factor={group})"));
+        }
         lines.push(format!("let jv, jl = {tile}.split(j, factor={lanes})"));
         match instruction {
+            Some(name) if in_tiles => {
+                let order = self.pick(&["it, jv", "jv, it"]);
+                lines.push(format!("{tile}.reorder(ko, {order}, ir, jl, km, ki)"));
+                lines.push(format!("{tile}.tensorize(ir, {name})"));
+            }
             Some(name) => {
                 lines.push(format!("{tile}.reorder(ko, i, jv, jl, ki)"));
                 lines.push(format!("{tile}.tensorize(jl, {name})"));
@@ -189,7 +215,7 @@ impl Writer {
                 }
             }
         }
-        for axis in ["i", "jv"] {
+        for axis in [if in_tiles { "it" } else { "i" }, "jv"] {
             if self.chance(75) {
                 lines.push(format!("{tile}.unroll({axis})"));
             }

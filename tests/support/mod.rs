@@ -122,6 +122,7 @@ pub fn runs_here(target: &Target, what: &str) -> bool {
     let kernel_name = |feature: &str| match feature {
         "sse4.1" => "sse4_1".to_string(),
         "bf16" | "fp16" | "vnni" => format!("avx512_{feature}"),
+        "amx-bf16" | "amx-int8" => feature.replace('-', "_"),
         other => other.to_string(),
     };
     let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

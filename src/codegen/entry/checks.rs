@@ -70,9 +70,9 @@ pub struct ArgumentChecks {
 }
 
 /// Names of the CPU features in the order of their bits, as in `src/runtime/cpu.c`.
-const FEATURES: [&str; 14] = [
+const FEATURES: [&str; 16] = [
     "sse4.1", "avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq",
-    "avx512vl", "bf16", "fp16", "vnni", "neon",
+    "avx512vl", "bf16", "fp16", "vnni", "neon", "amx-bf16", "amx-int8",
 ];
 
 impl ArgumentChecks {

@@ -76,6 +76,11 @@ impl Dispatch {
         Dispatch { table, selected, select, count: targets.len(), names }
     }
 
+    /// Whether there are several variants.
+    pub fn has_choice(&self) -> bool {
+        self.count > 1
+    }
+
     /// Returns the offsets of the variants' names in the table.
     pub fn names(&self) -> impl Iterator<Item = i64> {
         self.names.into_iter().take(self.count).map(i64::from)

@@ -71,7 +71,9 @@ pub(super) fn emit_entries(
     let prefix = options.symbol_prefix.as_deref();
     let mut emit = Emitter::new(module, baseline, target.os, prefix);
     let cuda = ptx.map(|text| Cuda::new(&mut emit, text, kernels, target));
-    if variants.len() > 1 {
+    // Every call of a module with tile registers, also a raw one, makes sure that the process may
+    // use them, as it makes sure that a variant is chosen.
+    if variants.len() > 1 || target.has_tiles() {
         let targets: Vec<&Target> = variants.iter().map(|variant| variant.target).collect();
         emit.dispatch = Some(Dispatch::new(&mut emit, &targets));
     }
@@ -408,7 +410,7 @@ impl<'a> Emitter<'a> {
             let call = env.call(last_error, &[]);
             env.builder.inst_results(call)[0]
         });
-        if let Some(dispatch) = self.dispatch {
+        if let Some(dispatch) = self.dispatch.filter(Dispatch::has_choice) {
             self.target_function(&format!("{name}_target"), dispatch);
         }
         for (suffix, callee, params) in [

@@ -206,7 +206,7 @@ impl Selector<'_> {
         }
     }
 
-    fn extension(&self, from: u64, to: u64, signed: bool, width: Width) -> Code {
+    pub(super) fn extension(&self, from: u64, to: u64, signed: bool, width: Width) -> Code {
         macro_rules! forms {
             ($vx:ident, $vy:ident, $ex:ident, $ey:ident, $ez:ident) => {
                 [$vx, $vy, $ex, $ey, $ez]

@@ -335,6 +335,10 @@ impl<'a> Writer<'a> {
                     mem = Some(address);
                 }
                 Arg::Imm(value) => set_immediate(&mut encoding, place, *value),
+                Arg::Tile(number) => {
+                    encoding.set_op_kind(place, OpKind::Register);
+                    encoding.set_op_register(place, Register::TMM0 + u32::from(*number));
+                }
             }
         }
         if let Some((_, zeroing)) = inst.mask {

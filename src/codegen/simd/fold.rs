@@ -38,8 +38,10 @@ fn remove_overwritten(func: &mut Func) {
                 continue;
             }
             // Masked stores write only a part; AVX2 names its mask as an operand.
+            // The shape of a tile is that of its register at this time.
             let whole = inst.mask.is_none()
                 && inst.clobbered.is_none()
+                && inst.code != Code::VEX_Tilestored_sibmem_tmm
                 && !matches!(inst.args.get(2), Some(Arg::Use(_)));
             match inst.args.first() {
                 Some(Arg::Mem(mem)) if whole => {

@@ -80,6 +80,8 @@ pub(super) enum Arg {
     Mem(Mem),
     /// A constant.
     Imm(i64),
+    /// A tile register (AMX). These are not allocated.
+    Tile(u8),
 }
 
 /// Index of a block.
@@ -252,7 +254,7 @@ impl Inst {
                         *reg = f(*reg);
                     }
                 }
-                Arg::Def(_) | Arg::Imm(_) => {}
+                Arg::Def(_) | Arg::Imm(_) | Arg::Tile(_) => {}
             }
         }
         if let Some((reg, _)) = &mut self.mask {
@@ -296,7 +298,7 @@ impl Inst {
                         });
                     }
                 }
-                Arg::Imm(_) => {}
+                Arg::Imm(_) | Arg::Tile(_) => {}
             }
         }
         if let Some((mask, _)) = self.mask {

@@ -12,6 +12,7 @@
 
 mod address;
 mod alloc;
+mod amx;
 mod arith;
 mod build;
 mod convert;

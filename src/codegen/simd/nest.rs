@@ -1,6 +1,7 @@
 //! Instruction selection for statements: loops, conditions, and buffers in registers.
 
 use super::address::{Atoms, Stride, Terms, for_each_var, is_index};
+use super::amx::{Configs, Region, Steps, with_first_elements};
 use super::build::Builder;
 use super::inst::{BlockId, Cond, LoopInfo, Mem, Width};
 use super::mask::MaskKey;
@@ -8,6 +9,7 @@ use super::plan::{self, Carried};
 use crate::codegen::common::constant_bytes;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
+use crate::ir::tile::TileProduct;
 use crate::ir::visit::{Memo, NodeSet, reads_memory, stored_buffers};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
@@ -116,6 +118,11 @@ pub(super) struct Selector<'c> {
     pub(super) cold_blocks: Vec<BlockId>,
     /// Whether there was a nontemporal store.
     pub(super) needs_fence: bool,
+    /// The steps of tile products.
+    pub(super) steps: Steps,
+    /// The tile registers in a run of products.
+    pub(super) region: Option<Region>,
+    pub(super) configs: Configs,
     depth: u32,
     /// For each enclosing loop, whether it contains no other loop so far.
     open_loops: Vec<bool>,
@@ -140,6 +147,9 @@ impl<'c> Selector<'c> {
             nontemporal: false,
             cold_blocks: Vec::new(),
             needs_fence: false,
+            steps: Steps::default(),
+            region: None,
+            configs: Configs::default(),
             depth: 0,
             open_loops: Vec::new(),
         };
@@ -153,8 +163,10 @@ impl<'c> Selector<'c> {
 
     /// Selects the instructions of a nest and returns the function.
     pub(super) fn run(mut self, body: &Stmt) -> super::inst::Func {
-        self.stmt(body);
+        let body = with_first_elements(body.clone(), &mut self.steps);
+        self.stmt(&body);
         self.fence();
+        self.finish_tiles();
         self.b.ret();
         self.layout.append(&mut self.cold_blocks);
         self.b.finish(&self.layout)
@@ -164,7 +176,8 @@ impl<'c> Selector<'c> {
         self.memo.clear();
         self.reused = plan::reused_conditions(stmt);
         match stmt {
-            Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.stmt(stmt)),
+            Stmt::Block(stmts) => self.block(stmts),
+            _ if self.single_region(stmt) => {}
             Stmt::For { var, min, extent, kind, body } => self.for_(var, min, extent, kind, body),
             Stmt::If { cond, then, otherwise } => self.if_(cond, then, otherwise.as_deref()),
             Stmt::Store { buffer, indices, value, mask, nontemporal } => {
@@ -187,7 +200,9 @@ impl<'c> Selector<'c> {
             }
             Stmt::Produce { body, .. } | Stmt::SimdKernel { body, .. } => self.stmt(body),
             Stmt::Tensorize { name, body } => {
-                if !self.tensor_instruction(name, body) {
+                if TileProduct::of(name).is_some() {
+                    self.tile_product(stmt);
+                } else if !self.tensor_instruction(name, body) {
                     self.stmt(body);
                 }
             }
@@ -263,7 +278,8 @@ impl<'c> Selector<'c> {
     }
 
     fn allocate(&mut self, buffer: &Buffer, body: &Stmt) {
-        if let Some(parts) = plan::register_parts(buffer, body, self.b.isa) {
+        let in_memory = self.steps.values().any(|step| step.mentions(buffer));
+        if !in_memory && let Some(parts) = plan::register_parts(buffer, body, self.b.isa) {
             let parts = parts.into_iter().map(|first| (first, None)).collect();
             self.registers.insert(buffer.clone(), parts);
             return;
@@ -407,7 +423,9 @@ impl<'c> Selector<'c> {
         }
         self.open_loops.push(true);
         self.depth += 1;
+        self.forget_factors();
         self.stmt(body);
+        self.forget_factors();
         self.depth -= 1;
         let innermost = self.open_loops.pop().expect("pushed above");
         if let Some(outer) = self.open_loops.last_mut() {
@@ -628,7 +646,7 @@ impl<'c> Selector<'c> {
     }
 
     /// Forgets values that were loaded from buffers that a statement changes.
-    fn forget_stored(&mut self, stmt: &Stmt) {
+    pub(super) fn forget_stored(&mut self, stmt: &Stmt) {
         let stored = stored_buffers(stmt);
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (buffer, _)| !stored.contains(buffer));

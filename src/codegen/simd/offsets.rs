@@ -44,6 +44,10 @@ impl Selector<'_> {
                 let vectors: Vec<VReg> = vectors.collect();
                 self.of_vectors(&vectors, &doublewords)
             }
+            Some(OffsetLoad::Interleaved { rows }) => {
+                let rows: Vec<Expr> = rows.into_iter().map(at).collect();
+                self.interleaved(buffer, &rows, ty)
+            }
             Some(OffsetLoad::EverySecond { first, second }) => {
                 let low = self.load_vector(buffer, &at(first), ty);
                 let high = self.load_vector(buffer, &at(second), ty);
@@ -55,6 +59,23 @@ impl Selector<'_> {
             }
             None => crate::bug!("no load for the offsets of `{}`", buffer.name),
         }
+    }
+
+    /// Elements of rows in turns, which begin at these indices: each row is widened to doublewords
+    /// and shifted to its place in them.
+    fn interleaved(&mut self, buffer: &Buffer, rows: &[Expr], ty: Type) -> VReg {
+        let bytes = ty.dtype.bytes();
+        let lanes = ty.lanes / rows.len() as u32;
+        let wide = Type { dtype: DType::Uint32, lanes };
+        let code = self.extension(bytes, wide.dtype.bytes(), false, width_of(wide));
+        let mut parts = Vec::new();
+        for (number, first) in (0..).zip(rows) {
+            let row = self.load_vector(buffer, first, Type { dtype: ty.dtype, lanes });
+            let row = self.b.make(code, &[Arg::Use(row)]);
+            parts.push(self.shift_const(BinOp::Shl, wide, row, 8 * bytes as u32 * number));
+        }
+        let or = |a, b| self.b.op2(VOp::Or, width_of(ty), a, b);
+        parts.into_iter().reduce(or).expect("there are rows")
     }
 
     /// Consecutive elements, as many as a type has lanes.

@@ -20,9 +20,10 @@ use std::process::Command;
 mod forms;
 mod selection;
 
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 23] = [
     include_str!("address.rs"),
     include_str!("alloc.rs"),
+    include_str!("amx.rs"),
     include_str!("arith.rs"),
     include_str!("build.rs"),
     include_str!("convert.rs"),
@@ -93,7 +94,7 @@ impl Operands {
         use OpCodeOperandKind::*;
         let vector = if evex { [17, 30, 25, 12] } else { [9, 14, 11, 12] }[place];
         let arg = match kind {
-            mem | mem_vsib32x | mem_vsib64x | mem_vsib32y | mem_vsib64y | mem_vsib32z
+            mem | sibmem | mem_vsib32x | mem_vsib64x | mem_vsib32y | mem_vsib64y | mem_vsib32z
             | mem_vsib64z => {
                 self.memory(kind);
                 return true;
@@ -116,6 +117,7 @@ impl Operands {
             k_or_mem | k_reg | k_rm | k_vvvv => {
                 Arg::Use(self.reg([5, 3, 6, 2][place], RegClass::Vector))
             }
+            tmm_reg | tmm_rm | tmm_vvvv => Arg::Tile([6, 3, 5][place]),
             imm8 => Arg::Imm(2),
             imm8sex64 => Arg::Imm(-5),
             imm8sex32 => Arg::Imm(-5),

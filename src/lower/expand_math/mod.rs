@@ -29,8 +29,8 @@ mod tf32;
 mod trig;
 
 use crate::diag::Result;
+use crate::ir::tile::is_whole_product;
 use crate::ir::visit::{Memo, map_children, map_exprs, map_stmts};
-use crate::ir::warp::is_warp_product;
 use crate::ir::{Expr, ExprKind, Intrinsic, Kernel, Stmt};
 use crate::target::Target;
 use builder::{Builder, Tables, Value};
@@ -59,7 +59,7 @@ struct Ctx {
 
 impl Ctx {
     fn rewrite_stmt(&mut self, stmt: Stmt) -> Stmt {
-        if is_warp_product(&stmt) {
+        if is_whole_product(&stmt) {
             return stmt;
         }
         let stmt = map_exprs(stmt, &mut |expr| self.rewrite(expr));

@@ -2,6 +2,7 @@
 //! file adds the limits on whole nests.
 
 use crate::ir::limits::NEST_FRAME_BYTES;
+use crate::ir::tile::TileProduct;
 use crate::ir::visit::{
     Memo, any_expr, for_each_child, for_each_expr, for_each_stmt, reads_memory,
 };
@@ -15,9 +16,9 @@ use rustc_hash::FxHashSet;
 /// in time that grows faster than its size.
 const MAX_NODES: usize = 60_000;
 
-/// Whether a statement computes on vectors.
+/// Whether a statement computes on vectors or tiles.
 pub(super) fn has_vectors(stmt: &Stmt) -> bool {
-    let mut found = false;
+    let mut found = matches!(stmt, Stmt::Tensorize { name, .. } if TileProduct::of(name).is_some());
     for_each_expr(stmt, &mut |expr| found |= expr.ty.lanes > 1);
     if !found {
         for_each_stmt(stmt, &mut |inner| found = found || has_vectors(inner));

@@ -8,7 +8,7 @@ use crate::ir::warp::{FIRST_WITH_PRODUCTS, WARPGROUP_GPU, WarpProduct};
 use crate::lang::intrinsics;
 use crate::schedule::state::{AxisId, Schedule};
 use crate::target::Gpu;
-use crate::te::{Body, Graph, contract_floats, elaborate, kernel_names};
+use crate::te::{Body, Defines, Graph, contract_floats, elaborate, kernel_names};
 
 /// The annotation of `tensorize`: the nest from `axis` inwards is an intrinsic.
 #[derive(Clone, Debug)]
@@ -17,8 +17,30 @@ pub struct Tensorize {
     pub axis: AxisId,
     /// The meaning of the intrinsic, whose name is that of the graph.
     pub intrinsic: Graph,
+    /// Whether the stage fuses products and sums.
+    fused: bool,
     /// The directive.
     pub span: Span,
+}
+
+impl Tensorize {
+    /// Returns the intrinsic of a tile product with these rows, columns and groups of terms.
+    pub fn with_shape(&self, shape: [i64; 3]) -> Graph {
+        let defines = ["rows", "columns", "groups"].into_iter().zip(shape);
+        let defines: Vec<_> =
+            defines.map(|(name, value)| (None, name.to_string(), value.to_string())).collect();
+        let graph = intrinsic(&self.intrinsic.name, &defines);
+        // The intrinsic fuses products and sums if the stage does.
+        if self.fused { contract_floats(graph) } else { graph }
+    }
+}
+
+/// Returns the meaning of an intrinsic.
+fn intrinsic(name: &str, defines: &Defines) -> Graph {
+    let Ok(graphs) = elaborate(intrinsics(), Some(&[name.to_string()]), defines) else {
+        crate::bug!("`{name}` of lib/intrinsics.te is wrong")
+    };
+    graphs.into_iter().next().expect("one kernel is asked for")
 }
 
 /// `S.tensorize(i, NAME)`: replaces the nest from loop `i` inwards by the intrinsic `NAME`.
@@ -57,20 +79,18 @@ fn tensorize(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         let text = format!("`{}` already has a `tensorize`", stage.te.name);
         return Err(Box::new(Diag::new("E0377", call.span, text).related(old.span, "here")));
     }
-    let Ok(graphs) = elaborate(program, Some(&[name.to_string()]), &Vec::new()) else {
-        crate::bug!("`{name}` of lib/intrinsics.te is wrong")
-    };
-    let mut intrinsic = graphs.into_iter().next().expect("one kernel is asked for");
+    let mut intrinsic = intrinsic(name, &[]);
     if intrinsic.reassociate {
         check_order(schedule, call, name)?;
         schedule.reassociated = true;
     }
     let stage = schedule.stage_mut(call.stage());
     // The intrinsic fuses products and sums if the stage does.
-    if matches!(&stage.te.body, Body::Reduce(reduction) if reduction.fused) {
+    let fused = matches!(&stage.te.body, Body::Reduce(reduction) if reduction.fused);
+    if fused {
         intrinsic = contract_floats(intrinsic);
     }
-    let tensorize = Tensorize { axis, intrinsic, span: call.span };
+    let tensorize = Tensorize { axis, intrinsic, fused, span: call.span };
     stage.annotate(call.directive, Some(axis), call.span, tensorize);
     Ok(Vec::new())
 }

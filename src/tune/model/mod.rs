@@ -25,6 +25,7 @@ mod rest;
 mod term;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod traffic;
 mod values;
 mod walk;
@@ -396,6 +397,9 @@ fn unprefetched_fraction(access: &Access, extents: &[f64]) -> f64 {
     // The prefetcher follows at most this many streams.
     const MAX_STREAMS: f64 = 16.0;
     const LINE_BYTES: f64 = 64.0;
+    if access.tile {
+        return 0.0;
+    }
     if access.irregular {
         return 1.0;
     }

@@ -1,9 +1,9 @@
 //! Properties of nests: their stores, the loops that are not unrolled, invariant accesses.
 
+use crate::ir::tile::is_whole_product;
 use crate::ir::visit::{
     NodeSet, for_each_expr, for_each_load, for_each_stmt, walk_expr, walk_stmt,
 };
-use crate::ir::warp::is_warp_product;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Type, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -31,7 +31,7 @@ pub(super) fn is_stores(stmt: &Stmt) -> bool {
 
 /// Whether a statement has loops after unrolling.
 pub(super) fn has_loops(stmt: &Stmt) -> bool {
-    if is_warp_product(stmt) {
+    if is_whole_product(stmt) {
         return false;
     }
     if let Stmt::For { kind, extent, .. } = stmt
@@ -61,7 +61,7 @@ fn collect_serial(stmt: &Stmt, vars: &mut FxHashSet<Var>) {
         Stmt::Let { var, .. } => {
             vars.insert(var.clone());
         }
-        _ if is_warp_product(stmt) => return,
+        _ if is_whole_product(stmt) => return,
         _ => {}
     }
     for_each_stmt(stmt, &mut |inner| collect_serial(inner, vars));

@@ -36,6 +36,8 @@ impl Walker<'_> {
                 (vectors, shuffles)
             }
             OffsetLoad::EverySecond { .. } => (2.0, 4.0),
+            // Each row is widened; all but one are shifted and joined.
+            OffsetLoad::Interleaved { rows } => (rows.len() as f64, 3.0 * rows.len() as f64 - 2.0),
             OffsetLoad::EveryNth { loads, .. } => {
                 let (count, groups) = (loads.len() as f64, loads[0].len() as f64);
                 // Groups are joined, then shuffled, then joined by `vpor`.

@@ -649,6 +649,7 @@ impl Walker<'_> {
             write,
             masked: masked && !write,
             nontemporal: write && self.nontemporal,
+            tile: false,
             weight: self.weight,
             irregular: sum.irregular,
             iterations,

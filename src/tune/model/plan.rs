@@ -140,6 +140,9 @@ pub(super) struct Access {
     pub(super) masked: bool,
     /// A nontemporal store.
     pub(super) nontemporal: bool,
+    /// A load or store of a tile register: its lines move at the same time, while products are
+    /// computed, so that none takes as long as one that is not prefetched.
+    pub(super) tile: bool,
     /// Fraction of the cases in which it runs.
     pub(super) weight: f64,
     /// The address depends on data, or is not affine.

@@ -264,7 +264,7 @@ fn footprints(
     runs: &dyn Fn(usize) -> bool,
 ) -> Vec<(usize, Footprint)> {
     let mut groups: Vec<AccessGroup> = Vec::new();
-    for access in &plan.accesses[range] {
+    for access in &plan.accesses[range.clone()] {
         let group = AccessGroup::new(access, extents, runs);
         match groups.iter_mut().find(|known| known.joins(&group)) {
             Some(known) => known.join(&group),
@@ -287,6 +287,11 @@ fn footprints(
     for (buffer, print) in &mut all {
         let most = (plan.buffers[*buffer].bytes / cache.line).max(1.0).ceil();
         print.lines = print.lines.min(most);
+        let mut own = plan.accesses[range.clone()].iter().filter(|own| own.buffer == *buffer);
+        if own.all(|access| access.tile && access.write) {
+            // Rows of sums that share sets displace each other only, and are not read again soon.
+            print.room = print.lines;
+        }
     }
     all
 }

@@ -9,12 +9,14 @@ use super::nest::{
     is_constant_only, is_stores, serial_vars,
 };
 use super::ops::ValueCost;
-use super::plan::{CostPlan, Event, Frame, MemoryBuffer, Work};
+use super::plan::{Access, CostPlan, Event, Frame, MemoryBuffer, Work};
+use super::tile::CONFIG_CYCLES;
 use crate::ir::arith::divisor;
 use crate::ir::async_copy::{ASYNC_COPY_BYTES, Copied, copied_at_once, elements_at_once, read_in};
 use crate::ir::limits::{
     MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, NEST_FRAME_BYTES, max_promoted_lanes,
 };
+use crate::ir::tile::{TileProduct, tile_step};
 use crate::ir::visit::{for_each_stmt, walk_stmt};
 use crate::ir::{Buffer, Expr, ForKind, Kernel, Scope, Stmt, ThreadIndex, Var};
 use crate::target::Gpu;
@@ -51,6 +53,10 @@ pub(super) struct Walker<'a> {
     pub(super) weight: f64,
     /// Whether the SIMD back end compiles the statement.
     pub(super) in_simd_kernel: bool,
+    /// Whether the nest of the SIMD back end has tile products so far.
+    pub(super) has_tiles: bool,
+    /// Accesses of frames around the current one.
+    pub(super) outer_accesses: Vec<Access>,
     pub(super) memo: FxHashMap<usize, ValueCost>,
     /// Loads of the current frame so far, by buffer and index.
     pub(super) loaded: FxHashSet<(usize, u64)>,
@@ -128,6 +134,8 @@ pub(super) fn plan(
         frame: 0,
         weight: 1.0,
         in_simd_kernel: false,
+        has_tiles: false,
+        outer_accesses: Vec::new(),
         memo: FxHashMap::default(),
         loaded: FxHashSet::default(),
         scattered: FxHashSet::default(),
@@ -240,13 +248,15 @@ impl Walker<'_> {
             }
             Stmt::SimdKernel { body } => {
                 let outer = std::mem::replace(&mut self.in_simd_kernel, true);
+                self.has_tiles = false;
                 let first = self.plan.accesses.len();
                 self.stmt(body);
                 self.in_simd_kernel = outer;
                 let fenced = self.plan.accesses[first..].iter().any(|access| access.nontemporal);
                 let weight = self.weight;
-                self.work().calls +=
-                    weight * (NEST_CALL_CYCLES + if fenced { FENCE_CYCLES } else { 0.0 });
+                let fence = if fenced { FENCE_CYCLES } else { 0.0 };
+                let tiles = if self.has_tiles { CONFIG_CYCLES } else { 0.0 };
+                self.work().calls += weight * (NEST_CALL_CYCLES + fence + tiles);
             }
             Stmt::Tensorize { name, body } => self.tensorize(name, body),
             Stmt::Prefetch { .. } => self.work().loads += 1.0,
@@ -292,6 +302,11 @@ impl Walker<'_> {
     fn tensorize(&mut self, name: &str, body: &Stmt) {
         if self.warp_product(name, body) {
             return;
+        }
+        let step =
+            TileProduct::of(name).and_then(|product| Some((product, tile_step(product, body)?)));
+        if let Some((product, step)) = step {
+            return self.tile_step(product, &step);
         }
         let dot = match self.machine.target.has_intrinsic(name) {
             true => dot_of(body, &mut |index| self.indices.sum(index).linear.constant),
@@ -535,6 +550,8 @@ impl Walker<'_> {
         frame.accesses.end = accesses;
         self.frame = frame.parent;
         self.loaded.clear();
+        let here = self.frame;
+        self.plan.accesses.extend(self.outer_accesses.extract_if(.., |one| one.frame == here));
     }
 
     /// Returns how often the current frame runs in a call.

@@ -3,14 +3,18 @@
 //! - `int8` by `int8`, and `uint8` by `uint8`: a copy of one factor with 128 added or subtracted
 //!   has the other signedness, which the instruction for bytes needs. `distribute` moves the sum
 //!   that this adds out of the product.
+//! - Bytes for tile registers (AMX), which take them as they are: `distribute` moves what is added
+//!   to them, such as zero points, out of the product.
 //! - Bytes on a GPU: its tensor cores multiply bytes of either signedness; `distribute` moves
 //!   what is added to them, such as zero points, out of the product.
 //! - Bytes without that instruction: copies in `int16`, for the instruction that adds two products.
 //! - Integers that are multiplied as floats: copies in the type of the product, so that each
 //!   element is converted once.
 
-use super::view::{Access, StageView, UNKNOWN, coefficient};
+use super::tile::FEWEST;
+use super::view::{Access, AxisView, StageView, UNKNOWN, coefficient};
 use crate::ir::equal::equal;
+use crate::ir::tile::TileProduct;
 use crate::ir::warp::FIRST_WITH_PRODUCTS;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::schedule::Stage;
@@ -74,7 +78,13 @@ pub(super) fn conversions(target: &Target, stage: &Stage, view: &StageView) -> O
     if view.dtype != DType::Int32 {
         return None;
     }
-    if is_byte(a) && is_byte(b) && target.has_intrinsic("dot4_u8_i8") {
+    let tiles = TileProduct::ALL
+        .into_iter()
+        .any(|product| (product.a, product.b) == (a, b) && target.has_intrinsic(product.name));
+    let rows = |axis: &AxisView| axis.size() >= FEWEST && !each.read.mentions(&axis.var);
+    if tiles && view.data.iter().any(rows) {
+        // Tile registers take bytes of any signedness.
+    } else if is_byte(a) && is_byte(b) && target.has_intrinsic("dot4_u8_i8") {
         match (a, b) {
             (DType::Int8, DType::Int8) => lines.push(copy(&shared, "dtype=uint8, offset=128")),
             (DType::Uint8, DType::Uint8) => lines.push(copy(&shared, "dtype=int8, offset=-128")),

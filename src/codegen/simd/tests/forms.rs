@@ -16,6 +16,8 @@ enum ExpectedOperand {
     /// A register: class, number, and its name in this operand.
     Reg(RegClass, usize, Register),
     Imm(i64),
+    /// A tile register.
+    Tile(u8),
     Mem {
         base: ExpectedBase,
         /// Class, number, name, scale.
@@ -125,6 +127,12 @@ fn choices(kind: OpCodeOperandKind, evex: bool) -> Vec<ExpectedOperand> {
         k_reg | k_rm | k_vvvv => masks(),
         k_or_mem => with_memory(masks()),
         mem => addresses(Option::None, evex),
+        sibmem => {
+            let mut all = addresses(Option::None, evex);
+            all.retain(|one| matches!(one, ExpectedOperand::Mem { index: Some(_), .. }));
+            all
+        }
+        tmm_reg | tmm_rm | tmm_vvvv => (0..8).map(ExpectedOperand::Tile).collect(),
         mem_vsib32x | mem_vsib64x => addresses(Some(XMM0), evex),
         mem_vsib32y | mem_vsib64y => addresses(Some(YMM0), evex),
         mem_vsib32z | mem_vsib64z => addresses(Some(ZMM0), evex),
@@ -166,6 +174,7 @@ impl Form<'_> {
                     _ => Arg::Use(take(class, number)),
                 },
                 ExpectedOperand::Imm(value) => Arg::Imm(value),
+                ExpectedOperand::Tile(number) => Arg::Tile(number),
                 ExpectedOperand::Mem { base, index, disp } => {
                     let base = match base {
                         ExpectedBase::Reg(number) => Base::Reg(take(RegClass::Int, number)),
@@ -203,6 +212,10 @@ impl Form<'_> {
             match operand {
                 ExpectedOperand::Reg(_, _, name) => {
                     same("kind", format!("{:?}", got.op_kind(place)), "Register".to_string());
+                    same("register", format!("{:?}", got.op_register(place)), format!("{name:?}"));
+                }
+                ExpectedOperand::Tile(number) => {
+                    let name = Register::TMM0 + u32::from(*number);
                     same("register", format!("{:?}", got.op_register(place)), format!("{name:?}"));
                 }
                 ExpectedOperand::Imm(value) => {
@@ -327,8 +340,8 @@ fn every_form_of_every_instruction_is_encoded() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Makes the vector registers of an instruction with a vector of offsets different, as the
-/// processor requires.
+/// Makes the vector registers of an instruction with a vector of offsets different, and tile
+/// registers, as the processor requires.
 fn make_registers_distinct(
     operands: &mut [ExpectedOperand],
     fixed: usize,
@@ -336,11 +349,16 @@ fn make_registers_distinct(
 ) {
     let number = |operand: &ExpectedOperand| match operand {
         ExpectedOperand::Reg(RegClass::Float, number, _) => Some(*number),
+        ExpectedOperand::Tile(number) => Some(usize::from(*number)),
         ExpectedOperand::Mem { index: Some((RegClass::Float, number, ..)), .. } => Some(*number),
         _ => None,
     };
     let offsets = |operand: &ExpectedOperand| {
-        matches!(operand, ExpectedOperand::Mem { index: Some((RegClass::Float, ..)), .. })
+        matches!(
+            operand,
+            ExpectedOperand::Tile(_)
+                | ExpectedOperand::Mem { index: Some((RegClass::Float, ..)), .. }
+        )
     };
     if !operands.iter().any(offsets) {
         return;

@@ -106,6 +106,7 @@ impl Walker<'_> {
             write: false,
             masked: false,
             nontemporal: false,
+            tile: false,
             weight: self.weight,
             irregular: sum.irregular,
             iterations: 1.0,

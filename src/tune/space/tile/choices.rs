@@ -4,7 +4,7 @@ use super::super::facts::{registers, stores_along};
 use super::super::plan::{Planner, Tail};
 use super::super::view::{StageView, Stride};
 use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
-use super::dot::{self, Dot, SUMS};
+use super::dot::{self, Dot, SUMS, Sides};
 use super::{
     MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, Subject, Tiling, Unroll,
     is_window, lane_axes, terms,
@@ -16,6 +16,8 @@ const MAX_ORDERS: usize = 24;
 const MIN_PACK_BYTES: i64 = 1 << 14;
 /// Options for the elements of a tile along a third axis.
 const THIRD_AXIS_ELEMENTS: [i64; 3] = [2, 3, 4];
+/// The most tile registers of sums: others hold the factors.
+const MOST_TILES: i64 = 6;
 /// Terms of a block: fewer do not pay for loading the sums again, more are as good as all.
 const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 4..=1024;
 
@@ -38,9 +40,7 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     let same = along.filter(|_| !attached);
 
     let size = view.data[lane].size();
-    let dot = dot::dot(planner, subject.sum, lane).filter(|_| !attached);
-    let dot = dot.filter(|_| !vectors_of_sums(size).is_empty());
-    let dot = dot.filter(|_| planner.chooser.whether(&name, "tensorize", true));
+    let mut dot = choose_dot(planner, subject, lane);
     let mut wide = widths(size, lanes);
     wide.extend(same.map(|tile| tile.width));
     // Whole vectors for all of a short axis, with unused lanes.
@@ -49,13 +49,20 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
     if dot.is_some() {
         wide = vectors_of_sums(size);
     }
+    let tiles = dot.is_some_and(|dot| dot.tile.is_some());
     wide.sort_unstable();
     wide.dedup();
     let usual = wide.iter().copied().filter(|width| *width <= lanes).max().unwrap_or(wide[0]);
-    let width = same.map_or(usual, |tile| tile.width);
+    let width = match tiles {
+        true => usual_width(&wide),
+        false => same.map_or(usual, |tile| tile.width),
+    };
     let width = planner.chooser.pick(&name, "width", &wide, &width);
 
-    let (row, third, rows) = choose_rows(planner, subject, lane, width);
+    let (row, third, rows) = match &mut dot {
+        Some(dot) if tiles => choose_tiles(planner, subject, dot, lane, width),
+        _ => choose_rows(planner, subject, lane, width),
+    };
     let in_place = match subject.home == subject.sum {
         true => attached || planner.chooser.is_second(&name, "sums", ["apart", "in place"], false),
         false => false,
@@ -111,6 +118,81 @@ pub(super) fn choose(planner: &mut Planner, subject: &Subject) -> Tiling {
 fn vectors_of_sums(size: i64) -> Vec<i64> {
     let widths = (1..=MAX_VECTORS).map(|vectors| vectors * SUMS);
     widths.filter(|width| *width <= size).collect()
+}
+
+/// Chooses the instruction that adds the terms.
+fn choose_dot(planner: &mut Planner, subject: &Subject, lane: usize) -> Option<Dot> {
+    let view = &planner.facts.views[subject.sum];
+    let attached = planner.plans[subject.home].anchor.is_some();
+    if attached || vectors_of_sums(view.data[lane].size()).is_empty() {
+        return None;
+    }
+    let name = planner.plans[subject.sum].name.clone();
+    let [tile, in_lanes] = dot::dots(planner, subject.sum, lane);
+    if tile.is_none() {
+        return in_lanes.filter(|_| planner.chooser.whether(&name, "tensorize", true));
+    }
+    let mut ways = vec![("tiles", tile)];
+    ways.extend(in_lanes.map(|dot| ("lanes", Some(dot))));
+    ways.push(("no", None));
+    let names = ways.iter().map(|(name, _)| name.to_string()).collect();
+    ways[planner.chooser.index(&name, "tensorize", names, 0)].1
+}
+
+/// Returns the usual width of several tile registers.
+fn usual_width(wide: &[i64]) -> i64 {
+    if wide.contains(&(2 * SUMS)) { 2 * SUMS } else { wide[0] }
+}
+
+/// Chooses the axis of the rows of tile registers, how many registers of sums there are along it
+/// and along a third axis, and the number of rows of all.
+fn choose_tiles(
+    planner: &mut Planner,
+    subject: &Subject,
+    dot: &mut Dot,
+    lane: usize,
+    width: i64,
+) -> (Option<usize>, Option<(usize, i64)>, i64) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[subject.sum];
+    let name = planner.plans[subject.sum].name.clone();
+    let axes: Vec<usize> = dot::row_axes(planner, subject.sum, lane, dot.load).collect();
+    // Cycles for each row; of equal axes, the last one.
+    let cost = |axis: usize| {
+        let data = &view.data[axis];
+        dot::rows_of_tile(data).1 as f64 / data.extent.unwrap_or(SUMS) as f64
+    };
+    let best = (0..axes.len()).rev().min_by(|a, b| cost(axes[*a]).total_cmp(&cost(axes[*b])));
+    let names = axes.iter().map(|axis| view.data[*axis].name.clone()).collect();
+    let row = axes[planner.chooser.index(&name, "rows along", names, best.unwrap_or(0))];
+    let (side, _) = dot::rows_of_tile(&view.data[row]);
+    dot.tile = dot.tile.map(|sides| Sides { rows: side, ..sides });
+    // Two by two registers read each factor twice as seldom as one; a narrow tile has more rows.
+    let usual = match width / SUMS {
+        1 => 3,
+        2 => 2,
+        _ => 1,
+    };
+    let parts = view.data[row].size() / side;
+    let most = (MOST_TILES * SUMS / width).min(4);
+    let along_row = |count: i64| if parts % count == 0 { count } else { 1 };
+    let third = third_axes(view, row, lane).find(|axis| {
+        view.data[*axis].extent.is_some_and(|extent| extent >= 2) && along_row(usual) == 1
+    });
+    let third = third.and_then(|axis| {
+        let extent = view.data[axis].size();
+        let mut counts: Vec<i64> = (1..=most.min(extent)).collect();
+        counts.retain(|count| extent % count == 0 || *count <= 2);
+        let whole = counts.iter().rev().find(|count| extent % **count == 0 && **count <= usual);
+        let count = whole.copied().filter(|count| *count > 1).unwrap_or(usual.min(extent));
+        let count = planner.chooser.pick(&name, "also", &counts, &count);
+        (count > 1).then_some((axis, count))
+    });
+    let most = most / third.map_or(1, |(_, count)| count);
+    let counts: Vec<i64> = (1..=most.min(parts)).collect();
+    let count = if third.is_some() { 1 } else { along_row(usual).max(usual.min(parts)) };
+    let rows: Vec<i64> = counts.iter().map(|count| count * side).collect();
+    (Some(row), third, planner.chooser.pick(&name, "rows", &rows, &(count * side)))
 }
 
 /// Chooses the axis of the rows, a third axis with its elements, and the number of rows.
@@ -233,7 +315,7 @@ fn choose_blocks(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     }));
     if let Some(dot) = form.dot.filter(|dot| dot.axis == 0) {
         // Blocks consist of whole instructions.
-        sizes.retain(|size| size % dot.terms == 0);
+        sizes.retain(|size| size % dot.step() == 0);
     }
     let names = sizes.iter().map(|size| match size {
         0 => "all".to_string(),

@@ -17,6 +17,7 @@ mod dot;
 mod write;
 
 use self::dot::Dot;
+pub(super) use self::dot::FEWEST;
 use super::Fit;
 use super::facts::{StageFacts, stores_along};
 use super::plan::{Planner, Tail};

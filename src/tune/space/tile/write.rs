@@ -3,7 +3,7 @@
 use super::super::facts::extent_or_unknown;
 use super::super::plan::{Annotation, Planner, Tail};
 use super::super::view::Stride;
-use super::dot::{self, Dot};
+use super::dot::{self, Dot, Sides};
 use super::{Subject, Tiling, Unroll};
 
 /// Fewer panels than this do not keep all threads busy.
@@ -40,8 +40,14 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     why +=
         &format!("{} {columns} along `{lane}` stay in registers while terms are added", form.width);
     planner.text.rule("tile", &why);
-    if let Some(Dot { intrinsic, terms, .. }) = form.dot {
-        let why = format!("an instruction adds {terms} terms in {} lanes", dot::SUMS);
+    if let Some(Dot { intrinsic, terms, tile, .. }) = form.dot {
+        let sums = dot::SUMS;
+        let why = match tile {
+            Some(Sides { rows, groups }) => {
+                format!("an instruction adds {} terms to {rows} x {sums} sums", groups * terms)
+            }
+            None => format!("an instruction adds {terms} terms in {sums} lanes"),
+        };
         planner.text.rule("tensorize", &why);
         planner.text.need_intrinsic(intrinsic);
     }
@@ -162,26 +168,22 @@ fn in_place(
         flat = vec![inside];
     }
     let mut rows = form.rows_of(|axis| loops[axis].tile.clone());
-    let mut lane = loops[form.lane].tile.clone().expect("lanes are split off");
-    let mut inside = None;
-    if let Some(Dot { axis, terms: count, .. }) = form.dot {
-        let leaf = planner.leaf(home, &terms[axis]);
-        let (outer, four) = planner.split(home, leaf, count);
-        (terms[axis], inside) = (outer, Some(four));
-        if form.width > dot::SUMS {
-            let leaf = planner.leaf(home, &lane);
-            let (vectors, sums) = planner.split(home, leaf, dot::SUMS);
-            rows.push(vectors);
-            lane = sums;
-        }
+    let lane = loops[form.lane].tile.clone().expect("lanes are split off");
+    let mut inside = vec![lane.clone()];
+    if let Some(dot) = form.dot {
+        let mut split = |planner: &mut Planner, name: &str, factor: i64| {
+            let leaf = planner.leaf(home, name);
+            planner.split(home, leaf, factor)
+        };
+        inside = split_for(planner, form, dot, (&mut terms, &mut rows, lane), &mut split);
     }
+    let named = inside[0].clone();
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     let shared = outer.len() + if block.is_none() { inner.len() } else { 0 };
     let mut order = outer;
     order.extend(block);
     order.extend(inner);
     order.extend(over_tile(form, terms, &rows));
-    order.push(lane.clone());
     order.extend(inside);
     planner.reorder(home, &order);
     for name in flat.iter().chain(&rows) {
@@ -190,15 +192,53 @@ fn in_place(
     }
     let name = planner.plans[home].name.clone();
     if let Some(Dot { intrinsic, .. }) = form.dot {
-        planner.text.push(format!("{name}.tensorize({lane}, {intrinsic})"));
+        let permission = planner.facts.permission(subject.sum);
+        planner.text.push(format!("{name}.tensorize({named}, {intrinsic}{permission})"));
     } else {
         let annotation = lane_annotation(planner, subject.sum);
-        let leaf = planner.leaf(home, &lane);
+        let leaf = planner.leaf(home, &named);
         planner.annotate(home, leaf, annotation);
     }
     prefetch(planner, &name, over_terms, ahead);
     planner.parallelize(home, shared);
     planner.plans[home].open = planner.plans[home].outer();
+}
+
+/// Splits the loops of an instruction off those of a tile: the loops over terms, those over rows
+/// and vectors, and the one over lanes. Returns the instruction's loops, outermost first.
+fn split_for(
+    planner: &mut Planner,
+    form: &Tiling,
+    dot: Dot,
+    (terms, rows, lane): (&mut [String], &mut Vec<String>, String),
+    split: &mut dyn FnMut(&mut Planner, &str, i64) -> (String, String),
+) -> Vec<String> {
+    let (outer, mut step) = split(planner, &terms[dot.axis], dot.step());
+    terms[dot.axis] = outer;
+    let mut inside = Vec::new();
+    if let Some(Sides { rows: side, .. }) = dot.tile {
+        let mut row = rows.pop().expect("tile registers have rows");
+        if form.rows > side {
+            let (outer, inner) = split(planner, &row, side);
+            rows.push(outer);
+            row = inner;
+        }
+        inside.push(row);
+    }
+    let mut lanes = lane;
+    if form.width > dot::SUMS {
+        let (vectors, sums) = split(planner, &lanes, dot::SUMS);
+        rows.push(vectors);
+        lanes = sums;
+    }
+    inside.push(lanes);
+    if dot.tile.is_some() {
+        let (groups, group) = split(planner, &step, dot.terms);
+        inside.push(groups);
+        step = group;
+    }
+    inside.push(step);
+    inside
 }
 
 /// The annotation of a loop over lanes.
@@ -318,29 +358,29 @@ fn sums(
         terms.extend([outside, inside.clone()]);
         flat = vec![inside];
     }
-    let mut inside = None;
-    if let Some(Dot { axis, terms: count, .. }) = form.dot {
-        let (outer, four) = split_in(planner, sum, &terms[axis], count, Tail::Auto);
-        (terms[axis], inside) = (outer, Some(four));
-        if form.width > dot::SUMS {
-            let (vectors, sums) = split_in(planner, sum, &lane, dot::SUMS, Tail::Auto);
-            rows.push(vectors);
-            lane = sums;
-        }
+    let mut inside = vec![lane.clone()];
+    if let Some(dot) = form.dot {
+        let mut split = |planner: &mut Planner, name: &str, factor: i64| {
+            split_in(planner, sum, name, factor, Tail::Auto)
+        };
+        inside = split_for(planner, form, dot, (&mut terms, &mut rows, lane), &mut split);
     }
+    let named = inside[0].clone();
     let over_terms = terms.iter().rfind(|name| !flat.contains(name)).cloned();
     order.extend(over_tile(form, terms, &rows));
-    order.push(lane.clone());
     order.extend(inside);
     planner.text.push(format!("{sum}.reorder({})", order.join(", ")));
     for axis in flat.iter().chain(&rows) {
         planner.text.push(format!("{sum}.unroll({axis})"));
     }
     planner.text.push(match form.dot {
-        Some(Dot { intrinsic, .. }) => format!("{sum}.tensorize({lane}, {intrinsic})"),
+        Some(Dot { intrinsic, .. }) => {
+            let permission = planner.facts.permission(subject.sum);
+            format!("{sum}.tensorize({named}, {intrinsic}{permission})")
+        }
         None => {
             let directive = lane_annotation(planner, subject.sum).directive();
-            format!("{sum}.{directive}({lane})")
+            format!("{sum}.{directive}({named})")
         }
     });
     prefetch(planner, sum, over_terms, ahead);
@@ -412,7 +452,21 @@ fn pack(
     // The contiguous dimension of the source is split by the vector length: with the lanes, this is
     // a transposition in registers.
     let along = rank - 1;
-    if terms.is_some() {
+    // Rows of terms are read in turns. With other layouts and in short tails, lanes are the terms.
+    let known = access.buffer.shape.iter().all(|extent| extent.as_int().is_some());
+    let whole = extents[dim] % width == 0 || extents[dim] >= 4 * width;
+    let group = terms.map_or(1, |(_, terms)| width * terms);
+    if terms.is_some() && contiguous && dim == along && known && whole && group >= lanes {
+        let fused = text.fresh(&packed, "_terms");
+        text.push(format!("let {fused} = {packed}.fuse(p{rank}, p{})", rank + 1));
+        let mut vector = fused.clone();
+        if group > lanes {
+            let outer = text.fresh(&fused, "_o");
+            vector = text.fresh(&fused, "_i");
+            text.push(format!("let {outer}, {vector} = {packed}.split({fused}, factor={lanes})"));
+        }
+        text.push(format!("{packed}.vectorize({vector})"));
+    } else if terms.is_some() {
         text.push(format!("{packed}.vectorize(p{})", rank + 1));
     } else if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
         let (outer, inner) = (text.fresh(&packed, "_o"), text.fresh(&packed, "_i"));
