@@ -21,6 +21,7 @@ use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::equal::equal;
 use crate::ir::simplify::simplify_expr;
+use crate::ir::tile::is_whole_product;
 use crate::ir::visit::{
     NodeSet, for_each_child, for_each_load, for_each_stmt, map_stmts, mentions, reads_memory,
     substitute,
@@ -206,6 +207,10 @@ impl Nests {
                 let seen = &mut NodeSet::default();
                 for_each_load(value, seen, &mut |buffer, indices, _| add(buffer, &indices[0]));
                 stmt
+            }
+            other if is_whole_product(&other) => {
+                after.clear();
+                other
             }
             other => map_stmts(other, &mut |inner| self.stmt(inner, after)),
         }
