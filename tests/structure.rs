@@ -8,7 +8,7 @@ use std::path::Path;
 const CYCLES: [(&str, &[&str], &str); 6] = [
     ("codegen::clif", &["emit", "storage", "task"], EMITTER),
     ("codegen::ptx", &["address", "emit", "memory", "pending"], EMITTER),
-    ("codegen::simd", &["address", "mask", "nest", "plan", "value"], EMITTER),
+    ("codegen::simd", &["address", "amx", "mask", "nest", "plan", "value"], EMITTER),
     (
         "schedule",
         &[
@@ -44,7 +44,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
     ),
     (
         "tune::model",
-        &["gpu", "ops", "plan", "traffic", "walk"],
+        &["gpu", "ops", "plan", "tile", "traffic", "walk"],
         "the walk over a program costs its operations, those of GPUs by warps; both need the walk",
     ),
 ];

@@ -13,6 +13,9 @@ const ROW_CYCLES: f64 = 1.0;
 const LEAST_CYCLES: f64 = 9.0;
 /// Cycles to store a row of sums. Measured on Emerald Rapids.
 const STORE_CYCLES: f64 = 1.4;
+/// Cycles for each row of sums in which products wait: the first one for the sums, the stores for
+/// the last one. An estimate: a chain of a load, a product and a store, half of it hidden.
+const VISIT_CYCLES: f64 = 0.6;
 /// Cycles to configure the tile registers, once in a nest. Measured on Emerald Rapids.
 pub(super) const CONFIG_CYCLES: f64 = 200.0;
 
@@ -44,6 +47,7 @@ impl Walker<'_> {
         });
         let work = &mut self.plan.frames[frame].work;
         work.stores += STORE_CYCLES * stores * moved;
+        work.calls += VISIT_CYCLES * moved;
         work.loads += if again { moved } else { 0.0 };
     }
 

@@ -175,10 +175,10 @@ fn choose_tiles(
     };
     let parts = view.data[row].size() / side;
     let most = (MOST_TILES * SUMS / width).min(4);
-    let along_row = |count: i64| if parts % count == 0 { count } else { 1 };
-    let third = third_axes(view, row, lane).find(|axis| {
-        view.data[*axis].extent.is_some_and(|extent| extent >= 2) && along_row(usual) == 1
-    });
+    // The usual number, or one beside it, without a rest.
+    let whole = (1..=most.min(usual + 1)).rev().find(|count| parts % count == 0).unwrap_or(1);
+    let third = third_axes(view, row, lane)
+        .find(|axis| view.data[*axis].extent.is_some_and(|extent| extent >= 2) && whole < usual);
     let third = third.and_then(|axis| {
         let extent = view.data[axis].size();
         let mut counts: Vec<i64> = (1..=most.min(extent)).collect();
@@ -190,7 +190,11 @@ fn choose_tiles(
     });
     let most = most / third.map_or(1, |(_, count)| count);
     let counts: Vec<i64> = (1..=most.min(parts)).collect();
-    let count = if third.is_some() { 1 } else { along_row(usual).max(usual.min(parts)) };
+    let count = match (third, whole) {
+        (Some(_), _) => 1,
+        (None, 1) => usual.min(parts),
+        (None, count) => count,
+    };
     let rows: Vec<i64> = counts.iter().map(|count| count * side).collect();
     (Some(row), third, planner.chooser.pick(&name, "rows", &rows, &(count * side)))
 }
