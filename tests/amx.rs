@@ -123,6 +123,7 @@ const WAYS: [Way; 6] = [
     C.unroll(ku)
     C.unroll(ym)
     C.parallel(xo)
+    C.prefetch(A, ko, 2)
     C.tensorize(xr, NAME)
 ",
     ),

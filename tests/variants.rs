@@ -536,3 +536,23 @@ scale(x: float32[n], y: float32[n])
     build_scale(dir.path(), "x86-avx2", "one.so");
     assert!(!succeeds(dir.path(), "", &["inspect", "one.so", "--json"]).contains("variants"));
 }
+
+#[test]
+fn a_process_asks_for_tile_registers() {
+    const TILES: &str = "x86-avx512+amx-int8";
+    let target = Target::parse(TILES).expect("a target");
+    if !runs_here(&target, "the permission to use tile registers") {
+        return;
+    }
+    // A module for several targets falls back to the next one.
+    let several = format!("{TILES},x86-avx512");
+    for (targets, refused) in [(TILES, ""), (&several, "x86-avx512")] {
+        let dir = scratch();
+        build_scale(dir.path(), targets, "k.so");
+        let program = compile_c(dir.path(), "tiles.c", &["./k.so"]);
+        assert_eq!(run_c(&program, &["permitted", TILES], &[]), 0);
+        if run_c(&program, &["refused", refused], &[]) == 77 {
+            say_skipped("a refused permission: the system has no filters of system calls");
+        }
+    }
+}

@@ -201,8 +201,8 @@ impl Selector<'_> {
         (stmts.len(), found)
     }
 
-    /// Whether a statement has nothing but products and loops. Adds these, the variables of loops,
-    /// and definitions.
+    /// Whether a statement has nothing but products, prefetches and loops. Adds the products, the
+    /// variables of loops, and definitions.
     fn only_products(
         &self,
         stmt: &Stmt,
@@ -223,6 +223,7 @@ impl Selector<'_> {
                 lets.insert(var.clone(), value);
                 self.only_products(body, bound, lets, steps)
             }
+            Stmt::Prefetch { .. } => true,
             _ => match self.step_of(stmt) {
                 Some(step) if matches!(step.step, TileStep::Product { .. }) => {
                     steps.push(step.clone());
