@@ -537,6 +537,25 @@ scale(x: float32[n], y: float32[n])
     assert!(!succeeds(dir.path(), "", &["inspect", "one.so", "--json"]).contains("variants"));
 }
 
+/// A product in one tile register, and a kernel without products.
+const PRODUCT: &str = "
+kernel product() {
+    input a: uint8[16, 64]
+    input b: int8[16, 64]
+    reduce q: 0..16
+    reduce k: 0..4
+    output c[i: 16, j: 16] =
+        sum((a[i, q * 4 + k] as int32) * (b[q, j * 4 + k] as int32), axis=[q, k])
+}
+schedule product for x86-avx512+amx-int8 {
+    c.tensorize(i, tile_u8_i8)
+}
+kernel negated() {
+    input a: int8[64]
+    output c[i: 64] = -a[i]
+}
+";
+
 #[test]
 fn a_process_asks_for_tile_registers() {
     const TILES: &str = "x86-avx512+amx-int8";
@@ -544,12 +563,21 @@ fn a_process_asks_for_tile_registers() {
     if !runs_here(&target, "the permission to use tile registers") {
         return;
     }
-    // A module for several targets falls back to the next one.
+    // A module for several targets falls back to the next one; one without products needs none.
     let several = format!("{TILES},x86-avx512");
-    for (targets, refused) in [(TILES, ""), (&several, "x86-avx512")] {
+    let rows = [
+        (TILES, "product", "refused"),
+        (&several, "product", "x86-avx512"),
+        (TILES, "negated", TILES),
+    ];
+    for (targets, kernel, refused) in rows {
         let dir = scratch();
-        build_scale(dir.path(), targets, "k.so");
-        let program = compile_c(dir.path(), "tiles.c", &["./k.so"]);
+        fs::write(dir.path().join("product.te"), PRODUCT).expect("a file is written");
+        let names = ["build", "product.te", "--kernel", kernel, "--target", targets];
+        let files = ["--module", "k", "-o", "k.so", "--header", "k.h"];
+        succeeds(dir.path(), "", &[&names[..], &files].concat());
+        let only = format!("-DKERNEL_{kernel}");
+        let program = compile_c(dir.path(), "tiles.c", &["./k.so", &only]);
         assert_eq!(run_c(&program, &["permitted", TILES], &[]), 0);
         if run_c(&program, &["refused", refused], &[]) == 77 {
             say_skipped("a refused permission: the system has no filters of system calls");

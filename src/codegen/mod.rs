@@ -23,6 +23,7 @@ pub mod ptx;
 pub mod simd;
 mod unwind;
 
+use crate::ir::tile::has_tile_product;
 use crate::ir::{Expr, Kernel};
 use crate::target::Target;
 use cranelift_module::FuncId;
@@ -77,6 +78,12 @@ pub struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
+    /// Whether a kernel computes in tile registers.
+    fn has_tiles(self) -> bool {
+        let inner = self.networks.iter().flat_map(|network| &network.kernels);
+        self.kernels.iter().chain(inner).any(|kernel| has_tile_product(&kernel.body))
+    }
+
     /// Returns the kernels, and the entries of the networks behind them.
     pub fn entries(self) -> impl Iterator<Item = &'a Kernel> {
         self.kernels.iter().chain(self.networks.iter().map(|network| &network.entry))

@@ -26,7 +26,13 @@ pub fn compile_variants(variants: &[Variant<'_>], options: &ObjectOptions) -> Re
     let mut notes = options.listing.then(Vec::new);
     let functions = clif::compile_variants(&mut module, variants, options, notes.as_mut())?;
     let mut entries = Vec::new();
+    // A module that computes nothing in tile registers needs no permission to use them.
+    let without = target.without_tiles();
     for (Variant { code, target }, functions) in variants.iter().zip(functions) {
+        let target = match variants.len() {
+            1 if !code.has_tiles() => &without,
+            _ => *target,
+        };
         let kernels = code.entries().zip(functions);
         let entry = |(kernel, functions)| EntryKernel { kernel, functions, launches: None };
         entries.push(EntryVariant { target, kernels: kernels.map(entry).collect() });

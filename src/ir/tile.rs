@@ -12,7 +12,7 @@
 //! is what fills 32 bits: 4 bytes or 2 halves (Intel SDM, volume 2: TDPBUSD, TDPBF16PS).
 
 use super::steps::{at_zero, step_of};
-use super::visit::substitute;
+use super::visit::{substitute, walk_stmt};
 use super::warp::is_warp_product;
 use super::{BinOp, Buffer, Const, DType, Expr, ExprKind, ForKind, Intrinsic, Stmt, Var};
 use rustc_hash::FxHashMap;
@@ -73,6 +73,16 @@ impl TileProduct {
 pub fn is_whole_product(stmt: &Stmt) -> bool {
     let is_tile = |name: &str| TileProduct::of(name).is_some();
     is_warp_product(stmt) || matches!(stmt, Stmt::Tensorize { name, .. } if is_tile(name))
+}
+
+/// Whether a statement contains a tile product.
+pub fn has_tile_product(stmt: &Stmt) -> bool {
+    let mut found = false;
+    let mut see = |stmt: &Stmt| {
+        found |= matches!(stmt, Stmt::Tensorize { name, .. } if TileProduct::of(name).is_some());
+    };
+    walk_stmt(stmt, &mut see, &mut |_| {});
+    found
 }
 
 /// A matrix of a tile product.

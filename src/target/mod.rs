@@ -343,10 +343,9 @@ impl Target {
     /// Returns the target for an operating system (E0401 if the system does not run on its CPUs).
     pub fn for_os(&self, os: Os) -> Result<Target> {
         if os.arches().contains(&self.arch) {
-            let mut target = Target { os, ..self.clone() };
             // Only Linux is asked for tile registers.
-            target.features.retain(|feature| os == Os::Linux || !is_of_tiles(feature));
-            return Ok(target);
+            let target = if os == Os::Linux { self.clone() } else { self.without_tiles() };
+            return Ok(Target { os, ..target });
         }
         let system = os.name();
         let text = format!("there is no target `{}-{system}`", self.name);
@@ -416,6 +415,13 @@ impl Target {
     /// Whether [`Target::KNOWN_FEATURES`], all extensions of AVX-512, may be added to the target.
     pub fn takes_features(&self) -> bool {
         self.simd() == Some(SimdIsa::Avx512)
+    }
+
+    /// Returns the target without tile registers.
+    pub fn without_tiles(&self) -> Target {
+        let mut target = self.clone();
+        target.features.retain(|feature| !is_of_tiles(feature));
+        target
     }
 
     /// Whether code for the target may use tile registers.
