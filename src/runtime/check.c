@@ -133,20 +133,14 @@ static COLD void put_features(struct message *m, uint32_t features) {
     }
 }
 
-/* Says that the CPU lacks features which code for `target` needs. */
-static COLD void refuse_cpu(struct message *m, uint32_t missing, const char *target) {
-    put(m, "this CPU lacks ");
-    put_features(m, missing);
-    if (missing & TILES) put(m, ", or the system does not permit them");
-    put(m, ": the module was compiled for target ");
-    put(m, target);
-}
-
 static COLD int32_t check_cpu(const struct call *call) {
-    uint32_t missing = call->sig->features & ~cpu_features(call->sig->features);
+    uint32_t missing = call->sig->features & ~cpu_features();
     if (!missing) return 0;
     struct message m = {.length = 0};
-    refuse_cpu(&m, missing, text_at(call->sig, call->sig->target));
+    put(&m, "this CPU lacks ");
+    put_features(&m, missing);
+    put(&m, ": the module was compiled for target ");
+    put(&m, text_at(call->sig, call->sig->target));
     return refuse_call(&m, call, "RuntimeError");
 }
 

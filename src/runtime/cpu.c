@@ -51,20 +51,6 @@ static uint32_t detect(void) {
     return found;
 }
 
-/* The instructions on tile registers, if the system saves these and permits their use. */
-static uint32_t detect_tiles(void) {
-    enum { A, B, C, D };
-    uint32_t leaf0[4], leaf1[4], leaf7[4], xcr0, high;
-    cpuid(0, 0, leaf0);
-    cpuid(1, 0, leaf1);
-    if (leaf0[A] < 7 || !(leaf1[C] >> 27 & 1)) return 0;
-    cpuid(7, 0, leaf7);
-    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    uint32_t bf16 = leaf7[D] >> 22 & 1, tile = leaf7[D] >> 24 & 1, int8 = leaf7[D] >> 25 & 1;
-    uint32_t saved = (xcr0 & 0x60000) == 0x60000;
-    return tile && saved && permit_tiles() ? bf16 << 14 | int8 << 15 : 0;
-}
-
 #elif defined(__aarch64__)
 
 /* Every AArch64 with Linux or macOS has NEON. */
@@ -78,18 +64,10 @@ static uint32_t detect(void) { return 0; }
 #error "the tec runtime supports x86-64, aarch64 and riscv64"
 #endif
 
-#if !defined(__x86_64__)
-static uint32_t detect_tiles(void) { return 0; }
-#endif
-
-/* The features of the CPU. Those in TILES are among them only if `needed` has some: asking for them
- * has effects on the process (larger stacks of signal handlers). Several threads may run this at
- * once. */
-static COLD uint32_t cpu_features(uint32_t needed) {
+/* The features that need no permission, and those in TILES that the process has asked for. Several
+ * threads may run this at once; they store the same value. */
+static COLD uint32_t cpu_features(void) {
     uint32_t found = __atomic_load_n(&tec_rt_cpu, __ATOMIC_RELAXED);
     if (found == 0) found = __atomic_or_fetch(&tec_rt_cpu, detect() | CPU_KNOWN, __ATOMIC_RELAXED);
-    if (needed & ~found & TILES) {
-        found = __atomic_or_fetch(&tec_rt_cpu, detect_tiles(), __ATOMIC_RELAXED);
-    }
     return found;
 }

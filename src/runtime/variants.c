@@ -8,6 +8,34 @@ static const char max_target_name[] = "TEC_MAX_TARGET";
  * is no target is not kept: each call reads it again, and fails. */
 static uint32_t max_target;
 
+#if defined(__x86_64__)
+/* The instructions on tile registers, if the system saves these and permits their use. */
+static uint32_t detect_tiles(void) {
+    enum { A, B, C, D };
+    uint32_t leaf0[4], leaf1[4], leaf7[4], xcr0, high;
+    cpuid(0, 0, leaf0);
+    cpuid(1, 0, leaf1);
+    if (leaf0[A] < 7 || !(leaf1[C] >> 27 & 1)) return 0;
+    cpuid(7, 0, leaf7);
+    __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+    uint32_t bf16 = leaf7[D] >> 22 & 1, tile = leaf7[D] >> 24 & 1, int8 = leaf7[D] >> 25 & 1;
+    uint32_t saved = (xcr0 & 0x60000) == 0x60000;
+    return tile && saved && permit_tiles() ? bf16 << 14 | int8 << 15 : 0;
+}
+#else
+static uint32_t detect_tiles(void) { return 0; }
+#endif
+
+/* The features of the CPU. Asks for those in TILES if `needed` has some: that has effects on the
+ * process (larger stacks of signal handlers). */
+static COLD uint32_t features_for(uint32_t needed) {
+    uint32_t found = cpu_features();
+    if (needed & ~found & TILES) {
+        found = __atomic_or_fetch(&tec_rt_cpu, detect_tiles(), __ATOMIC_RELAXED);
+    }
+    return found;
+}
+
 static const struct variant *variants_of(const struct variants *table) {
     return (const struct variant *)(table + 1);
 }
@@ -91,8 +119,10 @@ static COLD void refuse_variants(struct message *m, const struct variants *table
                                  uint32_t permitted, const char *text) {
     const struct variant *variants = variants_of(table);
     if (table->variants == 1) {
-        uint32_t missing = variants[0].features & ~cpu_features(0);
-        refuse_cpu(m, missing, variant_text(table, variants[0].name));
+        put(m, "this CPU lacks ");
+        put_features(m, variants[0].features & ~cpu_features());
+        put(m, ", or the system does not permit them: the module was compiled for target ");
+        put(m, variant_text(table, variants[0].name));
         return;
     }
     put(m, "no variant of the module can run here: ");
@@ -105,7 +135,7 @@ static COLD void refuse_variants(struct message *m, const struct variants *table
             continue;
         }
         put(m, " needs ");
-        put_features(m, variants[i].features & ~cpu_features(0));
+        put_features(m, variants[i].features & ~cpu_features());
     }
 }
 
@@ -117,7 +147,7 @@ INTERNAL int32_t tec_rt_select_variant(const struct variants *table, uint32_t *s
     const struct variant *variants = variants_of(table);
     for (uint32_t i = 0; permitted && i < table->variants; i++) {
         uint32_t needed = variants[i].features;
-        if (needed & ~permitted || needed & ~cpu_features(needed)) continue;
+        if (needed & ~permitted || needed & ~features_for(needed)) continue;
         __atomic_store_n(selected, i + 1, __ATOMIC_RELAXED);
         return 0;
     }
