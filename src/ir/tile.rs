@@ -142,12 +142,12 @@ pub fn tile_step(product: TileProduct, nest: &Stmt) -> Option<TileStep> {
         ([rows, columns, groups, _], _) => {
             let (x, y) = factors(value)?;
             let ((x, a), (y, b)) = (load_of(x)?, load_of(y)?);
-            // `a` moves with the rows, `b` does not.
+            // `b` moves with the columns, `a` never does. Rows may all be one.
             let moves = |index: &Expr| {
                 let index = substitute(index, &mut |var| lets.get(var).cloned());
-                step_of(&index, &vars[0], &vars).and_then(|step| step.as_int()) != Some(0)
+                step_of(&index, &vars[1], &vars).and_then(|step| step.as_int()) != Some(0)
             };
-            let swapped = !moves(a);
+            let swapped = moves(a);
             let ((x, a), (y, b)) = if swapped { ((y, b), (x, a)) } else { ((x, a), (y, b)) };
             if x.dtype != product.a || y.dtype != product.b {
                 return None;

@@ -326,8 +326,8 @@ impl Target {
             let some = targets.iter().filter(rounds).count();
             if some > 0 && some < targets.len() {
                 let text = format!("`{names}`: all targets of a module need `+{feature}`, or none");
-                let note = "its products of bfloat16 round in another way and treat subnormal \
-                            numbers as 0, so results would depend on the CPU";
+                let note = "its instruction rounds sums of bfloat16 products in another way and \
+                            treats subnormal numbers as 0, so results would depend on the CPU";
                 return Err(Box::new(refused(text).note(note)));
             }
         }
@@ -600,7 +600,7 @@ fn host_has(feature: &str) -> bool {
 
 /// Whether the CPU has tile registers and this feature of AMX, by its bit of CPUID leaf 7, EDX
 /// (Intel SDM, volume 2), and whether a process can use them: a module asks for them when it is
-/// first called (`src/runtime/cpu.c`).
+/// first called (`src/runtime/variants.c`).
 #[cfg(target_arch = "x86_64")]
 fn has_tiles(bit: u32) -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};

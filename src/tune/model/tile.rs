@@ -40,8 +40,8 @@ impl Walker<'_> {
         let Some((frame, moved)) = self.rows_of(c, *rows, *columns, true) else { return };
         // Loops further out over other terms visit the sums again.
         let deps = self.index_deps(&c.first);
-        let mut outside = self.enclosing.iter().enumerate();
-        let mut outside = outside.by_ref().take_while(|(_, open)| open.frame != Some(frame));
+        let enclosing = self.enclosing.iter().enumerate();
+        let mut outside = enclosing.take_while(|(_, open)| open.frame != Some(frame));
         let again = outside.any(|(place, open)| {
             deps & bit(place) == 0 && open.count > 1.0 && open.frame.is_some()
         });

@@ -9,6 +9,7 @@ use super::{
     MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, Subject, Tiling, Unroll,
     is_window, lane_axes, terms,
 };
+use crate::ir::tile::TILE_REGISTERS;
 
 /// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
@@ -16,8 +17,8 @@ const MAX_ORDERS: usize = 24;
 const MIN_PACK_BYTES: i64 = 1 << 14;
 /// Options for the elements of a tile along a third axis.
 const THIRD_AXIS_ELEMENTS: [i64; 3] = [2, 3, 4];
-/// The most tile registers of sums: others hold the factors.
-const MOST_TILES: i64 = 6;
+/// The most tile registers of sums: two hold factors.
+const MOST_TILES: i64 = TILE_REGISTERS as i64 - 2;
 /// Terms of a block: fewer do not pay for loading the sums again, more are as good as all.
 const BLOCK_TERMS: std::ops::RangeInclusive<i64> = 4..=1024;
 
