@@ -389,3 +389,19 @@ fn bfloat16_sums_are_those_of_the_model() {
         }
     });
 }
+
+#[test]
+fn run_verify_knows_how_sums_of_bfloat16_differ() {
+    let target = "x86-avx512+amx-bf16+bf16";
+    if !runs_here(&options(target, None)) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let file = dir.path().join("product.te");
+    std::fs::write(&file, product(KINDS[4], "n = 32, m = 32, l = 96", WAYS[0])).expect("written");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tec"));
+    command.args(["run", "--schedule", "s", "--verify", "--target", target]).arg(&file);
+    let output = command.output().expect("tec starts");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+}

@@ -11,12 +11,14 @@ use crate::ir::arith::Facts;
 use crate::ir::interp::{Tensor, Trap, Value};
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::simplify::simplify_expr;
+use crate::ir::tile::TileProduct;
 use crate::ir::visit::{substitute, walk_stmt};
 use crate::ir::warp::WarpProduct;
 use crate::ir::{Expr, Kernel, Param, Stmt, Var};
 
-/// Bound on the error of a sum on tensor cores, relative to the sum of its absolute terms: 2^-13.
-/// Tensor cores add terms in an unspecified order and truncate them.
+/// Bound on the error of a sum on tensor cores or in tile registers, relative to the sum of its
+/// absolute terms: 2^-13. Tensor cores add terms in an unspecified order and truncate them, tile
+/// registers in an order of their own.
 const WARP_BOUND: f64 = 1.0 / 8192.0;
 
 /// Bound on the error of an element under `--fast-math`, relative to the largest magnitude of its
@@ -127,8 +129,10 @@ pub fn verify(
         false => None,
     };
     let body = &in_order.as_ref().unwrap_or(&default_loops).body;
-    let adds_floats =
-        |name: &str| WarpProduct::of(name).is_some_and(|product| product.sum.is_float());
+    let adds_floats = |name: &str| {
+        WarpProduct::of(name).is_some_and(|product| product.sum.is_float())
+            || TileProduct::of(name).is_some_and(|product| product.sum.is_float())
+    };
     let tensors = |values: &[Value]| -> Vec<Tensor> {
         outputs(kernel, values).map(|(_, tensor)| tensor.clone()).collect()
     };

@@ -101,8 +101,14 @@ impl Writer {
         let sizes: Vec<i64> = (0..3).map(|_| self.rng.random_range(1..45)).collect();
         let (rows, columns, depth) = (sizes[0], sizes[1], sizes[2]);
         let gather = self.chance(15);
-        let row = if gather { "G[i]" } else { "i" };
-        let mut term = format!("(A[{row}, k] as {sum}) * (B[k, j] as {sum})");
+        let same_rows = !gather && self.chance(12);
+        let row = match (gather, same_rows) {
+            (true, _) => "G[i]",
+            (_, true) => "0",
+            _ => "i",
+        };
+        let (x, y) = (format!("(A[{row}, k] as {sum})"), format!("(B[k, j] as {sum})"));
+        let mut term = if self.chance(50) { format!("{x} * {y}") } else { format!("{y} * {x}") };
         if !tensorized && self.chance(15) {
             term = format!("{term} + D[j]");
         }
