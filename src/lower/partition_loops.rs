@@ -139,7 +139,7 @@ impl Partitioner {
         }
         let margins: Vec<&Expr> = found.iter().map(|one| &one.margin).collect();
         let range = self.affine_range(&head, &margins);
-        let alone = found.iter().all(|one| one.exact && is_nothing_without(&body, &one.cond));
+        let alone = found.iter().all(|one| one.exact && is_nothing_without(&body, &[&one.cond]));
         let lanes = head.kind == ForKind::Vectorized;
         match range {
             Some((first, end)) if alone => {
@@ -234,8 +234,20 @@ impl Partitioner {
     /// Returns expressions that are negative only in iterations that do nothing.
     fn guards<'f>(&self, body: &Stmt, found: &'f [LikelyCondition]) -> Vec<&'f Expr> {
         let agrees = |reach: &Expr| self.varying.as_ref().is_none_or(|all| all.agrees(reach));
-        let guards = found.iter().filter(|one| is_nothing_without(body, &one.cond));
-        guards.filter_map(|one| one.reach.as_ref()).filter(|reach| agrees(reach)).collect()
+        let reaches = found.iter().filter_map(|one| one.reach.as_ref());
+        let guards = reaches.filter(|reach| self.decides(reach, body, found));
+        guards.filter(|reach| agrees(reach)).collect()
+    }
+
+    /// Whether a body does nothing if this reach is negative. Several of its conditions may have
+    /// it, such as those of the initial store of a sum and of its updates.
+    fn decides(&self, reach: &Expr, body: &Stmt, found: &[LikelyCondition]) -> bool {
+        let wanted = self.facts.poly(reach);
+        let is_same = |one: &&LikelyCondition| {
+            one.reach.as_ref().is_some_and(|its| self.facts.poly(its) == wanted)
+        };
+        let conds: Vec<&Expr> = found.iter().filter(is_same).map(|one| &one.cond).collect();
+        is_nothing_without(body, &conds)
     }
 
     /// Makes one loop with a choice in its body between a copy without conditions and the original.
@@ -376,20 +388,20 @@ fn without(stmt: Stmt, found: &[LikelyCondition]) -> Stmt {
     }
 }
 
-/// Whether the statement does nothing if the condition is false.
-fn is_nothing_without(stmt: &Stmt, cond: &Expr) -> bool {
+/// Whether the statement does nothing if all these conditions are false.
+fn is_nothing_without(stmt: &Stmt, conds: &[&Expr]) -> bool {
     match stmt {
-        Stmt::If { cond: own, otherwise, .. } if own.same(cond) => {
-            otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, cond))
+        Stmt::If { cond, otherwise, .. } if conds.iter().any(|one| one.same(cond)) => {
+            otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, conds))
         }
-        Stmt::Block(stmts) => stmts.iter().all(|stmt| is_nothing_without(stmt, cond)),
+        Stmt::Block(stmts) => stmts.iter().all(|stmt| is_nothing_without(stmt, conds)),
         Stmt::For { body, .. }
         | Stmt::Let { body, .. }
         | Stmt::Allocate { body, .. }
-        | Stmt::Produce { body, .. } => is_nothing_without(body, cond),
+        | Stmt::Produce { body, .. } => is_nothing_without(body, conds),
         Stmt::If { then, otherwise, .. } => {
-            is_nothing_without(then, cond)
-                && otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, cond))
+            is_nothing_without(then, conds)
+                && otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, conds))
         }
         _ => false,
     }

@@ -6,7 +6,8 @@
 //! Schedules that a legality check refuses run without the check and must give wrong results
 //! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
-//! Integers of many types are computed in narrower ones (`integers`).
+//! Sums over run-time sizes have rows that may not exist (`rows`). Integers of many types are
+//! computed in narrower ones (`integers`).
 //! Programs with packs give the loops of the same programs without (`packs`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
@@ -28,6 +29,7 @@ mod integers;
 mod packs;
 mod pipeline;
 mod recurrence;
+mod rows;
 mod run;
 mod schedule;
 mod shrink;
@@ -111,6 +113,11 @@ fn programs_with_packs_agree() {
 #[test]
 fn sums_of_products_agree() {
     algebra::algebra(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn rows_that_may_not_exist_agree() {
+    rows::rows(setting("TEC_FUZZ_N", 80), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

@@ -23,11 +23,12 @@ pub(super) struct Estimator<'a> {
 
 impl Estimator<'_> {
     /// Returns the seconds of calls under schedules: for each set of run-time integers the
-    /// geometric mean over numbers of threads. `None` for a schedule that is refused.
+    /// geometric mean over numbers of threads; of the first `serial` sets, over the first number
+    /// only. `None` for a schedule that is refused.
     fn means(
         &self,
         texts: &[&str],
-        values: &[RunTimeValues],
+        (values, serial): (&[RunTimeValues], usize),
         threads: &[usize],
     ) -> Vec<Option<Vec<f64>>> {
         let Estimator { graph, options, parsed, bugs } = self;
@@ -36,11 +37,12 @@ impl Estimator<'_> {
         let threads = if options.target.is_gpu() { &threads[..1] } else { threads };
         let at = (&machine, threads, values);
         let all = estimate_texts_at(graph, texts, options, at, parsed).into_iter();
-        let mean = |calls: &[Estimate]| {
+        let mean = |(at, calls): (usize, &[Estimate])| {
+            let calls = if at < serial { &calls[..1] } else { calls };
             geometric_mean(&calls.iter().map(|call| call.seconds).collect::<Vec<_>>())
         };
         all.map(|estimates| match estimates {
-            Ok(estimates) => Some(estimates.chunks(threads.len()).map(mean).collect()),
+            Ok(estimates) => Some(estimates.chunks(threads.len()).enumerate().map(mean).collect()),
             Err(Failure::User(_)) => None,
             Err(Failure::Bug { pass, message, .. }) => {
                 bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
@@ -57,14 +59,15 @@ impl Estimator<'_> {
         values: &[RunTimeValues],
         threads: &[usize],
     ) -> Option<Vec<f64>> {
-        self.means(&[text], values, threads).pop()?
+        self.means(&[text], (values, 0), threads).pop()?
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
-    /// with these run-time integers. Adds the candidates and their seconds to `seen`.
+    /// with these run-time integers, of which the first `serial` sets count on one thread. Adds the
+    /// candidates and their seconds to `seen`.
     pub(super) fn choose(
         &self,
-        values: &[RunTimeValues],
+        (values, serial): (&[RunTimeValues], usize),
         count: usize,
         seen: &mut Vec<(String, Vec<f64>)>,
     ) -> Option<String> {
@@ -76,7 +79,11 @@ impl Estimator<'_> {
                 all.borrow_mut().push((text.to_string(), seconds));
                 Some(CostPrediction { seconds: mean, features: Vec::new() })
             };
-            texts.iter().zip(self.means(texts, values, &THREADS)).map(prediction).collect()
+            texts
+                .iter()
+                .zip(self.means(texts, (values, serial), &THREADS))
+                .map(prediction)
+                .collect()
         };
         let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
         tune::search::choose_by_model(&space, &model, count, 0).map(|one| one.text)

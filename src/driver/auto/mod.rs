@@ -131,7 +131,7 @@ fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> O
     let count = count.min(options.candidates);
     let text = match sizes::depends_on_sizes(graph, options) {
         true => sizes::choose(&estimator, count),
-        false => estimator.choose(&[RunTimeValues::default()], count, &mut Vec::new()),
+        false => estimator.choose((&[RunTimeValues::default()], 0), count, &mut Vec::new()),
     };
     if let Some(bug) = bugs.borrow().first() {
         let name = &graph.name;

@@ -13,13 +13,19 @@
 
 use super::super::Options;
 use super::estimator::{Estimator, THREADS};
-use crate::ir::Var;
-use crate::te::Graph;
+use crate::ir::{Expr, Var};
+use crate::te::{Graph, Input};
 use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
 use std::collections::BTreeSet;
 
-/// What the other integers are while one is small: estimates are for both.
-const OTHERS: [i64; 2] = [ASSUMED_VALUE as i64, 1021];
+/// The values of integers that are not small; estimates are for all of them. The sides of matrices
+/// that fit the first-level cache, whose tails matter, and of others.
+const USUAL: [i64; 2] = [61, ASSUMED_VALUE as i64];
+/// The number of these values for which threads do not count: their calls are short.
+const SERIAL: usize = 1;
+/// A large value, by the number of run-time extents that a tensor has, such that it has a million
+/// elements. With three extents, [`ASSUMED_VALUE`] is large.
+const LARGE: [i64; 3] = [1_000_003, 1_000_003, 1021];
 /// The small values of an integer, such as the rows of a small batch.
 const FEW: [i64; 2] = [1, 4];
 /// The values up to which an integer may count as small.
@@ -28,6 +34,9 @@ const LIMITS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
 const MIN_GAIN: f64 = 1.25;
 /// And by this many seconds: a version of its own is not worth less.
 const MIN_SAVING: f64 = 5e-7;
+/// An estimate takes about this many times as long as one of a kernel with constant sizes, whose
+/// loops have no tails of unknown lengths: fewer candidates fit into the same time.
+const ESTIMATE_COST: usize = 2;
 /// One in this many candidates of the search is for the small values of an integer.
 const FEW_INTERVAL: usize = 4;
 
@@ -40,12 +49,16 @@ pub(super) fn depends_on_sizes(graph: &Graph, options: &Options) -> bool {
 
 /// Returns the best of about `count` candidates, or a text with several of them.
 pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
-    let usual = estimator.choose(&[RunTimeValues::default()], count, &mut Vec::new())?;
     let vars = &estimator.graph.vars;
-    let few = |var| FEW.map(|few| small(vars, var, few, OTHERS[0]));
+    let all = |value: &i64| vars.iter().map(|var| (var.clone(), *value)).collect();
+    let large = large(estimator.graph);
+    let values: Vec<RunTimeValues> = USUAL.iter().chain(&large).map(all).collect();
+    let count = count / ESTIMATE_COST;
+    let usual = estimator.choose((&values, SERIAL), count, &mut Vec::new())?;
+    let few = |var| FEW.map(|few| small(vars, var, few, ASSUMED_VALUE as i64));
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
-    estimator.choose(&small, count / FEW_INTERVAL, &mut seen);
+    estimator.choose((&small, 0), count / FEW_INTERVAL, &mut seen);
     let Some(of_usual) = estimator.seconds(&usual, &small, &THREADS) else { return Some(usual) };
     // The best schedule for each small integer, with the conditions under which it is used.
     let mut versions: Vec<(&str, Vec<String>)> = Vec::new();
@@ -60,7 +73,8 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
         if usual_mean < (MIN_GAIN * best).max(best + MIN_SAVING) {
             continue;
         }
-        let Some(limit) = limit(estimator, var, text, &usual) else { continue };
+        let others: Vec<i64> = USUAL[SERIAL..].iter().copied().chain(large).collect();
+        let Some(limit) = limit(estimator, var, &others, text, &usual) else { continue };
         let cond = format!("{} <= {limit}", var.name());
         match versions.iter_mut().find(|(version, _)| version == text) {
             Some((_, conditions)) => conditions.push(cond),
@@ -78,21 +92,32 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
 
 /// Returns the value of an integer up to which a schedule is faster than the usual one, whether the
 /// other integers are medium or large, with one thread and with several; `None` if it never is.
-fn limit(estimator: &Estimator, var: &Var, text: &str, usual: &str) -> Option<i64> {
+fn limit(estimator: &Estimator, var: &Var, others: &[i64], text: &str, usual: &str) -> Option<i64> {
     let vars = &estimator.graph.vars;
     let values: Vec<RunTimeValues> = LIMITS
         .iter()
-        .flat_map(|limit| OTHERS.map(|other| small(vars, var, *limit, other)))
+        .flat_map(|limit| others.iter().map(|other| small(vars, var, *limit, *other)))
         .collect();
     let mut faster = vec![true; LIMITS.len()];
     for threads in THREADS {
         let of_text = estimator.seconds(text, &values, &[threads])?;
         let of_usual = estimator.seconds(usual, &values, &[threads])?;
         for (at, (text, usual)) in of_text.iter().zip(&of_usual).enumerate() {
-            faster[at / OTHERS.len()] &= text < usual;
+            faster[at / others.len()] &= text < usual;
         }
     }
     LIMITS.iter().zip(faster).take_while(|(_, faster)| *faster).last().map(|(limit, _)| *limit)
+}
+
+/// Returns the large value of a kernel's integers, if it is larger than the usual ones.
+fn large(graph: &Graph) -> Option<i64> {
+    let is_var = |extent: &&Expr| extent.as_int().is_none();
+    let of_inputs = graph.inputs.iter().filter_map(|input| match input {
+        Input::Tensor { buffer, .. } => Some(buffer),
+        Input::Scalar { .. } => None,
+    });
+    let rank = of_inputs.chain(&graph.outputs).map(|one| one.shape.iter().filter(is_var).count());
+    LARGE.get(rank.max()?).copied()
 }
 
 /// All integers with the value `others`, but one with the value `few`.

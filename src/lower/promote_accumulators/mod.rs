@@ -18,6 +18,8 @@
 //!          C[i] = C.acc[0] } }`
 //!
 //! An outer loop may also begin with a copy of the element before, as scans do ([`carry`]).
+//! Elements of rows that may not exist, at the end of a tile, are promoted with the others
+//! ([`guards`]).
 //!
 //! Needs: flattened, simplified indices, which it compares; vectors (`vectorize_loops`), which are
 //! promoted whole. Stands before `insert_barriers` and `outline_simd`: accumulators in registers
@@ -29,6 +31,9 @@
 //! because the element may then be out of bounds or belong to another thread.
 
 mod carry;
+mod elements;
+mod guards;
+mod known;
 mod widen;
 
 use crate::diag::Result;
@@ -37,25 +42,24 @@ use crate::ir::equal::equal;
 use crate::ir::limits::{MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, max_promoted_lanes};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    Memo, NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_buffer,
-    reads_memory, rewrite_exprs, stored_buffers, walk_stmt,
+    NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_buffer, reads_memory,
+    stored_buffers, walk_stmt,
 };
-use crate::ir::{
-    BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var, visit,
-};
+use crate::ir::{Buffer, Expr, ForKind, Kernel, Scope, Stmt, Var};
 use crate::target::Target;
+use elements::{Element, Elements, GuardedElement, Lanes};
+use guards::is_guarded_store;
+use known::Known;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
-    let mut facts = Facts::new();
-    kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let promoter = Promoter {
         target,
         loads: !target.is_gpu(),
         selects: target.simd().is_some(),
-        facts: RefCell::new(facts),
+        known: RefCell::new(Known::new(&kernel.facts)),
     };
     Ok(Kernel { body: promoter.promote(kernel.body), ..kernel })
 }
@@ -67,33 +71,29 @@ struct Promoter<'a> {
     /// Whether updates of some lanes become selections.
     selects: bool,
     /// What holds where the current statement runs.
-    facts: RefCell<Facts>,
+    known: RefCell<Known>,
 }
 
 impl Promoter<'_> {
     /// Promotes in the statements inside of one, under what holds there.
     fn promote_inside(&self, stmt: Stmt) -> Stmt {
-        let under = |learn: &dyn Fn(&mut Facts), inner: Stmt| {
-            self.facts.borrow_mut().push();
-            learn(&mut self.facts.borrow_mut());
-            let inner = self.promote(inner);
-            self.facts.borrow_mut().pop();
-            inner
-        };
         match stmt {
             Stmt::For { var, min, extent, kind, body } => {
-                let learn = |facts: &mut Facts| {
-                    assume_divisions(facts, &extent);
-                    facts.bind(&var, &min, &extent);
-                };
-                let body = under(&learn, *body);
-                Stmt::For { var, min, extent, kind, body: Box::new(body) }
+                self.known.borrow_mut().enter_loop(&var, &min, &extent);
+                let body = Box::new(self.promote(*body));
+                self.known.borrow_mut().leave_loop();
+                Stmt::For { var, min, extent, kind, body }
             }
             Stmt::If { cond, then, otherwise } => {
-                let then = under(&|facts| facts.assume_truth(&cond, true), *then);
-                let otherwise = otherwise
-                    .map(|otherwise| under(&|facts| facts.assume_truth(&cond, false), *otherwise));
-                Stmt::If { cond, then: Box::new(then), otherwise: otherwise.map(Box::new) }
+                let branch = |truth: bool, branch: Stmt| {
+                    self.known.borrow_mut().enter_branch(&cond, truth);
+                    let branch = self.promote(branch);
+                    self.known.borrow_mut().leave_branch();
+                    Box::new(branch)
+                };
+                let then = branch(true, *then);
+                let otherwise = otherwise.map(|otherwise| branch(false, *otherwise));
+                Stmt::If { cond, then, otherwise }
             }
             other => map_stmts(other, &mut |inner| self.promote(inner)),
         }
@@ -105,8 +105,8 @@ impl Promoter<'_> {
             Stmt::For { .. } => self.carry(&stmt).unwrap_or_else(|| self.promote_loop(stmt)),
             // The loops of an intrinsic keep their form.
             Stmt::Tensorize { .. } => {
-                let facts = RefCell::new(Facts::new());
-                Promoter { loads: false, facts, ..*self }.promote_inside(stmt)
+                let known = RefCell::new(Known::new(&[]));
+                Promoter { loads: false, known, ..*self }.promote_inside(stmt)
             }
             other => self.promote_inside(other),
         }
@@ -187,14 +187,20 @@ impl Promoter<'_> {
         let mut flat = Vec::new();
         flatten(stmts, &mut flat);
         let mut done: Vec<Stmt> = Vec::new();
-        // The stores directly before the current statement.
+        // The stores directly before the current statement. Some of them may have a condition.
         let mut group: Vec<Stmt> = Vec::new();
         let mut flat = flat.into_iter().peekable();
         while let Some(stmt) = flat.next() {
             match stmt {
                 Stmt::Store { .. } => group.push(stmt),
+                Stmt::If { .. } if self.loads && is_guarded_store(&stmt) => group.push(stmt),
                 Stmt::For { .. } => {
-                    let stores = std::mem::take(&mut group);
+                    if let Some(promoted) = self.promote_guarded(&group, &stmt) {
+                        group.clear();
+                        done.push(promoted);
+                        continue;
+                    }
+                    let stores = self.without_conditions(&mut group, &mut done);
                     let mut after = Vec::new();
                     while let Some(update) = flat.next_if(|next| updates_one_of(next, &stores)) {
                         after.push(update);
@@ -202,19 +208,37 @@ impl Promoter<'_> {
                     done.push(self.promote_group(stores, stmt, after));
                 }
                 Stmt::Let { .. } | Stmt::If { .. } if is_ragged_update(&stmt, &group) => {
-                    done.push(self.promote_group(std::mem::take(&mut group), stmt, Vec::new()));
+                    let stores = self.without_conditions(&mut group, &mut done);
+                    done.push(self.promote_group(stores, stmt, Vec::new()));
                 }
                 other => {
-                    done.extend(self.promote_run(std::mem::take(&mut group)));
+                    let stores = self.without_conditions(&mut group, &mut done);
+                    done.extend(self.promote_run(stores));
                     done.push(self.promote(other));
                 }
             }
         }
-        done.extend(self.promote_run(group));
+        let stores = self.without_conditions(&mut group, &mut done);
+        done.extend(self.promote_run(stores));
         match done.len() {
             1 => done.remove(0),
             _ => Stmt::Block(done),
         }
+    }
+
+    /// Returns the stores at the end of a group that have no condition; what stands before them is
+    /// done.
+    fn without_conditions(&self, group: &mut Vec<Stmt>, done: &mut Vec<Stmt>) -> Vec<Stmt> {
+        let mut stores = Vec::new();
+        for stmt in std::mem::take(group) {
+            if let Stmt::Store { .. } = stmt {
+                stores.push(stmt);
+            } else {
+                done.extend(self.promote_run(std::mem::take(&mut stores)));
+                done.push(self.promote(stmt));
+            }
+        }
+        stores
     }
 
     /// Promotes accumulators in stores without a loop after them. Stores to elements that were
@@ -267,7 +291,20 @@ impl Promoter<'_> {
 
     /// Promotes the elements that `stores`, which stand directly before `nest`, initialize. The
     /// stores in `after` stand directly after it and may update them, too.
-    fn promote_group(&self, mut stores: Vec<Stmt>, mut nest: Stmt, mut after: Vec<Stmt>) -> Stmt {
+    fn promote_group(&self, stores: Vec<Stmt>, nest: Stmt, after: Vec<Stmt>) -> Stmt {
+        self.promote_all(stores, nest, after, &[]).expect("no element has a condition")
+    }
+
+    /// The same, where elements may exist under a condition only: they are written back under it.
+    /// `None` if one of these can not be promoted.
+    fn promote_all(
+        &self,
+        mut stores: Vec<Stmt>,
+        mut nest: Stmt,
+        mut after: Vec<Stmt>,
+        guarded: &[GuardedElement],
+    ) -> Option<Stmt> {
+        let mut missing = guarded.len();
         let (mut in_nest, mut to_end) = (Vec::new(), Vec::new());
         let mut tried = FxHashSet::default();
         for position in 0..stores.len() {
@@ -276,7 +313,7 @@ impl Promoter<'_> {
             if buffer.scope == Scope::Register || !tried.insert(buffer.clone()) {
                 continue;
             }
-            let Some(elements) = self.initialized(&stores[position..]) else { continue };
+            let Some(mut elements) = self.initialized(&stores[position..]) else { continue };
             let tail: Vec<Stmt> = after
                 .iter()
                 .map(|store| match self.selects {
@@ -289,6 +326,7 @@ impl Promoter<'_> {
             if !with_tail && !self.can_be_promoted(&elements, &[&nest]) {
                 continue;
             }
+            missing -= elements.set_conditions(guarded);
             let rest = stores.split_off(position);
             stores.extend(rest.into_iter().map(|stmt| elements.redirect(stmt)));
             nest = elements.redirect(nest);
@@ -298,6 +336,9 @@ impl Promoter<'_> {
             } else {
                 in_nest.push(elements);
             }
+        }
+        if missing > 0 {
+            return None;
         }
         stores.push(match nest {
             Stmt::For { .. } => self.promote(nest),
@@ -309,7 +350,7 @@ impl Promoter<'_> {
             stores.extend(after);
         }
         in_nest.extend(to_end);
-        in_registers(stores, &in_nest)
+        Some(in_registers(stores, &in_nest))
     }
 
     /// Returns the elements that stores initialize of the buffer that the first one writes; `None`
@@ -394,14 +435,14 @@ impl Promoter<'_> {
                 || -distance >= of_b.lanes * of_b.stride;
         }
         // Rows of a run-time length.
-        let facts = self.facts.borrow();
+        let known = self.known.borrow();
         let back = Expr::sub(Expr::index(0), distance.clone());
         let is_far = |distance: &Expr, from: &Element, lanes: &Lanes| {
             let width = Expr::index((lanes.lanes * lanes.stride) as i64);
-            facts.prove(&Expr::le(width, distance.clone()))
+            known.prove(&Expr::le(width, distance.clone()))
                 || from
                     .stored_lanes()
-                    .is_some_and(|width| facts.prove(&Expr::le(width, distance.clone())))
+                    .is_some_and(|width| known.prove(&Expr::le(width, distance.clone())))
         };
         is_far(&distance, a, &of_a) || is_far(&back, b, &of_b)
     }
@@ -430,17 +471,6 @@ fn is_ragged_update(stmt: &Stmt, stores: &[Stmt]) -> bool {
     let is_updated =
         |store: &Stmt| matches!(store, Stmt::Store { buffer, .. } if updated.contains(buffer));
     stores.iter().any(is_updated)
-}
-
-/// Learns `16*(m // 16) <= m` of the divisions in an extent: a loop over whole vectors has an
-/// iteration only if a row is as long as one.
-fn assume_divisions(facts: &mut Facts, extent: &Expr) {
-    visit::walk_expr(extent, &mut |expr| {
-        let ExprKind::Binary(BinOp::FloorDiv, whole, part) = &expr.kind else { return };
-        if part.as_int().is_some_and(|part| part > 0) {
-            facts.assume(&Expr::le(Expr::mul(expr.clone(), part.clone()), whole.clone()));
-        }
-    });
 }
 
 /// Allocates the registers of `promoted` around statements and writes them back after these.
@@ -513,244 +543,6 @@ fn flatten(stmts: Vec<Stmt>, flat: &mut Vec<Stmt>) {
             Stmt::Block(inner) => flatten(inner, flat),
             other => flat.push(other),
         }
-    }
-}
-
-/// Elements or vectors of a buffer, each with the register that replaces it.
-struct Elements {
-    buffer: Buffer,
-    list: Vec<Element>,
-    /// Whether masks may select lanes of an element without a mask.
-    selects: bool,
-}
-
-#[derive(Clone)]
-struct Element {
-    buffer: Buffer,
-    index: Expr,
-    /// The lanes that are stored; the other lanes of the register have any value.
-    mask: Option<Expr>,
-    register: Buffer,
-}
-
-impl Element {
-    /// Whether the first statement that accesses the element stores it as a whole, and does not
-    /// read it; `None` if nothing accesses it. All accesses to the buffer are at disjoint elements,
-    /// so that an access at another index is one to another element.
-    fn first_access(&self, stmt: &Stmt) -> Option<bool> {
-        match stmt {
-            Stmt::Store { buffer, indices, value, mask: None, .. }
-                if *buffer == self.buffer && !self.is_read_by(value) =>
-            {
-                equal(&self.index, &indices[0]).then_some(self.mask.is_none())
-            }
-            Stmt::Block(stmts) => stmts.iter().find_map(|stmt| self.first_access(stmt)),
-            Stmt::For { extent, body, .. } if extent.as_int().is_some_and(|extent| extent > 0) => {
-                self.first_access(body)
-            }
-            Stmt::Produce { body, .. } | Stmt::Allocate { body, .. } => self.first_access(body),
-            Stmt::Let { value, body, .. } if !self.is_read_by(value) => self.first_access(body),
-            _ => self.is_accessed_by(stmt).then_some(false),
-        }
-    }
-
-    fn is_read_by(&self, expr: &Expr) -> bool {
-        let mut read = false;
-        for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, _| {
-            read |= *buffer == self.buffer && equal(&self.index, &indices[0]);
-        });
-        read
-    }
-
-    fn is_accessed_by(&self, stmt: &Stmt) -> bool {
-        let mut accessed = false;
-        walk_stmt(
-            stmt,
-            &mut |stmt| {
-                if let Stmt::Store { buffer, indices, .. } = stmt {
-                    accessed |= *buffer == self.buffer && equal(&self.index, &indices[0]);
-                }
-                for_each_expr(stmt, &mut |expr| accessed |= self.is_read_by(expr));
-            },
-            &mut |_| {},
-        );
-        accessed
-    }
-}
-
-impl Elements {
-    fn add(&mut self, index: &Expr, mask: Option<&Expr>) {
-        self.list.push(Element::new(&self.buffer, index, mask));
-    }
-
-    fn find(&self, index: &Expr, mask: Option<&Expr>) -> Option<&Element> {
-        let same_mask = |element: &Element| match (&element.mask, mask) {
-            (Some(a), Some(b)) => equal(a, b),
-            (None, Some(_)) => self.selects,
-            (a, b) => a.is_none() && b.is_none(),
-        };
-        self.list.iter().find(|element| equal(&element.index, index) && same_mask(element))
-    }
-
-    /// Whether an expression reads the buffer at these elements only, without a mask.
-    fn cover_loads(&self, expr: &Expr) -> bool {
-        self.cover_loads_under(expr, None)
-    }
-
-    /// Like `cover_loads`, for a value that is stored under `mask`. A load under the same mask may
-    /// have any value in the other lanes, because operations work lane by lane and those lanes are
-    /// not stored. Other masks are refused.
-    fn cover_loads_under(&self, expr: &Expr, mask: Option<&Expr>) -> bool {
-        let mut covered = true;
-        for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, its| {
-            let index = &indices[0];
-            let known = match (its, mask) {
-                (None, _) => true,
-                (Some(its), Some(mask)) => equal(its, mask),
-                (Some(_), None) => false,
-            };
-            covered &= *buffer != self.buffer || known && self.find(index, its).is_some();
-        });
-        covered
-    }
-
-    /// Whether `nest` accesses the buffer at these elements only.
-    fn are_all_accesses(&self, nest: &Stmt) -> bool {
-        let mut covered = true;
-        walk_stmt(
-            nest,
-            &mut |stmt| {
-                if let Stmt::Store { buffer, indices, value, mask, .. } = stmt {
-                    let mask = mask.as_ref();
-                    covered &= *buffer != self.buffer || self.find(&indices[0], mask).is_some();
-                    covered &= self.cover_loads_under(value, mask);
-                    covered &= indices.iter().chain(mask).all(|expr| self.cover_loads(expr));
-                } else {
-                    for_each_expr(stmt, &mut |expr| covered &= self.cover_loads(expr));
-                }
-            },
-            &mut |_| {},
-        );
-        covered
-    }
-
-    /// Replaces every access to the elements by one to the registers.
-    fn redirect(&self, stmt: Stmt) -> Stmt {
-        let mut done = Memo::default();
-        let stmt = rewrite_exprs(stmt, &mut |expr| self.redirect_expr(expr, &mut done));
-        self.redirect_stores(stmt)
-    }
-
-    fn redirect_expr(&self, expr: &Expr, done: &mut Memo<Expr>) -> Expr {
-        if let Some(result) = done.get(expr) {
-            return result.clone();
-        }
-        let element = match &expr.kind {
-            ExprKind::Load { buffer, indices, mask } if *buffer == self.buffer => {
-                self.find(&indices[0], mask.as_ref())
-            }
-            _ => None,
-        };
-        let result = match element {
-            Some(element) => element.value(),
-            None => visit::map_children(expr, &mut |child| self.redirect_expr(child, done)),
-        };
-        done.insert(expr, result.clone());
-        result
-    }
-
-    fn redirect_stores(&self, stmt: Stmt) -> Stmt {
-        match stmt {
-            Stmt::Store { buffer, indices, value, mask, .. } if buffer == self.buffer => {
-                let element =
-                    self.find(&indices[0], mask.as_ref()).expect("all accesses are covered");
-                let value = match mask.filter(|_| element.mask.is_none()) {
-                    Some(mask) => Expr::select(mask, value, element.value()),
-                    None => value,
-                };
-                Stmt::store(&element.register, vec![element.all_lanes()], value)
-            }
-            other => map_stmts(other, &mut |inner| self.redirect_stores(inner)),
-        }
-    }
-}
-
-/// The elements `first`, `first + stride`, …
-struct Lanes<'a> {
-    first: &'a Expr,
-    lanes: i128,
-    stride: i128,
-}
-
-impl Element {
-    fn new(buffer: &Buffer, index: &Expr, mask: Option<&Expr>) -> Element {
-        let shape = vec![Expr::index(index.ty.lanes.into())];
-        let name = format!("{}.acc", buffer.name);
-        let register = Buffer::new(name, buffer.dtype, shape, Scope::Register);
-        let (buffer, index, mask) = (buffer.clone(), index.clone(), mask.cloned());
-        Element { buffer, index, mask, register }
-    }
-
-    /// Returns another element, with as many lanes, for the same register.
-    fn with_index(&self, index: &Expr) -> Element {
-        Element { index: index.clone(), ..self.clone() }
-    }
-
-    /// Returns how many of its neighbouring lanes a mask such as `ramp(x, 1, 16) < x16(m)` keeps,
-    /// if that is less than all: `m - x`.
-    fn stored_lanes(&self) -> Option<Expr> {
-        let lanes = self.lanes().filter(|lanes| lanes.stride == 1)?;
-        let ExprKind::Binary(BinOp::Lt, along, end) = &self.mask.as_ref()?.kind else {
-            return None;
-        };
-        let (ExprKind::Ramp(first, step), ExprKind::Broadcast(end)) = (&along.kind, &end.kind)
-        else {
-            return None;
-        };
-        let whole = along.ty.dtype == DType::Index && i128::from(along.ty.lanes) == lanes.lanes;
-        (whole && step.as_int() == Some(1)).then(|| Expr::sub(end.clone(), first.clone()))
-    }
-
-    /// Returns the elements of its lanes; `None` if their stride is not a positive constant.
-    fn lanes(&self) -> Option<Lanes<'_>> {
-        let lanes = self.index.ty.lanes.into();
-        match &self.index.kind {
-            ExprKind::Ramp(first, stride) => {
-                let stride = stride.as_int().filter(|stride| (1..1 << 32).contains(stride))?;
-                Some(Lanes { first, lanes, stride })
-            }
-            _ if lanes == 1 => Some(Lanes { first: &self.index, lanes, stride: 1 }),
-            _ => None,
-        }
-    }
-
-    /// Returns the index of the register's elements.
-    fn all_lanes(&self) -> Expr {
-        let ty = self.index.ty;
-        match ty.lanes {
-            1 => Expr::index(0),
-            _ => Expr::new(ty, ExprKind::Ramp(Expr::index(0), Expr::index(1))),
-        }
-    }
-
-    fn value(&self) -> Expr {
-        Expr::load(&self.register, vec![self.all_lanes()])
-    }
-
-    /// Loads the element into its register.
-    fn read(&self) -> Stmt {
-        let (buffer, index) = (self.buffer.clone(), self.index.clone());
-        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
-        let mask = self.mask.clone();
-        let value = Expr::new(ty, ExprKind::Load { buffer, indices: vec![index], mask });
-        Stmt::store(&self.register, vec![self.all_lanes()], value)
-    }
-
-    /// Stores the register to the element.
-    fn write_back(&self) -> Stmt {
-        let (buffer, mask) = (self.buffer.clone(), self.mask.clone());
-        let (indices, value) = (vec![self.index.clone()], self.value());
-        Stmt::Store { buffer, indices, value, mask, nontemporal: false }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ir::print::print_stmt;
+use crate::ir::{BinOp, DType, ExprKind, Type};
 
 /// Returns `C[ramp(0, 1, 8)] = 0; for k { C[…] = C[…] + x }`, with these masks of the start
 /// value, the read and the update; each gets the loop's variable.
@@ -32,9 +33,9 @@ fn sum(start: Option<Expr>, read: Masking, update: Masking) -> Stmt {
 }
 
 fn promoter() -> Promoter<'static> {
-    let facts = RefCell::new(Facts::new());
+    let known = RefCell::new(Known::new(&[]));
     let target = Box::leak(Box::new(Target::native()));
-    Promoter { target, loads: true, selects: true, facts }
+    Promoter { target, loads: true, selects: true, known }
 }
 
 fn eight(dtype: DType, kind: ExprKind) -> Expr {
