@@ -16,7 +16,7 @@ const FEATURES: [&str; 10] = [
     "max(",
     "where=",
     "clamp(",
-    "as float32) * A",
+    "(i as ",
     "//",
     "parallel",
     "unroll(ki)",
@@ -102,15 +102,13 @@ impl Writer {
         match self.rng.random_range(0..12) {
             0 => term = format!("{term} + D[i]"),
             1 => term = format!("{term} - D[n - 1 - i]"),
-            2 => term = format!("(i as float32) * A[i, k] * (B[k, j] as {sum})"),
+            2 => term = format!("(i as {sum}) * {term}"),
             3 => term = "(k as int32) * G[i] // (G[i] - G[n - 1 - i])".to_string(),
             4 => term = format!("{term} * (if D[i] > 0 then 2 else 3)"),
             _ => {}
         }
-        if term.contains("float32) * A") && ty != "float32" {
-            term = format!("(A[i, k] as {sum}) * (B[k, j] as {sum})");
-        }
-        let (sum, zero) = if term.contains("//") { ("int32", "0") } else { (sum, "D[i]") };
+        // The quotient has no other data than integers.
+        let (sum, data) = if term.contains("//") { ("int32", "float32") } else { (sum, sum) };
         let condition = self.pick(&["", "", "", ", where=k <= j", ", where=k < i + 9"]);
         let reduction = match self.rng.random_range(0..6) {
             0 => format!("max({term}, axis=k{condition})"),
@@ -123,10 +121,9 @@ impl Writer {
             _ => format!("C[i: n, j: m] = {reduction}"),
         };
         let is_tuple = output.starts_with('(');
-        let d = if zero == "0" { "float32" } else { sum };
         let text = format!(
             "kernel rows(n: var, m: var, l: var) {{\n    input A: {ty}[n, l]\n    \
-             input B: {ty}[l, m]\n    input D: {d}[n]\n    input G: int32[n]\n    \
+             input B: {ty}[l, m]\n    input D: {data}[n]\n    input G: int32[n]\n    \
              reduce k: 0..l\n    output {output}\n}}\n\n"
         );
         let lines = self.schedule(is_tuple);
