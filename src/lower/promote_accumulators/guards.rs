@@ -56,50 +56,52 @@ impl Promoter<'_> {
     /// Promotes the elements that a group of stores before a loop initializes, where some of them
     /// exist under a condition. `None` if none does, or if one of these must stay in memory.
     pub(super) fn promote_guarded(&self, group: &[Stmt], nest: &Stmt) -> Option<Stmt> {
+        if !group.iter().any(is_guarded_store) {
+            return None;
+        }
         let mut bound = FxHashSet::default();
         bind_vars(nest, &mut bound);
-        let (mut existing, mut guarded, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        let mut rows = Vec::new();
+        // The stores in their order, those of a row with its number.
+        let mut inits: Vec<(&Stmt, Option<usize>)> = Vec::new();
         for stmt in group {
-            match stmt {
-                Stmt::If { cond, then, .. } => {
-                    for store in stores_of(then)? {
-                        let (buffer, index, ..) = parts(store)?;
-                        let (buffer, index) = (buffer.clone(), index.clone());
-                        let element = GuardedElement { buffer, index, cond: cond.clone() };
-                        rows.push(Row { element, sibling: None });
-                        guarded.push(store);
-                    }
-                    if mentions_or_reads(cond, &bound) {
-                        return None;
-                    }
-                }
-                store => existing.push(store),
+            let Stmt::If { cond, then, .. } = stmt else {
+                inits.push((stmt, None));
+                continue;
+            };
+            if mentions_or_reads(cond, &bound) {
+                return None;
+            }
+            for store in stores_of(then)? {
+                let (buffer, index, ..) = parts(store)?;
+                let (buffer, index) = (buffer.clone(), index.clone());
+                inits.push((store, Some(rows.len())));
+                let element = GuardedElement { buffer, index, cond: cond.clone() };
+                rows.push(Row { element, sibling: None });
             }
         }
-        let is_again = |at: usize, row: &Row| {
-            let is_same = |other: &Parts| {
-                *other.0 == row.element.buffer && equal(other.1, &row.element.index)
-            };
-            existing
-                .iter()
-                .chain(&guarded[..at])
-                .filter_map(|store| parts(store))
-                .any(|p| is_same(&p))
+        let is_stored_once = |row: &Row| {
+            let same =
+                inits.iter().filter_map(|(store, _)| parts(store)).filter(|(buffer, index, ..)| {
+                    **buffer == row.element.buffer && equal(index, &row.element.index)
+                });
+            same.count() == 1
         };
-        let again = rows.iter().enumerate().any(|(at, row)| is_again(at, row));
-        if rows.is_empty() || again || existing.len() + rows.len() > MAX_PROMOTED_ELEMENTS {
+        if inits.len() > MAX_PROMOTED_ELEMENTS || !rows.iter().all(is_stored_once) {
             return None;
         }
         let nest = Unguard { bound: &bound, rows: &mut rows }.stmt(nest.clone());
-        let mut stores: Vec<Stmt> = existing.iter().map(|store| (*store).clone()).collect();
-        for (row, store) in rows.iter().zip(guarded) {
-            let of_sibling = existing.iter().filter(|one| {
-                parts(one).is_some_and(|(buffer, index, ..)| {
-                    *buffer == row.element.buffer
-                        && row.sibling.as_ref().is_none_or(|sibling| equal(sibling, index))
-                })
+        let mut stores = Vec::new();
+        for (store, row) in &inits {
+            let Some(row) = row.map(|at| &rows[at]) else {
+                stores.push((*store).clone());
+                continue;
+            };
+            let siblings = inits.iter().filter(|(sibling, other)| {
+                other.is_none()
+                    && parts(sibling).is_some_and(|(_, index, ..)| row.may_be_like(index))
             });
-            let values = of_sibling.filter_map(|sibling| row.like(store, sibling, &bound));
+            let values = siblings.filter_map(|(sibling, _)| row.like(store, sibling, &bound));
             stores.push(values.min_by_key(|(_, changes)| *changes)?.0);
         }
         let elements: Vec<GuardedElement> = rows.into_iter().map(|row| row.element).collect();
@@ -149,7 +151,7 @@ impl Unguard<'_> {
             let row = &self.rows[at];
             let candidates = existing.iter().filter_map(|sibling| {
                 let (_, index, ..) = parts(sibling)?;
-                let fits = row.sibling.as_ref().is_none_or(|known| equal(known, index));
+                let fits = row.may_be_like(index);
                 let (store, changes) = row.like(store, sibling, self.bound).filter(|_| fits)?;
                 Some((changes, store, index))
             });
@@ -165,6 +167,11 @@ impl Unguard<'_> {
 }
 
 impl Row {
+    /// Whether the element at an index may be the sibling.
+    fn may_be_like(&self, index: &Expr) -> bool {
+        self.sibling.as_ref().is_none_or(|sibling| equal(sibling, index))
+    }
+
     /// Returns a store to the element without the condition: where it is false, the value is that
     /// of `sibling`, another store. Also returns the number of indices that depend on the
     /// condition. `None` if the stores differ in more than indices.
