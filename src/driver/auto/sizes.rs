@@ -25,7 +25,7 @@ const USUAL: [i64; 2] = [61, ASSUMED_VALUE as i64];
 const SERIAL: usize = 1;
 /// A large value, by the number of run-time extents that a tensor has, such that it has a million
 /// elements. With three extents, [`ASSUMED_VALUE`] is large.
-const LARGE: [i64; 3] = [1_000_003, 1_000_003, 1021];
+const LARGE: [i64; 3] = [1 << 20, 1 << 20, 1024];
 /// The small values of an integer, such as the rows of a small batch.
 const FEW: [i64; 2] = [1, 4];
 /// The values up to which an integer may count as small.
