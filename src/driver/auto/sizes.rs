@@ -26,7 +26,8 @@ const SERIAL: usize = 1;
 /// A large value, by the number of run-time extents that a tensor has, such that it has a million
 /// elements. With three extents, [`ASSUMED_VALUE`] is large.
 const LARGE: [i64; 3] = [1 << 20, 1 << 20, 1024];
-/// The small values of an integer, such as the rows of a small batch.
+/// The small values of an integer, such as the rows of a small batch. With the first one, the other
+/// integers have the usual value, with the second one the large value.
 const FEW: [i64; 2] = [1, 4];
 /// The values up to which an integer may count as small.
 const LIMITS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -53,9 +54,10 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let all = |value: &i64| vars.iter().map(|var| (var.clone(), *value)).collect();
     let large = large(estimator.graph);
     let values: Vec<RunTimeValues> = USUAL.iter().chain(&large).map(all).collect();
-    let count = count / ESTIMATE_COST;
-    let usual = estimator.choose((&values, SERIAL), count, &mut Vec::new())?;
-    let few = |var| FEW.map(|few| small(vars, var, few, ASSUMED_VALUE as i64));
+    let usual = estimator.choose((&values, SERIAL), count / ESTIMATE_COST, &mut Vec::new())?;
+    let usual_value = ASSUMED_VALUE as i64;
+    let others = [usual_value, large.unwrap_or(usual_value)];
+    let few = |var| [0, 1].map(|at| small(vars, var, FEW[at], others[at]));
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
     estimator.choose((&small, 0), count / FEW_INTERVAL, &mut seen);
