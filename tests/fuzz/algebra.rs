@@ -4,12 +4,10 @@
 //! These directives seldom apply to other random programs, so these programs are made for them:
 //! chains of factors over random axes, read shifted and mirrored, and sums over sums.
 
-use crate::differential::{Case, Verdict, compare_all};
+use crate::batch::Batch;
+use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
-use tec::driver::Options;
-use tec::target::Target;
 
 /// Parts of schedules that legal programs must have.
 const FEATURES: [&str; 5] =
@@ -17,33 +15,17 @@ const FEATURES: [&str; 5] =
 
 /// Runs `n` programs; fails at the first wrong one, or if too few are legal.
 pub fn algebra(n: u64, seed: u64) {
-    let options = Options::new(Target::native());
-    let (mut legal, mut refused) = (0u64, BTreeMap::<String, u64>::new());
-    let mut drawn = BTreeMap::from(FEATURES.map(|feature| (feature, 0u64)));
-    for number in 0..n {
+    let batch = Batch {
+        name: "sums of products",
+        features: &FEATURES,
+        per_feature: 200,
+        legal: 50,
+        refusals: &["E0395", "E0396", "E0397", "E0398"],
+    };
+    batch.run(n, seed, |number| {
         let text = Writer::new(seed, number).program();
-        let case = Case { text, kernel: "sums".to_string(), vars: Vec::new(), seed: number };
-        match compare_all(&case, &options) {
-            Verdict::Same { .. } => {
-                legal += 1;
-                let found = drawn.iter_mut().filter(|(feature, _)| case.text.contains(**feature));
-                found.for_each(|(_, count)| *count += 1);
-            }
-            Verdict::TooLarge => {}
-            Verdict::Refused(codes, why) => {
-                let known = ["E0395", "E0396", "E0397", "E0398"].contains(&&codes[0][..]);
-                assert!(known, "{}\nrefused: {why}", case.text);
-                *refused.entry(codes[0].clone()).or_default() += 1;
-            }
-            Verdict::Wrong(what, details) => {
-                panic!("seed {seed}, program {number}: {what}\n{}\n{details}", case.text)
-            }
-        }
-    }
-    println!("sums of products: {legal} of {n} agree, {drawn:?}, refused: {refused:?}");
-    assert!(legal * 2 > n, "{legal} of {n} are legal");
-    let missed = drawn.iter().find(|(_, count)| **count * 200 < n);
-    assert!(missed.is_none(), "too few legal programs have {missed:?}");
+        Case { text, kernel: "sums".to_string(), vars: Vec::new(), seed: number }
+    });
 }
 
 struct Writer {

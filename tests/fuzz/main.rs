@@ -21,6 +21,7 @@
 
 mod algebra;
 mod barriers;
+mod batch;
 mod damage;
 mod express;
 mod faults;

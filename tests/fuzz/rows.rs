@@ -2,12 +2,10 @@
 //! not exist, and their sums stay in registers with those of the others. Terms differ between the
 //! rows in indices, in conditions, in values and in data.
 
-use crate::differential::{Case, Verdict, compare_all};
+use crate::batch::Batch;
+use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
-use tec::driver::Options;
-use tec::target::Target;
 
 /// Parts of programs that legal programs must have.
 const FEATURES: [&str; 10] = [
@@ -25,37 +23,15 @@ const FEATURES: [&str; 10] = [
 
 /// Runs `n` programs; fails at the first wrong one, or if too few are legal.
 pub fn rows(n: u64, seed: u64) {
-    let options = Options::new(Target::native());
-    let mut legal = 0u64;
-    let mut refused = BTreeMap::<String, u64>::new();
-    let mut drawn = BTreeMap::from(FEATURES.map(|feature| (feature, 0u64)));
-    for number in 0..n {
+    let batch =
+        Batch { name: "rows", features: &FEATURES, per_feature: 50, legal: 90, refusals: &[] };
+    batch.run(n, seed, |number| {
         let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x517c_c1b7).wrapping_add(number));
         let mut writer = Writer { rng };
         let text = writer.program();
         let vars = ["n", "m", "l"].map(|name| (name.to_string(), writer.size())).to_vec();
-        let case = Case { text, kernel: "rows".to_string(), vars, seed: number };
-        match compare_all(&case, &options) {
-            Verdict::Same { .. } => {
-                legal += 1;
-                let found = drawn.iter_mut().filter(|(feature, _)| case.text.contains(**feature));
-                found.for_each(|(_, count)| *count += 1);
-            }
-            Verdict::TooLarge => {}
-            Verdict::Refused(codes, why) => {
-                println!("{}\nrefused: {why}", case.text);
-                *refused.entry(codes[0].clone()).or_default() += 1;
-            }
-            Verdict::Wrong(what, details) => {
-                let vars = &case.vars;
-                panic!("seed {seed}, program {number}, {vars:?}: {what}\n{}\n{details}", case.text)
-            }
-        }
-    }
-    println!("rows: {legal} of {n} agree, {drawn:?}, refused: {refused:?}");
-    assert!(legal * 10 > n * 9, "{legal} of {n} are legal");
-    let missed = drawn.iter().find(|(_, count)| **count * 50 < n);
-    assert!(missed.is_none(), "too few legal programs have {missed:?}");
+        Case { text, kernel: "rows".to_string(), vars, seed: number }
+    });
 }
 
 struct Writer {

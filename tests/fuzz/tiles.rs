@@ -2,12 +2,10 @@
 //! lanes of vectors and of instructions, unrolled rows, tiles of tiles, conditions and gathers.
 //! `schedule::whole_tiles` decides for each axis whether a tile is computed whole.
 
-use crate::differential::{Case, Verdict, compare_all};
+use crate::batch::Batch;
+use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
-use tec::driver::Options;
-use tec::target::Target;
 
 /// Parts of programs that legal programs must have.
 const FEATURES: [&str; 11] = [
@@ -26,34 +24,14 @@ const FEATURES: [&str; 11] = [
 
 /// Runs `n` programs; fails at the first wrong one, or if too few are legal.
 pub fn tiles(n: u64, seed: u64) {
-    let options = Options::new(Target::native());
-    let (mut legal, mut refused) = (0u64, BTreeMap::<String, u64>::new());
-    let mut drawn = BTreeMap::from(FEATURES.map(|feature| (feature, 0u64)));
-    for number in 0..n {
+    // An instruction may not match.
+    let refusals = &["E0378"];
+    let batch = Batch { name: "tiles", features: &FEATURES, per_feature: 50, legal: 50, refusals };
+    batch.run(n, seed, |number| {
         let rng = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9).wrapping_add(number));
         let text = Writer { rng }.program();
-        let case = Case { text, kernel: "product".to_string(), vars: Vec::new(), seed: number };
-        match compare_all(&case, &options) {
-            Verdict::Same { .. } => {
-                legal += 1;
-                let found = drawn.iter_mut().filter(|(feature, _)| case.text.contains(**feature));
-                found.for_each(|(_, count)| *count += 1);
-            }
-            Verdict::TooLarge => {}
-            Verdict::Refused(codes, why) => {
-                // An instruction that does not match.
-                assert!(codes[0] == "E0378", "{}\nrefused: {why}", case.text);
-                *refused.entry(codes[0].clone()).or_default() += 1;
-            }
-            Verdict::Wrong(what, details) => {
-                panic!("seed {seed}, program {number}: {what}\n{}\n{details}", case.text)
-            }
-        }
-    }
-    println!("tiles: {legal} of {n} agree, {drawn:?}, refused: {refused:?}");
-    assert!(legal * 2 > n, "{legal} of {n} are legal");
-    let missed = drawn.iter().find(|(_, count)| **count * 50 < n);
-    assert!(missed.is_none(), "too few legal programs have {missed:?}");
+        Case { text, kernel: "product".to_string(), vars: Vec::new(), seed: number }
+    });
 }
 
 /// Types of the factors and of the sum, terms of an instruction and its name.
