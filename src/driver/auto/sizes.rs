@@ -13,7 +13,7 @@
 
 use super::super::Options;
 use super::estimator::{Estimator, THREADS};
-use crate::ir::{Expr, Var};
+use crate::ir::Var;
 use crate::te::{Graph, Input};
 use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
 use std::collections::BTreeSet;
@@ -23,9 +23,9 @@ use std::collections::BTreeSet;
 const USUAL: [i64; 2] = [61, ASSUMED_VALUE as i64];
 /// The number of these values for which threads do not count: their calls are short.
 const SERIAL: usize = 1;
-/// A large value, by the number of run-time extents that a tensor has, such that it has a million
-/// elements. With three extents, [`ASSUMED_VALUE`] is large.
-const LARGE: [i64; 3] = [1 << 20, 1 << 20, 1024];
+/// The elements of the largest tensor of a call with large values: a few MB, more than a
+/// second-level cache holds.
+const LARGE_ELEMENTS: f64 = (1 << 20) as f64;
 /// The small values of an integer, such as the rows of a small batch. With the first one, the other
 /// integers have the usual value, with the second one the large value.
 const FEW: [i64; 2] = [1, 4];
@@ -111,15 +111,22 @@ fn limit(estimator: &Estimator, var: &Var, others: &[i64], text: &str, usual: &s
     LIMITS.iter().zip(faster).take_while(|(_, faster)| *faster).last().map(|(limit, _)| *limit)
 }
 
-/// Returns the large value of a kernel's integers, if it is larger than the usual ones.
+/// Returns the large value of a kernel's integers, a power of two, at which strides conflict in
+/// caches; `None` if it is not larger than the usual ones.
 fn large(graph: &Graph) -> Option<i64> {
-    let is_var = |extent: &&Expr| extent.as_int().is_none();
     let of_inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Tensor { buffer, .. } => Some(buffer),
         Input::Scalar { .. } => None,
     });
-    let rank = of_inputs.chain(&graph.outputs).map(|one| one.shape.iter().filter(is_var).count());
-    LARGE.get(rank.max()?).copied()
+    let values = of_inputs.chain(&graph.outputs).filter_map(|tensor| {
+        let constant = tensor.shape.iter().filter_map(|extent| extent.as_int());
+        let rank = tensor.shape.len() - constant.clone().count();
+        let elements = LARGE_ELEMENTS / constant.map(|extent| extent as f64).product::<f64>();
+        (rank > 0).then(|| elements.log2() / rank as f64)
+    });
+    // Of no elements, and of too many for any value.
+    let exponent = values.min_by(f64::total_cmp)?.clamp(0.0, LARGE_ELEMENTS.log2());
+    Some(1 << exponent as u32).filter(|value| *value > ASSUMED_VALUE as i64)
 }
 
 /// All integers with the value `others`, but one with the value `few`.
