@@ -23,7 +23,7 @@ pub fn lower_to_estimate(
     trace: &mut Trace,
 ) -> Result<Kernel, Failure> {
     let mut kernel = lower(bounded, options, Some(PassId::VectorizeLoops), trace)?;
-    for id in [PassId::OutlineSimd, PassId::ExpandMath] {
+    for id in [PassId::SplitClampedLoads, PassId::OutlineSimd, PassId::ExpandMath] {
         kernel = run_pass(id, kernel, &options.target, options.opt, trace)?;
     }
     if options.target.is_gpu() {

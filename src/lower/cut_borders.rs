@@ -324,6 +324,9 @@ impl InteriorSearch<'_> {
     fn stmt(&mut self, stmt: &Stmt) {
         if !self.lane_vars.is_empty() {
             for_each_expr(stmt, &mut |expr| self.choices(expr));
+            if let Stmt::If { cond, .. } = stmt {
+                self.comparisons(cond);
+            }
         }
         self.facts.push();
         match stmt {

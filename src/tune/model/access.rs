@@ -24,7 +24,8 @@ impl Walker<'_> {
         }
         let inner = self.enclosing.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
         let beside = |open: &&EnclosingLoop| {
-            sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece
+            let even = sum.uneven & 1 << open.dim.min(63) == 0;
+            even && sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece
         };
         let beside = self.enclosing[inner..].iter().find(beside)?;
         let count = beside.count;

@@ -68,6 +68,8 @@ impl Unit {
 const SCRATCH_REGISTERS: f64 = 2.0;
 /// Cycles of each spilled value, which is stored and reloaded. Fitted on Zen 5.
 const SPILL_CYCLES: f64 = 1.8;
+/// Scalar registers, of integers or of floats, that Cranelift gives to sums and their terms.
+const SCALAR_REGISTERS: f64 = 12.0;
 
 /// How strongly units that are nearly as busy as the busiest one delay it: the exponent of a norm.
 /// Fitted to tiles of convolutions on Emerald Rapids.
@@ -122,11 +124,14 @@ fn contended(work: &Work, units: &[f64; 9]) -> f64 {
 
 /// Returns the spilled registers.
 fn spilled(work: &Work, machine: &MachineModel) -> f64 {
+    // Cranelift computes the terms of all sums before it adds them.
+    let scalars = (2.0 * work.scalar_accumulators - SCALAR_REGISTERS).max(0.0);
     let needed = work.accumulators + work.registers;
     if needed == 0.0 {
-        return 0.0;
+        return scalars;
     }
-    (needed + SCRATCH_REGISTERS - machine.registers).max(0.0) * work.changes.max(1.0)
+    let vectors = (needed + SCRATCH_REGISTERS - machine.registers).max(0.0);
+    scalars + vectors * work.changes.max(1.0)
 }
 
 fn instructions(work: &Work) -> f64 {

@@ -23,6 +23,9 @@ pub(super) struct Sum {
     pub(super) lane: Lane,
     /// Whether the index depends on data or is no linear sum. `linear` is then a rough estimate.
     pub(super) irregular: bool,
+    /// The dimensions that are clamped or divided with a remainder, a bit for each: their factor is
+    /// a mean, not the step of each iteration.
+    pub(super) uneven: u64,
 }
 
 /// How an index changes from lane to lane.
@@ -60,7 +63,14 @@ impl Sum {
             Lane::By(step) => Lane::By(step * factor),
             other => other,
         };
-        Sum { linear: &self.linear * factor, lane, irregular: self.irregular }
+        Sum { linear: &self.linear * factor, lane, ..self }
+    }
+
+    /// The same sum, whose dimensions have no constant step.
+    fn uneven(self) -> Sum {
+        let dims = self.linear.terms.iter().map(|(dim, _)| 1 << (*dim).min(63));
+        let uneven = dims.fold(self.uneven, |all, dim: u64| all | dim);
+        Sum { uneven, ..self }
     }
 
     fn plus(self, other: Sum) -> Sum {
@@ -70,7 +80,8 @@ impl Sum {
             _ => Lane::Irregular,
         };
         let irregular = self.irregular || other.irregular;
-        Sum { linear: &self.linear + &other.linear, lane, irregular }
+        let uneven = self.uneven | other.uneven;
+        Sum { linear: &self.linear + &other.linear, lane, irregular, uneven }
     }
 
     fn irregular(self) -> Sum {
@@ -88,12 +99,12 @@ impl Sum {
             Lane::By(step) if whole(step) => (self.lane, Lane::Same),
             lane => (Lane::Same, lane),
         };
-        let irregular = self.irregular;
+        let (irregular, uneven) = (self.irregular, self.uneven);
         let multiples = Linear { terms: multiples, constant: quotient };
         let rest = Linear { terms: rest, constant: constant - quotient };
         (
-            Sum { linear: multiples, lane, irregular },
-            Sum { linear: rest, lane: rest_lane, irregular },
+            Sum { linear: multiples, lane, irregular, uneven },
+            Sum { linear: rest, lane: rest_lane, irregular, uneven },
         )
     }
 }
@@ -202,7 +213,10 @@ impl Indices {
             (BinOp::FloorMod, _, Some(by)) if by > 0.0 => {
                 let rest = a.parted(by).1;
                 let same = self.lanes_share_quotient(&rest, by, lanes);
-                Sum { lane: if same { rest.lane } else { Lane::Irregular }, ..rest }
+                let lane = if same { rest.lane } else { Lane::Irregular };
+                let wraps = self.span(&rest) + rest.linear.constant >= by;
+                let rest = Sum { lane, ..rest };
+                if wraps { rest.uneven() } else { rest }
             }
             (BinOp::Min | BinOp::Max, ..) => self.moving(a, b),
             (_, Some(_), Some(_)) => Sum::default(),
@@ -215,7 +229,7 @@ impl Indices {
     fn moving(&self, a: Sum, b: Sum) -> Sum {
         let lane = if a.lane == b.lane { a.lane } else { Lane::Irregular };
         let most = if a.linear.term_count() >= b.linear.term_count() { a } else { b };
-        Sum { lane, ..most }
+        Sum { lane, ..most }.uneven()
     }
 
     /// Returns `sum // by`. If the terms that are no multiples of `by` may reach it, they are
@@ -230,7 +244,7 @@ impl Indices {
         let lane = if same { Lane::Same } else { Lane::Irregular };
         let mut rest = Sum { lane, ..rest.scale(1.0 / by) };
         rest.linear.constant = 0.0;
-        multiples.plus(rest)
+        multiples.plus(rest.uneven())
     }
 
     /// Whether all lanes of a sum, none of whose terms is a multiple of `by`, have the same

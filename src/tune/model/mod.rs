@@ -14,6 +14,7 @@ mod cycles;
 mod features;
 mod gpu;
 mod index;
+mod index_work;
 mod lane_by_lane;
 pub mod machine;
 mod nest;
@@ -21,6 +22,7 @@ mod offsets;
 mod ops;
 mod paths;
 mod plan;
+mod prefetch;
 mod rest;
 mod term;
 #[cfg(test)]
@@ -38,6 +40,7 @@ pub use features::FEATURES;
 pub use index::ASSUMED_VALUE;
 pub use machine::{MachineModel, Measured};
 use plan::{Access, CostPlan};
+use prefetch::unprefetched_fractions;
 use rustc_hash::FxHashMap;
 pub use term::{Term, TermKind};
 use traffic::Traffic;
@@ -83,16 +86,6 @@ const MASKED_LOAD_MISS_FACTOR: f64 = 4.0;
 const NONTEMPORAL_STORE_FACTOR: f64 = 1.6;
 /// Factor on a line that a store misses in L1 and that is not prefetched: stores retire in order.
 const STORE_MISS_FACTOR: f64 = 4.0;
-/// Fraction of the lines from beyond L2 that are not prefetched, where each load of an unrolled
-/// loop advances by [`UNPREFETCHED_STRIDE_BYTES`] per iteration: the prefetcher follows each load
-/// separately, within a page.
-const UNPREFETCHED_STRIDE_FRACTION: f64 = 0.4;
-/// Strides in bytes from which on some, and from which on [`UNPREFETCHED_STRIDE_FRACTION`] of the
-/// lines are not prefetched.
-const UNPREFETCHED_STRIDE_BYTES: std::ops::Range<f64> = 512.0..3072.0;
-/// Fraction of the bytes between two iterations that an unrolled loop must read to be dense.
-const MIN_DENSE_FRACTION: f64 = 0.75;
-
 /// Values of run-time integers that an estimate assumes; others are [`ASSUMED_VALUE`].
 pub type RunTimeValues = FxHashMap<Var, i64>;
 
@@ -346,91 +339,6 @@ impl<'p> TermTable<'p> {
         }
         moves
     }
-}
-
-/// Returns for each access the fraction of its lines that is not prefetched, from L2 and from
-/// beyond it. Accesses with the same strides share their streams: the border of a row moves with
-/// the row.
-fn unprefetched_fractions(plan: &CostPlan) -> Vec<(f64, f64)> {
-    type Beside = (usize, usize, bool, Vec<(usize, u64)>);
-    let key = |access: &Access| -> Beside {
-        let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
-        (access.frame, access.buffer, access.write, strides.collect())
-    };
-    let mut groups: FxHashMap<Beside, f64> = FxHashMap::default();
-    for access in &plan.accesses {
-        let part = groups.entry(key(access)).or_insert(1.0);
-        *part = part.min(unprefetched_fraction(access, &plan.extents));
-    }
-    let parts = |access: &Access| {
-        let near = groups[&key(access)];
-        (near, near.max(strided_fraction(plan, access)))
-    };
-    plan.accesses.iter().map(parts).collect()
-}
-
-/// Returns the fraction of the lines of a load in an unrolled loop that is not prefetched because
-/// the load skips lines that other iterations read.
-fn strided_fraction(plan: &CostPlan, access: &Access) -> f64 {
-    let own = &plan.frames[access.frame].own;
-    let moves = |own_dim: bool| {
-        let of = move |dim: usize| own.contains(&dim) == own_dim && dim >= own.start;
-        access.strides.iter().filter(move |(dim, _)| of(*dim))
-    };
-    let step = moves(true).map(|(_, stride)| stride.abs()).fold(f64::INFINITY, f64::min);
-    let unrolled = moves(false).filter(|(_, stride)| stride.abs() < step);
-    let bytes = unrolled.map(|(dim, _)| plan.extents[*dim]).product::<f64>() * access.width;
-    if access.write || bytes < MIN_DENSE_FRACTION * step || bytes <= access.width {
-        return 0.0;
-    }
-    UNPREFETCHED_STRIDE_FRACTION
-        * ((step - UNPREFETCHED_STRIDE_BYTES.start)
-            / (UNPREFETCHED_STRIDE_BYTES.end - UNPREFETCHED_STRIDE_BYTES.start))
-            .clamp(0.0, 1.0)
-}
-
-/// Returns the fraction of the lines of one access that is not prefetched: 0 for long runs, 1 for
-/// single lines.
-fn unprefetched_fraction(access: &Access, extents: &[f64]) -> f64 {
-    // The prefetcher follows runs of this length.
-    const PREFETCHED_RUN_BYTES: f64 = 256.0;
-    // The prefetcher follows at most this many streams.
-    const MAX_STREAMS: f64 = 16.0;
-    const LINE_BYTES: f64 = 64.0;
-    if access.tile {
-        return 0.0;
-    }
-    if access.irregular {
-        return 1.0;
-    }
-    let mut span = access.width;
-    // Innermost first. The prefetcher follows a few streams side by side; streams become one where
-    // an outer loop reads what lies between them.
-    let mut apart: Vec<(f64, f64)> = Vec::new();
-    match access.lanes {
-        // Rows that are loaded in pieces are streams.
-        Some((count, far)) if access.iterations > 1.0 => apart.push((far, count)),
-        Some((_, far)) if far > 128.0 => return 1.0,
-        Some((count, far)) => span += count * far,
-        None => {}
-    }
-    let short = |span: f64| {
-        ((PREFETCHED_RUN_BYTES - span) / (PREFETCHED_RUN_BYTES - LINE_BYTES)).clamp(0.0, 1.0)
-    };
-    let few = |apart: &[(f64, f64)]| ops::progressions(apart) <= MAX_STREAMS;
-    for (dim, stride) in access.strides.iter().rev() {
-        apart.push((stride.abs(), extents[*dim]));
-        // A gap of less than a line skips no line.
-        let reach = |span: f64| (span + LINE_BYTES).max(2.0 * LINE_BYTES);
-        while let Some(near) = apart.iter().position(|(stride, _)| *stride < reach(span)) {
-            let (stride, count) = apart.remove(near);
-            span += stride * (count - 1.0);
-            if span >= PREFETCHED_RUN_BYTES {
-                return if few(&apart) { 0.0 } else { 1.0 };
-            }
-        }
-    }
-    short(span)
 }
 
 /// `1 cycle`, `2.50 cycles`.

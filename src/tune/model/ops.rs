@@ -6,6 +6,7 @@
 use super::gpu::WarpAccess;
 use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
+use super::index_work::{CONSTANT_DIVISION_OPERATIONS, REMAINDER_OPERATIONS};
 use super::plan::{Access, Event, Step};
 use super::walk::Walker;
 use crate::ir::visit::for_each_child;
@@ -49,6 +50,9 @@ const BOUND_INSTRUCTIONS: f64 = 10.0;
 const MASK_INSTRUCTIONS: f64 = 4.0;
 /// Integer operations that the division of one lane counts as: it is a scalar instruction.
 const INTEGER_DIVISION_OPERATIONS: f64 = 10.0;
+/// Instructions of a scalar shift by a variable, which takes its distance from one register and
+/// wraps it.
+const VARIABLE_SHIFT_OPERATIONS: f64 = 5.0;
 /// The time of a `float64` division, and of a square root, relative to a `float32` division.
 const FLOAT64_DIVISION_FACTOR: f64 = 1.6;
 const SQRT_FACTOR: f64 = 1.8;
@@ -151,6 +155,7 @@ impl Walker<'_> {
             };
         });
         if expr.ty.dtype == DType::Index && expr.ty.lanes == 1 {
+            self.index_node(expr);
             return value;
         }
         let is_float = |expr: &Expr| expr.ty.dtype.is_float();
@@ -171,7 +176,14 @@ impl Walker<'_> {
                         let rest = if *op == BinOp::FloorMod { 2.0 } else { 0.0 };
                         (OpKind::Add, quotient + rest)
                     }
-                    _ => (OpKind::Integer, INTEGER_DIVISION_OPERATIONS * f64::from(expr.ty.lanes)),
+                    Some(_) => {
+                        let rest = if *op == BinOp::FloorMod { REMAINDER_OPERATIONS } else { 0.0 };
+                        let each = CONSTANT_DIVISION_OPERATIONS + rest;
+                        (OpKind::Integer, each * f64::from(expr.ty.lanes))
+                    }
+                    None => {
+                        (OpKind::Integer, INTEGER_DIVISION_OPERATIONS * f64::from(expr.ty.lanes))
+                    }
                 }
             }
             ExprKind::Binary(BinOp::Mul, a, _) if !is_float(a) && !scalar => {
@@ -179,6 +191,9 @@ impl Walker<'_> {
             }
             ExprKind::Binary(BinOp::Mul, a, _) if is_float(a) => (OpKind::Multiply, 1.0),
             ExprKind::Binary(_, a, _) if is_float(a) || !scalar => (OpKind::Add, 1.0),
+            ExprKind::Binary(BinOp::Shl | BinOp::Shr, _, by) if by.as_int().is_none() => {
+                (OpKind::Integer, VARIABLE_SHIFT_OPERATIONS)
+            }
             ExprKind::Binary(..) => (OpKind::Integer, 1.0),
             ExprKind::Cast(a) if is_float(a) || is_float(expr) => {
                 let halves = a.ty.dtype.is_half() || expr.ty.dtype.is_half();
@@ -381,6 +396,9 @@ impl Walker<'_> {
         let near = if near { self.offsets_cost(buffer, index) } else { None };
         let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
         let cost = near.or_else(tile);
+        if cost.is_none() {
+            self.index_work(index);
+        }
         let cost = cost.unwrap_or_else(|| self.access_cost(buffer, &sum, index.ty.lanes));
         let close = if updated { self.close_updates(index_deps) } else { 1.0 };
         let times = copies / close * self.weight;
@@ -516,8 +534,11 @@ impl Walker<'_> {
         self.plan.frames[self.frame].events.push(Event::Store(step));
         if self.in_registers.contains_key(buffer) {
             let held: f64 = self.in_registers.values().sum();
+            let scalar = index.ty.lanes == 1 && !self.in_simd_kernel && !self.in_launch;
             let work = self.work();
-            work.accumulators = work.accumulators.max(held);
+            let held_before =
+                if scalar { &mut work.scalar_accumulators } else { &mut work.accumulators };
+            *held_before = held_before.max(held);
             return;
         }
         self.put(buffer, index, mask, close);
@@ -579,6 +600,7 @@ impl Walker<'_> {
     pub(super) fn put(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>, close: f64) {
         let sum = self.indices.sum(index);
         let cost = self.access_cost(buffer, &sum, index.ty.lanes);
+        self.index_work(index);
         self.note_scatter(buffer, &cost);
         let copies = self.copies_here();
         let masked = if mask.is_some() { 1.5 } else { 1.0 };

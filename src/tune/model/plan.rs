@@ -101,6 +101,8 @@ pub(super) struct Work {
     pub(super) updates: f64,
     /// Vector registers of accumulators.
     pub(super) accumulators: f64,
+    /// Scalar registers of accumulators.
+    pub(super) scalar_accumulators: f64,
     /// Vector registers of values that unrolled loops read again.
     pub(super) registers: f64,
     /// How often these are reloaded in an iteration.

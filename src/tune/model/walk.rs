@@ -60,6 +60,8 @@ pub(super) struct Walker<'a> {
     pub(super) memo: FxHashMap<usize, ValueCost>,
     /// Loads of the current frame so far, by buffer and index.
     pub(super) loaded: FxHashSet<(usize, u64)>,
+    /// Divisions and clamps of indices so far, by frame and operands.
+    pub(super) index_work: FxHashSet<(usize, u64)>,
     /// Local buffers whose vectors were scattered.
     pub(super) scattered: FxHashSet<Buffer>,
     pub(super) stage: String,
@@ -130,6 +132,7 @@ pub(super) fn plan(
         defined: values.iter().map(|(var, at)| (var.clone(), Expr::index(*at))).collect(),
         buffers: FxHashMap::default(),
         in_registers: FxHashMap::default(),
+        index_work: FxHashSet::default(),
         stored,
         frame: 0,
         weight: 1.0,

@@ -6,7 +6,7 @@ use super::place::step;
 use super::plan::{Annotation, Planner};
 use super::rows::chunks;
 use super::tile::{MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, terms};
-use super::view::{Access, Stride};
+use super::view::{Access, AxisView, StageView, Stride, lcm};
 use crate::ir::limits::max_promoted_lanes;
 
 /// Vectors per iteration of a vectorized loop, to overlap their latencies.
@@ -57,7 +57,9 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
         load.stride(&view.data[axis].var) != load.stride_inside(&view.data[axis].var)
     };
     let borders = view.loads.iter().any(clamped);
-    let factor = choose_vectors(planner, at, lanes, extent, borders);
+    let period =
+        if joined == 1 { view.data[axis].period } else { row_of_joined(view, axis, joined) };
+    let factor = choose_vectors(planner, at, (lanes, period), extent, borders);
     let leaf = pieces(planner, at, leaf, factor);
     let data = data + usize::from(planner.plans[at].leaves[leaf].inner);
     let whole = extent == Some(factor);
@@ -149,11 +151,12 @@ pub(super) fn stores(planner: &mut Planner, at: usize) {
 }
 
 /// Chooses the vector length: whole vectors, or all of a short loop. With `borders`, the first and
-/// the last iteration clamp indices, so there must be others.
+/// the last iteration clamp indices, so there must be others. Lanes that divide indices with this
+/// period read from the same places in each iteration if the length is a multiple of the period.
 fn choose_vectors(
     planner: &mut Planner,
     at: usize,
-    lanes: i64,
+    (lanes, period): (i64, i64),
     extent: Option<i64>,
     borders: bool,
 ) -> i64 {
@@ -191,6 +194,11 @@ fn choose_vectors(
     if sizes.is_empty() {
         sizes.extend(extent.or(Some(usual)));
     }
+    let repeats = Some(lcm(lanes, period))
+        .filter(|size| *size > lanes && *size <= in_registers.min(lanes * ROW_VECTORS))
+        .filter(|size| extent.is_none_or(|extent| *size <= extent));
+    sizes.extend(repeats);
+    let usual = repeats.unwrap_or(usual);
     let usual = if sizes.contains(&usual) { usual } else { *sizes.last().expect("one size") };
     let stage = planner.plans[at].name.clone();
     planner.chooser.pick(&stage, "width", &sizes, &usual)
@@ -235,7 +243,7 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
             break;
         };
         let as_one = view.loads.iter().all(|load| {
-            let of = |axis: usize| load.stride(&data[axis].var);
+            let of = |axis: usize| load.stride_inside(&data[axis].var);
             match (of(outer), of(inner)) {
                 (Stride::Zero, Stride::Zero) => true,
                 (Stride::By(outer), Stride::By(inner)) => outer == inner.saturating_mul(columns),
@@ -254,6 +262,19 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
     let stage = planner.plans[at].name.clone();
     let counts: Vec<usize> = (1..=joined).collect();
     planner.chooser.pick(&stage, "fused", &counts, &usual)
+}
+
+/// Returns the elements of a row of the last axis but one that are fused, if an index of that axis
+/// is clamped: the fused loop divides by their number. 1 if none is.
+fn row_of_joined(view: &StageView, axis: usize, joined: usize) -> i64 {
+    let outer = axis + 1 - joined..axis;
+    let clamped = |at: &usize| {
+        let var = &view.data[*at].var;
+        view.loads.iter().any(|load| load.stride(var) != load.stride_inside(var))
+    };
+    let inner = outer.filter(clamped).map(|at| at + 1..axis + 1);
+    let rows = inner.map(|axes| view.data[axes].iter().map(AxisView::size).product());
+    rows.fold(1, lcm)
 }
 
 /// Chooses whether the loop along the reader's parallel axis is outermost, so that a thread reads

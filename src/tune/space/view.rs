@@ -1,6 +1,7 @@
 //! The stages as the rules see them: axes, and the stride of each read along each axis.
 
 use crate::diag::Span;
+use crate::ir::arith;
 use crate::ir::equal::equal;
 use crate::ir::visit::{any_expr, for_each_child, mentions, rewrite_expr};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp, Var};
@@ -75,7 +76,13 @@ pub(super) struct AxisView {
     pub(super) var: Var,
     /// `None` for a run-time extent.
     pub(super) extent: Option<i64>,
+    /// The number of iterations after which divisions by constants repeat: 3 for `x // 3` and for
+    /// `x * 2 % 3`, 1 without divisions.
+    pub(super) period: i64,
 }
+
+/// The longest period of an axis that counts.
+const MAX_PERIOD: i64 = 64;
 
 impl AxisView {
     /// Returns the extent, or [`UNKNOWN`] for a run-time extent.
@@ -239,6 +246,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             name: axis.var.name().to_string(),
             var: axis.var.clone(),
             extent: axis.extent.as_int().and_then(|extent| i64::try_from(extent).ok()),
+            period: period(&stage.te.body, &axis.var),
         };
         let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
         stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
@@ -305,6 +313,43 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
         }
     };
     flat.stages.iter().enumerate().map(view).collect()
+}
+
+/// Returns the number of iterations of a loop after which the divisions of a stage repeat.
+fn period(body: &Body, var: &Var) -> i64 {
+    let mut all = 1;
+    let mut seen = FxHashSet::default();
+    body.for_each_expr(&mut |expr| all = lcm(all, period_of(expr, var, &mut seen)));
+    if all <= MAX_PERIOD { all } else { 1 }
+}
+
+fn period_of(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> i64 {
+    if !seen.insert(expr.id()) {
+        return 1;
+    }
+    let mut period = 1;
+    for_each_child(expr, &mut |child| period = lcm(period, period_of(child, var, seen)));
+    if let ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, by) = &expr.kind
+        && let Some(by) = by.as_int().and_then(|by| i64::try_from(by).ok()).filter(|by| *by > 1)
+        && expr.ty.dtype == DType::Index
+    {
+        match coefficient(a, var, &mut FxHashMap::default()) {
+            Some(0) => {}
+            Some(step) => period = lcm(period, by / gcd(step.abs(), by)),
+            // The quotient of a quotient.
+            None => period = period.saturating_mul(by),
+        }
+    }
+    period
+}
+
+/// Returns the least common multiple of two positive numbers; a large number if it has no `i64`.
+pub(super) fn lcm(a: i64, b: i64) -> i64 {
+    (a / gcd(a, b)).saturating_mul(b)
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    arith::gcd(a.into(), b.into()) as i64
 }
 
 /// Returns the simple operations of a sort for each value of its axis.
