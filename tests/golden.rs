@@ -146,6 +146,10 @@ fn parse_head(text: &str) -> Result<Head, String> {
                 Err(diag) if head.command == "error" => head.targets.push(*diag),
                 Err(diag) => return Err(diag.to_string()),
             },
+            ["cpu", name] => {
+                let target = head.options.target.clone().with_processor(name);
+                head.options.target = target.map_err(|diag| diag.to_string())?;
+            }
             ["next"] if head.command == "error" => {}
             ["opt", level] => head.options.opt = number(level)? as u8,
             ["schedule", name] => head.options.schedule = Some((None, name.to_string())),

@@ -157,12 +157,14 @@ const RATES: [Fact<VectorRates>; 6] = [
     ("cycles of a division", |rates| rates.divide),
 ];
 
-const CORE: [Fact<Processor>; 10] = [
+const CORE: [Fact<Processor>; 12] = [
     ("clock, GHz", |core| core.ghz),
     ("integer operations per cycle", |core| core.integers),
     ("operations per cycle", |core| core.issue),
     ("reorder buffer, operations", |core| core.window),
     ("store buffer, stores", |core| core.store_buffer),
+    ("cycles of a gathered lane", |core| core.gather),
+    ("time of several streams, of one", |core| core.many_streams),
     ("multiply-add latency, cycles", |core| core.multiply_latency),
     ("sum latency, cycles", |core| core.add_latency),
     ("scalar forwarding, cycles", |core| core.forward_latency),

@@ -24,7 +24,8 @@ use crate::ir::arith::{Facts, Poly, floor_div};
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::{simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, rewrite_exprs, substitute,
+    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, mentions, rewrite_exprs,
+    substitute, walk_stmt,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
@@ -324,7 +325,9 @@ impl InteriorSearch<'_> {
     fn stmt(&mut self, stmt: &Stmt) {
         if !self.lane_vars.is_empty() {
             for_each_expr(stmt, &mut |expr| self.choices(expr));
-            if let Stmt::If { cond, .. } = stmt {
+            if let Stmt::If { cond, then, .. } = stmt
+                && self.chooses_terms(cond, then)
+            {
                 self.comparisons(cond);
             }
         }
@@ -350,6 +353,30 @@ impl InteriorSearch<'_> {
             other => for_each_stmt(other, &mut |inner| self.stmt(inner)),
         }
         self.facts.pop();
+    }
+
+    /// Whether a condition is one comparison that decides which terms each lane adds, as in `sum(…,
+    /// where=k <= i)`. Those of tails depend on the loops over elements only. Several comparisons
+    /// are the borders of a window, whose copies would cost more than masks.
+    fn chooses_terms(&self, cond: &Expr, then: &Stmt) -> bool {
+        if !matches!(cond.kind, ExprKind::Binary(BinOp::Lt | BinOp::Le, ..)) {
+            return false;
+        }
+        let is_term = |var: &&Var| {
+            let mut stored = false;
+            walk_stmt(
+                then,
+                &mut |inner| {
+                    if let Stmt::Store { indices, .. } = inner {
+                        stored |= indices.iter().any(|index| mentions(index, var));
+                    }
+                },
+                &mut |_| {},
+            );
+            !stored
+        };
+        let mut loops = self.inner.iter().filter(|var| !self.lane_vars.contains(var));
+        self.differs_in_lanes(cond) && loops.any(|var| mentions(cond, var) && is_term(&var))
     }
 
     /// Visits the choices of an expression. With shared subterms, an expression can have

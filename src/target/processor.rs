@@ -33,6 +33,13 @@ pub struct Processor {
     pub window: f64,
     /// The size of the store buffer.
     pub store_buffer: f64,
+    /// Cycles of each lane of a gather or scatter: about twice what the instruction takes alone,
+    /// because the lanes have indices of their own and what was scattered is not forwarded to
+    /// loads. Fitted on Zen 5, Zen 4 and Emerald Rapids.
+    pub gather: f64,
+    /// The part of the time of lines from beyond L2 that they take if a loop reads four streams or
+    /// more side by side; 1 if that is not known.
+    pub many_streams: f64,
     /// Latency of a multiply-add in cycles.
     pub multiply_latency: f64,
     /// Latency of a sum in cycles.
@@ -119,6 +126,8 @@ pub const GENERIC: Processor = Processor {
     issue: 6.0,
     window: 350.0,
     store_buffer: 64.0,
+    gather: 2.5,
+    many_streams: 1.0,
     multiply_latency: 4.0,
     add_latency: 3.0,
     forward_latency: 8.0,
@@ -166,6 +175,8 @@ const ZEN2: Processor = Processor {
     issue: 6.0,
     window: 224.0,
     store_buffer: 48.0,
+    gather: 2.5,
+    many_streams: 1.0,
     multiply_latency: 5.0,
     add_latency: 3.0,
     forward_latency: 8.0,
@@ -242,6 +253,8 @@ const HASWELL: Processor = Processor {
     issue: 4.0,
     window: 192.0,
     store_buffer: 42.0,
+    gather: 2.5,
+    many_streams: 1.0,
     multiply_latency: 5.0,
     add_latency: 3.0,
     forward_latency: 5.0,
@@ -319,6 +332,8 @@ const SAPPHIRE_RAPIDS: Processor = Processor {
     issue: 6.0,
     window: 512.0,
     store_buffer: 112.0,
+    gather: 1.25,
+    many_streams: 0.55,
     add_latency: 3.0,
     caches: &[
         CacheLevel::own(48, 12, 1.7, 4.5),

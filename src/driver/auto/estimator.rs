@@ -62,6 +62,15 @@ impl Estimator<'_> {
         self.means(&[text], (values, 0), threads).pop()?
     }
 
+    /// Returns the seconds of a call under a schedule, for each set of run-time integers and each
+    /// number of threads.
+    pub(super) fn each(&self, text: &str, values: &[RunTimeValues]) -> Option<Vec<f64>> {
+        let machine = MachineModel::typical(&self.options.target);
+        let at = (&machine, &THREADS[..], values);
+        let all = estimate_texts_at(self.graph, &[text], self.options, at, &self.parsed).pop()?;
+        Some(all.ok()?.iter().map(|call| call.seconds).collect())
+    }
+
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
     /// with these run-time integers, of which the first `serial` sets count on one thread. Adds the
     /// candidates and their seconds to `seen`.

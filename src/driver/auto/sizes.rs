@@ -34,7 +34,15 @@ const LIMITS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// The schedule for small values must be faster by this factor there; else one schedule is enough.
 const MIN_GAIN: f64 = 1.25;
 /// And by this many seconds: a version of its own is not worth less.
-const MIN_SAVING: f64 = 5e-7;
+const MIN_SAVING: f64 = 3e-8;
+/// Schedules for small values that take at most this many times as long as the best one may be
+/// chosen instead, if they are faster than the usual one up to larger values.
+const NEAR_BEST: f64 = 1.15;
+/// The most of these that are compared.
+const MOST_NEAR: usize = 4;
+/// No estimate of a schedule for small values may be longer than that of the usual one by this
+/// factor, where it is used.
+const MAX_LOSS: f64 = 1.5;
 /// An estimate takes about this many times as long as one of a kernel with constant sizes, whose
 /// loops have no tails of unknown lengths: fewer candidates fit into the same time.
 const ESTIMATE_COST: usize = 2;
@@ -69,16 +77,23 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
             let of_var = &seconds[at * FEW.len()..][..FEW.len()];
             of_var.iter().product::<f64>().powf(1.0 / FEW.len() as f64)
         };
-        let best = seen.iter().min_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
-        let Some((text, seconds)) = best else { continue };
-        let (best, usual_mean) = (mean(seconds), mean(&of_usual));
-        if usual_mean < (MIN_GAIN * best).max(best + MIN_SAVING) {
+        let mut near: Vec<(f64, &str)> =
+            seen.iter().map(|(text, seconds)| (mean(seconds), &text[..])).collect();
+        near.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((best, _)) = near.first().copied() else { continue };
+        if mean(&of_usual) < (MIN_GAIN * best).max(best + MIN_SAVING) {
             continue;
         }
+        near.dedup_by_key(|(_, text)| *text);
+        near.retain(|(mean, _)| *mean <= NEAR_BEST * best);
+        near.truncate(MOST_NEAR);
         let others: Vec<i64> = USUAL[SERIAL..].iter().copied().chain(large).collect();
-        let Some(limit) = limit(estimator, var, &others, text, &usual) else { continue };
+        let texts: Vec<&str> = near.iter().map(|(_, text)| *text).collect();
+        let Some((limit, text)) = longest(estimator, var, &others, &texts, &usual) else {
+            continue;
+        };
         let cond = format!("{} <= {limit}", var.name());
-        match versions.iter_mut().find(|(version, _)| version == text) {
+        match versions.iter_mut().find(|(version, _)| *version == text) {
             Some((_, conditions)) => conditions.push(cond),
             None => versions.push((text, vec![cond])),
         }
@@ -92,23 +107,41 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     join(&versions, &usual).filter(is_legal).or(Some(usual))
 }
 
-/// Returns the value of an integer up to which a schedule is faster than the usual one, whether the
-/// other integers are medium or large, with one thread and with several; `None` if it never is.
-fn limit(estimator: &Estimator, var: &Var, others: &[i64], text: &str, usual: &str) -> Option<i64> {
+/// Returns the schedule that is faster than the usual one up to the largest value of an integer,
+/// and that value: in the mean of calls in which the other integers are medium or large, with one
+/// thread and with several, and in none of them much slower. `None` if no schedule is.
+fn longest<'t>(
+    estimator: &Estimator,
+    var: &Var,
+    others: &[i64],
+    texts: &[&'t str],
+    usual: &str,
+) -> Option<(i64, &'t str)> {
     let vars = &estimator.graph.vars;
     let values: Vec<RunTimeValues> = LIMITS
         .iter()
         .flat_map(|limit| others.iter().map(|other| small(vars, var, *limit, *other)))
         .collect();
-    let mut faster = vec![true; LIMITS.len()];
-    for threads in THREADS {
-        let of_text = estimator.seconds(text, &values, &[threads])?;
-        let of_usual = estimator.seconds(usual, &values, &[threads])?;
-        for (at, (text, usual)) in of_text.iter().zip(&of_usual).enumerate() {
-            faster[at / others.len()] &= text < usual;
+    let of_usual = estimator.each(usual, &values)?;
+    let calls = others.len() * THREADS.len();
+    let limit = |text: &str| {
+        let of_text = estimator.each(text, &values)?;
+        let mut pairs = of_text.chunks(calls).zip(of_usual.chunks(calls)).zip(LIMITS);
+        let faster = |(text, usual): (&[f64], &[f64])| {
+            let ratios = || text.iter().zip(usual).map(|(text, usual)| text / usual);
+            ratios().product::<f64>() < 1.0 && ratios().all(|ratio| ratio < MAX_LOSS)
+        };
+        let mut last = None;
+        while let Some((pair, limit)) = pairs.next()
+            && faster(pair)
+        {
+            last = Some(limit);
         }
-    }
-    LIMITS.iter().zip(faster).take_while(|(_, faster)| *faster).last().map(|(limit, _)| *limit)
+        last
+    };
+    let limits = texts.iter().filter_map(|text| Some((limit(text)?, *text)));
+    // The best one of several that reach as far.
+    limits.reduce(|best, next| if next.0 > best.0 { next } else { best })
 }
 
 /// Returns the large value of a kernel's integers, a power of two, at which strides conflict in

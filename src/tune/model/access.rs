@@ -8,6 +8,9 @@ use crate::ir::{Buffer, Scope};
 
 /// Cycles of each lane of one or two bytes that is loaded or stored by itself. Fitted on Zen 4.
 const SHORT_LANE_CYCLES: f64 = 1.0;
+/// Lanes of a gather that take as long as a scalar load at an address that was just loaded or
+/// computed from data. Fitted on Emerald Rapids.
+const SCALAR_GATHER_LANES: f64 = 2.0;
 /// Cycles of the load of a vector whose elements were just scattered: each waits until the stores
 /// are in the cache. Fitted on Zen 4.
 const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
@@ -48,6 +51,10 @@ impl Walker<'_> {
         let (count, bytes) = (f64::from(lanes), buffer.dtype.bytes() as f64);
         let parts = self.parts(count, bytes);
         match sum.lane {
+            _ if lanes == 1 && sum.irregular && !self.in_launch => {
+                let gather = self.machine.gather * SCALAR_GATHER_LANES;
+                AccessCost { gather, ..AccessCost::moves(parts, 1.0) }
+            }
             _ if lanes == 1 => AccessCost::moves(parts, 1.0),
             Lane::Same => AccessCost::moves(1.0, 1.0),
             Lane::By(1.0) if self.in_launch => {
@@ -70,8 +77,8 @@ impl Walker<'_> {
         }
     }
 
-    /// Returns the cycles that a load waits because a tile is transposed through memory: its stage
-    /// scatters vectors, and the load reads others.
+    /// Returns the cycles that a load waits because its elements were not stored as one vector: a
+    /// tile is transposed through memory, or some lanes were masked.
     pub(super) fn reload_cycles(&self, buffer: &Buffer, lanes: u32, cost: &AccessCost) -> f64 {
         match lanes > 1 && self.scattered.contains(buffer) {
             true => SCATTERED_RELOAD_CYCLES * cost.moves,
@@ -79,9 +86,10 @@ impl Walker<'_> {
         }
     }
 
-    /// Notes a store to a buffer that is read soon.
-    pub(super) fn note_scatter(&mut self, buffer: &Buffer, cost: &AccessCost) {
-        if cost.gather > 0.0 && buffer.scope == Scope::Local && !self.in_launch {
+    /// Notes a store to a buffer that is read soon, of so many lanes, or of part of them.
+    pub(super) fn note_scatter(&mut self, buffer: &Buffer, cost: &AccessCost, whole: Option<u32>) {
+        let in_parts = cost.gather > 0.0 || !whole.is_some_and(u32::is_power_of_two);
+        if in_parts && buffer.scope == Scope::Local && !self.in_launch {
             self.scattered.insert(buffer.clone());
         }
     }

@@ -1,17 +1,13 @@
 //! The integer instructions of indices. Sums and products are parts of addresses, or advance with
 //! the loops; divisions, remainders and clamps are instructions.
 
-use super::ops::key;
+use super::ops::{CONSTANT_DIVISION_OPERATIONS, REMAINDER_OPERATIONS, key};
 use super::walk::Walker;
 use crate::ir::visit::for_each_child;
 use crate::ir::{BinOp, Expr, ExprKind};
 use crate::simd_ops::constant_divisor;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Instructions of a division by a constant: a multiplication, shifts and moves.
-pub(super) const CONSTANT_DIVISION_OPERATIONS: f64 = 5.0;
-/// Instructions that make a remainder from a quotient.
-pub(super) const REMAINDER_OPERATIONS: f64 = 2.0;
 /// Integer instructions that take as long as a division of 64-bit integers.
 const LONG_DIVISION_OPERATIONS: f64 = 30.0;
 /// Instructions of a minimum or maximum.

@@ -35,6 +35,8 @@ pub struct MachineModel {
     pub window: f64,
     /// Stores that wait for their lines while later operations run: the size of the store buffer.
     pub store_buffer: f64,
+    /// The part of the time of lines from beyond L2 that they take if a loop reads several streams.
+    pub many_streams: f64,
     /// Latency of a multiply-add in cycles.
     pub multiply_latency: f64,
     /// Latency of a sum in cycles.
@@ -121,11 +123,6 @@ pub struct GpuModel {
     pub launch: f64,
 }
 
-/// Cycles of each lane of a gather or scatter. Fitted on Zen 5 and Zen 4: about twice what the
-/// instruction takes alone, because the lanes have indices of their own and what was scattered is
-/// not forwarded to loads.
-const GATHER_LANE_CYCLES: f64 = 2.5;
-
 /// Bytes of Cranelift's vectors.
 pub const CLIF_VECTOR_BYTES: f64 = 16.0;
 
@@ -161,12 +158,13 @@ impl MachineModel {
             issue: processor.issue,
             window: processor.window,
             store_buffer: processor.store_buffer,
+            many_streams: processor.many_streams,
             multiply_latency: processor.multiply_latency,
             add_latency: processor.add_latency,
             forward_latency: processor.forward_latency,
             wide_forward_latency: processor.wide_forward_latency,
             divide: rates.divide,
-            gather: GATHER_LANE_CYCLES,
+            gather: processor.gather,
             mispredict: processor.mispredict,
             launch: 1.5e-6,
             caches: caches(processor),

@@ -143,7 +143,7 @@ fn inner_cycles(plan: &CostPlan, cycles: &[Cycles], waits: &[f64]) -> Vec<f64> {
     let mut inner = vec![0.0; plan.frames.len()];
     for at in (1..plan.frames.len()).rev() {
         let frame = &plan.frames[at];
-        let around = cycles[at].entry_and_exit;
+        let around = cycles[at].entry_and_exit * frame.begins;
         inner[frame.parent] += around + frame.trips * (cycles[at].total + waits[at] + inner[at]);
     }
     inner
@@ -224,7 +224,7 @@ impl<'p> TermTable<'p> {
         let runs = self.runs[at];
         let mut own = self.own(at);
         let behind = self.stores_behind(at, &mut own, machine.seconds(inner * runs));
-        let begins = if at == 0 { 0.0 } else { self.runs[frame.parent] };
+        let begins = if at == 0 { 0.0 } else { self.runs[frame.parent] * frame.begins };
         let core = machine.seconds(cycles.total * runs);
         let moves = self.moves(&own);
         let most = moves.iter().map(|(_, seconds, _)| *seconds).fold(core, f64::max);
@@ -289,11 +289,32 @@ impl<'p> TermTable<'p> {
         self.add(TermKind::Spills, seconds * spills, core * spills, about);
     }
 
+    /// Returns the part of the time of lines from beyond L2 that they take because a loop that only
+    /// reads follows several streams: those of the mean line.
+    fn streams(&self, own: &[usize]) -> f64 {
+        const MANY_STREAMS: f64 = 4.0;
+        let (mut lines, mut streams) = (0.0, 0.0);
+        for at in own {
+            let (missed, access) = (self.traffic.misses[*at][1], &self.plan.accesses[*at]);
+            if missed > 0.0 && access.write {
+                return 1.0;
+            }
+            lines += missed;
+            streams += missed * prefetch::streams(self.plan, access);
+        }
+        if lines == 0.0 {
+            return 1.0;
+        }
+        let several = ((streams / lines).max(1.0).log2() / MANY_STREAMS.log2()).min(1.0);
+        self.machine.many_streams.powf(several)
+    }
+
     /// Returns the lines that accesses move into each level: the term, seconds and lines.
     fn moves(&self, own: &[usize]) -> Vec<(TermKind, f64, f64)> {
         let machine = self.machine;
         let caches = machine.caches.len();
         let mut moves = Vec::new();
+        let streams = self.streams(own);
         for (level, cache) in machine.caches.iter().chain(&machine.pages).enumerate() {
             let kind = match level {
                 // The last cache is filled from memory.
@@ -332,6 +353,9 @@ impl<'p> TermTable<'p> {
                 };
                 cycles += missed * both * each;
                 lines += missed;
+            }
+            if (1..caches).contains(&level) {
+                cycles *= streams;
             }
             if cycles > 0.0 {
                 moves.push((kind, machine.seconds(cycles), lines));

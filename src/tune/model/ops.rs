@@ -6,10 +6,9 @@
 use super::gpu::WarpAccess;
 use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
-use super::index_work::{CONSTANT_DIVISION_OPERATIONS, REMAINDER_OPERATIONS};
 use super::plan::{Access, Event, Step};
 use super::walk::Walker;
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
 use crate::simd_ops::{constant_division, constant_divisor, constant_lanes};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,11 +47,17 @@ const MASKED_UPDATES: f64 = 8.0;
 const BOUND_INSTRUCTIONS: f64 = 10.0;
 /// Instructions of an operation on masks, with the moves between vector and mask registers.
 const MASK_INSTRUCTIONS: f64 = 4.0;
+/// Instructions of a division by a constant: a multiplication, shifts and moves.
+pub(super) const CONSTANT_DIVISION_OPERATIONS: f64 = 5.0;
+/// Instructions that make a remainder from a quotient.
+pub(super) const REMAINDER_OPERATIONS: f64 = 2.0;
 /// Integer operations that the division of one lane counts as: it is a scalar instruction.
 const INTEGER_DIVISION_OPERATIONS: f64 = 10.0;
 /// Instructions of a scalar shift by a variable, which takes its distance from one register and
 /// wraps it.
 const VARIABLE_SHIFT_OPERATIONS: f64 = 5.0;
+/// The fraction of the branches on conditions of loop variables that are mispredicted.
+const PREDICTED_FRACTION: f64 = 0.05;
 /// The time of a `float64` division, and of a square root, relative to a `float32` division.
 const FLOAT64_DIVISION_FACTOR: f64 = 1.6;
 const SQRT_FACTOR: f64 = 1.8;
@@ -361,6 +366,11 @@ impl Walker<'_> {
         let mut deps = index_deps;
         if let Some(mask) = mask {
             deps |= self.value(mask).deps;
+            let apart = !matches!(sum.lane, Lane::Same | Lane::By(1.0));
+            if apart && self.in_simd_kernel {
+                // Like their masks, gathers of unrolled iterations are repeated.
+                deps |= self.here();
+            }
         }
         let stored = (0..self.enclosing.len()).any(|place| self.is_stored_in(place, buffer));
         let updated = self.storing.as_ref().is_some_and(|(b, at)| b == buffer && *at == sum);
@@ -601,7 +611,7 @@ impl Walker<'_> {
         let sum = self.indices.sum(index);
         let cost = self.access_cost(buffer, &sum, index.ty.lanes);
         self.index_work(index);
-        self.note_scatter(buffer, &cost);
+        self.note_scatter(buffer, &cost, mask.is_none().then_some(index.ty.lanes));
         let copies = self.copies_here();
         let masked = if mask.is_some() { 1.5 } else { 1.0 };
         if let Some(mask) = mask {
@@ -645,9 +655,12 @@ impl Walker<'_> {
     pub(super) fn condition(&mut self, cond: &Expr, holds: f64) {
         let deps = self.value(cond).deps;
         let (frame, copies) = self.placement(deps | self.here());
+        // Conditions on loop variables change rarely, or in a pattern.
+        let of_data = any_expr(cond, &mut |e| matches!(e.kind, ExprKind::Load { .. }));
+        let missed = if of_data { 1.0 } else { PREDICTED_FRACTION };
         let work = &mut self.plan.frames[frame].work;
         work.integers += 2.0 * copies * self.weight;
-        work.branches += copies * self.weight * holds.min(1.0 - holds);
+        work.branches += copies * self.weight * holds.min(1.0 - holds) * missed;
     }
 
     /// Records an access for the traffic.

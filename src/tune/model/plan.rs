@@ -39,6 +39,9 @@ pub(super) struct Frame {
     pub(super) trips: f64,
     /// Whether it has a counter and a branch.
     pub(super) is_loop: bool,
+    /// The fraction of its runs at which the loop begins: less than 1 for the last of several
+    /// dimensions of a loop.
+    pub(super) begins: f64,
     /// Whether its iterations run on several threads.
     pub(super) parallel: bool,
     /// Dimensions of the loop itself.

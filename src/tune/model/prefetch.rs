@@ -61,6 +61,15 @@ fn strided_fraction(plan: &CostPlan, access: &Access) -> f64 {
             .clamp(0.0, 1.0)
 }
 
+/// Returns the streams that an access follows: the rows that unrolled loops load, at least a page
+/// apart.
+pub(super) fn streams(plan: &CostPlan, access: &Access) -> f64 {
+    const PAGE_BYTES: f64 = 4096.0;
+    let inner = plan.frames[access.frame].own.end;
+    let is_row = |(dim, step): &&(usize, f64)| *dim >= inner && step.abs() >= PAGE_BYTES;
+    access.strides.iter().filter(is_row).map(|(dim, _)| plan.extents[*dim]).product()
+}
+
 /// Bytes that an access touches one after the other, and the loops around them.
 struct Run {
     /// The bytes from the first to the one behind the last.

@@ -475,3 +475,120 @@ fn an_instruction_under_a_mask_costs_as_much_as_scalars() {
     let (whole, masked) = (seconds(256), seconds(250));
     assert!(masked > 2.0 * whole, "{masked} {whole}");
 }
+
+#[test]
+fn clamped_vectors_are_loads_under_masks() {
+    // A row is one vector, so that no interior is cut off.
+    let read = |index: &str| {
+        let text = format!(
+            "kernel k(h = 64) {{\n input X: float32[h, 16]\n input W: float32[3]\n \
+             reduce b: 0..3\n output Y[i: h, j: 16] = sum({index} * W[b], axis=b)\n}}\n\
+             schedule k {{\n Y.reorder(i, b, j)\n Y.vectorize(j)\n}}\n"
+        );
+        estimated(&text)
+    };
+    let (clamped, gathered) = (read("X[i, clamp(j + b - 1, 0, 15)]"), read("X[i, j * b % 16]"));
+    assert_eq!(alone(&clamped, TermKind::Gathers), 0.0);
+    assert!(alone(&gathered, TermKind::Gathers) > 0.0);
+}
+
+#[test]
+fn the_parts_of_a_row_are_one_stream() {
+    // The first and the last vector of a row of four are not in the loop over vectors.
+    let map = |read: &str| {
+        let text = format!(
+            "kernel k(n = 1024) {{\n input A: float32[n, 64]\n \
+             output B[i: n, j: 64] = {read} * 2.0\n}}\n\
+             schedule k {{\n B.split(j, factor=16)\n B.vectorize(j_i)\n}}\n"
+        );
+        alone(&estimated(&text), TermKind::L2Traffic)
+    };
+    let (parts, whole) = (map("A[i, clamp(j - 1, 0, 63)]"), map("A[i, j]"));
+    assert!(parts < 1.5 * whole, "{parts} {whole}");
+}
+
+#[test]
+fn divided_indices_take_instructions() {
+    let copy = |index: &str, extent: usize| {
+        let text = format!(
+            "kernel k(n = {extent}) {{\n input A: float32[n]\n \
+             output B[i: n] = A[{index}] * 2.0\n}}\nschedule k {{\n}}\n"
+        );
+        estimated(&text).seconds
+    };
+    let (divided, plain) = (copy("i * 2 // 3", 3000), copy("i", 3000));
+    assert!(divided > 1.5 * plain, "{divided} {plain}");
+    // A division is no loop of its own.
+    let ends = |index: &str| {
+        let text = format!(
+            "kernel k(n = 3000) {{\n input A: float32[n]\n \
+             output B[i: n] = A[{index}] * 2.0\n}}\nschedule k {{\n}}\n"
+        );
+        alone(&estimated(&text), TermKind::LoopEnds)
+    };
+    assert!(ends("i // 3") < 2.0 * ends("i"), "{} {}", ends("i // 3"), ends("i"));
+}
+
+#[test]
+fn many_scalar_sums_are_spilled() {
+    let spills = |rows: usize| {
+        let text = format!(
+            "kernel k(n = 256) {{\n input A: float32[n, n]\n input C: float32[n]\n \
+             reduce r: 0..n\n output S[i: n] = sum(A[i, r] * C[i * r % n], axis=r)\n}}\n\
+             schedule k {{\n let o, l = S.split(i, factor={rows})\n S.reorder(o, r, l)\n \
+             S.unroll(l)\n}}\n"
+        );
+        alone(&estimated(&text), TermKind::Spills)
+    };
+    assert_eq!(spills(4), 0.0);
+    assert!(spills(16) > 0.0);
+}
+
+#[test]
+fn several_streams_come_faster_where_that_is_known() {
+    let rows = |rows: usize, cpu: &str| {
+        let text = format!(
+            "kernel k(n = 8000) reassociate {{\n input A: float32[n, n]\n reduce r: 0..n\n \
+             output S[i: n] = sum(A[i, r], axis=r)\n}}\nschedule k {{\n \
+             let o, l = S.split(i, factor={rows})\n let ro, rl = S.split(r, factor=16)\n \
+             let P = S.rfactor(rl)\n P.compute_at(S, o)\n P.set_scope(local)\n \
+             P.reorder(ro, i, rl)\n P.unroll(i)\n P.vectorize(rl)\n}}\n"
+        );
+        let target = Target::parse(TARGET).and_then(|target| target.with_processor(cpu));
+        let machine = MachineModel::typical(&target.expect("a target"));
+        alone(&estimate_with(&text, &machine, 1), TermKind::MemoryTraffic)
+    };
+    let known = "sapphire-rapids";
+    assert!(rows(4, known) < 0.8 * rows(1, known), "{} {}", rows(4, known), rows(1, known));
+    assert!(rows(4, "zen5") > 0.9 * rows(1, "zen5"), "{} {}", rows(4, "zen5"), rows(1, "zen5"));
+}
+
+#[test]
+fn blocks_of_a_triangle_have_its_terms() {
+    let chains = |terms: &str| {
+        let text = format!(
+            "kernel k(n = 512) {{\n input A: float32[n, n]\n input B: float32[n, n]\n \
+             reduce k: 0..n\n output C[x: n, y: n] = sum(A[x, k] * B[k, y], axis=k{terms})\n}}\n\
+             schedule k {{\n let yo, yi = C.split(y, factor=64)\n \
+             let ko, ki = C.split(k, factor=256)\n C.reorder(x, yo, ko, ki, yi)\n \
+             C.vectorize(yi)\n}}\n"
+        );
+        alone(&estimated(&text), TermKind::Latency)
+    };
+    let part = chains(", where=k <= x") / chains("");
+    assert!((0.35..0.75).contains(&part), "{part}");
+}
+
+#[test]
+fn patterns_of_loops_are_predicted() {
+    let branches = |cond: &str| {
+        let text = format!(
+            "kernel k(n = 1000) {{\n input A: float32[n]\n input F: uint8[n]\n \
+             reduce r: 0..n\n output S[i: n] = sum(A[r], axis=r, where={cond})\n}}\n\
+             schedule k {{\n}}\n"
+        );
+        estimated(&text).seconds
+    };
+    let (pattern, data) = (branches("(i + r) % 2 == 0"), branches("F[r] == 0"));
+    assert!(pattern < 0.7 * data, "{pattern} {data}");
+}

@@ -14,9 +14,15 @@ const FAR: f64 = 1e15;
 /// shorter.
 const MIN_PART: f64 = 8.0;
 
+/// Whether an extent is a minimum or maximum, or contains one.
+fn is_bounded(extent: &Expr) -> bool {
+    any_expr(extent, &mut |e| matches!(e.kind, ExprKind::Binary(BinOp::Min | BinOp::Max, ..)))
+}
+
 impl Walker<'_> {
     /// Returns the iterations of a loop at the midpoint of its enclosing loops; their mean if there
-    /// are none at the midpoint.
+    /// are none at the midpoint, or if the loop has a bound where several loops are in parts: a
+    /// triangle whose rows are cut into blocks.
     pub(super) fn count(&self, extent: &Expr) -> f64 {
         if let Some(count) = self.count_by_data(extent) {
             return count;
@@ -25,6 +31,9 @@ impl Walker<'_> {
         let mut told = true;
         mentioned(extent, &mut |var| told &= self.places.contains_key(var));
         match told {
+            true if count > 0.0 && !self.in_launch && is_bounded(extent) => {
+                self.sampled(extent, |value| value.map_or(count, |value| value.max(0.0)))
+            }
             _ if count > 0.0 => count,
             true => self.mean_count(extent),
             // A difference of two run-time integers.
@@ -113,11 +122,17 @@ impl Walker<'_> {
         if let Some(value) = cond.as_int() {
             return if value == 0 { 0.0 } else { 1.0 };
         }
+        self.sampled(cond, |value| value.map_or(0.5, |value| f64::from(u8::from(value != 0.0))))
+    }
+
+    /// Returns the mean of a property of an expression's value over iterations of the enclosing
+    /// loops. The value is unknown if it reads memory.
+    fn sampled(&self, expr: &Expr, property: impl Fn(Option<f64>) -> f64) -> f64 {
         // Multiples of the golden ratio are evenly distributed.
         const SAMPLES: usize = 64;
-        let one = self.only_loop(cond).filter(|open| open.count <= 1024.0);
+        let one = self.only_loop(expr).filter(|open| open.count <= 1024.0);
         let samples = one.map_or(SAMPLES, |open| open.count.max(1.0) as usize);
-        let mut held = 0.0;
+        let mut sum = 0.0;
         for sample in 0..samples {
             let value = |var: &Var| {
                 let place = *self.places.get(var)?;
@@ -131,12 +146,9 @@ impl Walker<'_> {
                 };
                 Some(open.min + (open.count * part).floor())
             };
-            held += match self.evaluate(cond, &value) {
-                Some(value) => f64::from(u8::from(value != 0.0)),
-                None => 0.5,
-            };
+            sum += property(self.evaluate(expr, &value));
         }
-        held / samples as f64
+        sum / samples as f64
     }
 
     /// Returns the loop that an expression depends on, if it is a single one.

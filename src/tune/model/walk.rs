@@ -166,6 +166,7 @@ pub(super) fn plan(
         parent: 0,
         trips: 1.0,
         is_loop: false,
+        begins: 1.0,
         parallel: false,
         own: 0..0,
         inner: 0..0,
@@ -483,7 +484,7 @@ impl Walker<'_> {
         let outer = (self.frame, self.in_task);
         let min_value = self.middle(min);
         let dims = self.indices.open(var, start, &parts);
-        let mut frames = Vec::new();
+        let (mut frames, mut begins) = (Vec::new(), 1.0);
         for (at, (dim, (trips, _))) in dims.iter().zip(&parts).enumerate() {
             let last = at + 1 == parts.len();
             let trips = if at == 0 { trips * uneven * exact } else { *trips };
@@ -494,6 +495,8 @@ impl Walker<'_> {
                 format!("{}: {}", self.stage, var.name())
             };
             self.enter(name, trips, is_loop, parallel && at == 0, *dim..dim + 1);
+            self.plan.frames[self.frame].begins = begins;
+            begins /= trips.max(1.0);
             frames.push(self.frame);
         }
         self.in_task |= parallel;
@@ -533,6 +536,7 @@ impl Walker<'_> {
             parent: self.frame,
             trips,
             is_loop,
+            begins: 1.0,
             parallel,
             inner: own.clone(),
             own,

@@ -83,15 +83,18 @@ pub(super) fn lanes(planner: &mut Planner, at: usize) {
     planner.plans[at].open = planner.plans[at].outer();
 }
 
-/// Chooses the axis to vectorize, of axes with scores. If no score is positive, lanes may cost more
-/// than they save; then the default is none. So it is for rows that begin and end anywhere, which
-/// have few iterations in common.
+/// Chooses the axis to vectorize, of axes with scores, or none, where lanes may cost more than they
+/// save: if no score is positive, if elements are gathered, and for rows that begin and end
+/// anywhere, which have few iterations in common. The default is none if no score is positive and
+/// for rows with two bounds.
 fn choose_axis(planner: &mut Planner, at: usize, axes: &[(usize, i64)]) -> Option<usize> {
     let best = axes.iter().map(|(_, score)| *score).max()?;
     let usual = axes.iter().rposition(|(_, score)| *score == best)?;
     let view = &planner.facts.views[at];
     let ragged = view.ragged_bounds();
-    let none = usize::from(best <= 0 || ragged > 0);
+    let var = &view.data[axes[usual].0].var;
+    let gathers = view.loads.iter().any(|load| load.stride_inside(var) == Stride::Far);
+    let none = usize::from(best <= 0 || ragged > 0 || gathers);
     let names = axes.iter().map(|(axis, _)| view.data[*axis].name.clone());
     let names = std::iter::repeat_n("none".to_string(), none).chain(names).collect();
     let stage = planner.plans[at].name.clone();

@@ -5,12 +5,16 @@
 
 use super::Fit;
 use super::facts::row_axis;
-use super::plan::{Annotation, Planner};
+use super::plan::{Annotation, Leaf, Planner};
 
 /// Rows that are reduced side by side, to overlap the latency of their additions.
 const ROWS: i64 = 8;
 /// Vectors of partial results of one row.
 const VECTORS: i64 = 4;
+/// The most vectors of partial results of rows that are summed side by side.
+const MAX_VECTORS: i64 = 16;
+/// The fewest bytes of a row that is summed beside others: shorter ones are no streams.
+const MIN_STREAM_BYTES: i64 = 1 << 10;
 /// Terms per piece of a sum without data axes, for threads.
 const PIECE_TERMS: i64 = 1 << 14;
 
@@ -19,8 +23,10 @@ struct Terms {
     name: String,
     /// The data axes.
     data: Vec<String>,
-    /// The innermost loop over data axes.
+    /// The innermost loop over data axes, without that over rows side by side.
     place: Option<String>,
+    /// The loop over rows that are summed side by side.
+    rows: Option<String>,
     /// Loops over terms, outermost first.
     reduce: Vec<String>,
 }
@@ -57,6 +63,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
         name: stage,
         data: view.data.iter().map(|axis| axis.name.clone()).collect(),
         place: None,
+        rows: None,
         reduce: view.reduce.iter().map(|axis| axis.name.clone()).collect(),
     };
     if data == 0 {
@@ -65,13 +72,40 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
         in_lanes(planner, &terms, row, (lanes, vectors), planner.facts.permission(at));
         return;
     }
+    let bytes = view.dtype.bytes() as i64;
+    let streams = extent.is_none_or(|extent| extent * bytes >= MIN_STREAM_BYTES);
+    terms.rows = if streams { beside(planner, at, vectors) } else { None };
     chunks(planner, at);
-    let count = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();
+    let data = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();
+    let count = data - usize::from(terms.rows.is_some());
     planner.parallelize(at, count);
-    let mut loops = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce);
-    terms.place = loops.next_back().map(|leaf| leaf.name.clone());
+    let is_outer = |leaf: &&Leaf| !leaf.reduce && Some(&leaf.name) != terms.rows.as_ref();
+    let place = planner.plans[at].leaves.iter().rfind(is_outer);
+    terms.place = place.map(|leaf| leaf.name.clone());
+    if let Some(rows) = &terms.rows {
+        let leaf = planner.leaf(at, rows);
+        planner.annotate(at, leaf, Annotation::Unroll);
+    }
     planner.plans[at].open = planner.plans[at].outer();
     in_lanes(planner, &terms, row, (lanes, vectors), planner.facts.permission(at));
+}
+
+/// Chooses how many rows are summed side by side, because several streams come faster from memory
+/// than one. Returns the loop over them.
+fn beside(planner: &mut Planner, at: usize, vectors: i64) -> Option<String> {
+    let plan = &planner.plans[at];
+    let leaf = plan.leaves.iter().rposition(|leaf| !leaf.reduce)?;
+    let (stage, extent) = (plan.name.clone(), plan.leaves[leaf].extent);
+    if plan.anchor.is_some() || plan.leaves[leaf].axes.len() != 1 {
+        return None;
+    }
+    let fits = |rows: &i64| {
+        *rows == 1
+            || (rows * vectors <= MAX_VECTORS && extent.is_none_or(|extent| extent >= 2 * rows))
+    };
+    let counts: Vec<i64> = [1, 4, 8].into_iter().filter(fits).collect();
+    let rows = planner.chooser.pick(&stage, "rows beside", &counts, &1);
+    (rows > 1).then(|| planner.split(at, leaf, rows).1)
 }
 
 /// Chooses how many rows a task takes.
@@ -125,7 +159,7 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     if planner.threads != 1 {
         planner.text.push(format!("{piece}.parallel({outer})"));
     }
-    Terms { name: piece, data: vec![outer.clone()], place: Some(outer), reduce }
+    Terms { name: piece, data: vec![outer.clone()], place: Some(outer), rows: None, reduce }
 }
 
 /// A vector of at least so many lanes may be reduced to a quarter of its length before its lanes
@@ -141,7 +175,7 @@ fn in_lanes(
     (lanes, vectors): (i64, i64),
     permission: &str,
 ) {
-    let Terms { name, data, place, reduce } = terms;
+    let Terms { name, data, place, rows, reduce } = terms;
     let mut stages = Vec::new();
     let mut from = reduce[row].clone();
     let mut others: Vec<String> = reduce.clone();
@@ -163,8 +197,12 @@ fn in_lanes(
         let place = others.iter().position(|other| *other == from).expect("the row is a loop");
         others[place] = outer.clone();
         // The lanes are the first axis of the stage of partial results.
-        let loops: Vec<&str> = data.iter().chain(&others).map(|name| &name[..]).collect();
-        let short = (quarters && !stages.is_empty()).then_some(outer);
+        let mut loops: Vec<&str> = data.iter().chain(&others).map(|name| &name[..]).collect();
+        if rows.is_some() {
+            // The rows of a term are side by side.
+            loops[data.len() - 1..].rotate_left(1);
+        }
+        let short = ((quarters || rows.is_some()) && !stages.is_empty()).then_some(outer);
         stages.push((stage, loops.join(", "), inner.clone(), short));
         others = vec![inner.clone()];
         from = inner;
@@ -176,9 +214,15 @@ fn in_lanes(
         planner.text.push(format!("{stage}.set_scope(local)"));
         planner.text.push(format!("{stage}.reorder({loops}, {inner})"));
         planner.text.push(format!("{stage}.vectorize({inner})"));
+        if let Some(row) = data.last().filter(|_| rows.is_some()) {
+            planner.text.push(format!("{stage}.unroll({row})"));
+        }
         if let Some(outer) = short {
             planner.text.push(format!("{stage}.unroll({outer})"));
         }
+    }
+    if let Some(rows) = rows {
+        planner.text.push(format!("{name}.reorder({from}, {rows})"));
     }
     if quarters {
         planner.text.push(format!("{name}.unroll({from})"));

@@ -333,8 +333,11 @@ fn period_of(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> i64 {
         && let Some(by) = by.as_int().and_then(|by| i64::try_from(by).ok()).filter(|by| *by > 1)
         && expr.ty.dtype == DType::Index
     {
+        let other = |e: &Expr| e.as_var().is_some_and(|other| other != var);
         match coefficient(a, var, &mut FxHashMap::default()) {
             Some(0) => {}
+            // The remainder differs from row to row, or from term to term.
+            _ if any_expr(a, &mut |e| other(e)) => {}
             Some(step) => period = lcm(period, by / gcd(step.abs(), by)),
             // The quotient of a quotient.
             None => period = period.saturating_mul(by),
