@@ -22,6 +22,32 @@ pub(super) struct Estimator<'a> {
 }
 
 impl Estimator<'_> {
+    /// Returns the seconds of calls under schedules: for each set of run-time integers those with
+    /// each number of threads. `None` for a schedule that is refused.
+    fn calls(
+        &self,
+        texts: &[&str],
+        values: &[RunTimeValues],
+        threads: &[usize],
+    ) -> Vec<Option<Vec<Vec<f64>>>> {
+        let Estimator { graph, options, parsed, bugs } = self;
+        let machine = MachineModel::typical(&options.target);
+        // A launch does not depend on the threads of the host.
+        let threads = if options.target.is_gpu() { &threads[..1] } else { threads };
+        let at = (&machine, threads, values);
+        let all = estimate_texts_at(graph, texts, options, at, parsed).into_iter();
+        let seconds = |calls: &[Estimate]| calls.iter().map(|call| call.seconds).collect();
+        all.map(|estimates| match estimates {
+            Ok(estimates) => Some(estimates.chunks(threads.len()).map(seconds).collect()),
+            Err(Failure::User(_)) => None,
+            Err(Failure::Bug { pass, message, .. }) => {
+                bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
+                None
+            }
+        })
+        .collect()
+    }
+
     /// Returns the seconds of calls under schedules: for each set of run-time integers the
     /// geometric mean over numbers of threads; of the first `serial` sets, over the first number
     /// only. `None` for a schedule that is refused.
@@ -31,25 +57,17 @@ impl Estimator<'_> {
         (values, serial): (&[RunTimeValues], usize),
         threads: &[usize],
     ) -> Vec<Option<Vec<f64>>> {
-        let Estimator { graph, options, parsed, bugs } = self;
-        let machine = MachineModel::typical(&options.target);
-        // A launch does not depend on the threads of the host.
-        let threads = if options.target.is_gpu() { &threads[..1] } else { threads };
-        let at = (&machine, threads, values);
-        let all = estimate_texts_at(graph, texts, options, at, parsed).into_iter();
-        let mean = |(at, calls): (usize, &[Estimate])| {
-            let calls = if at < serial { &calls[..1] } else { calls };
-            geometric_mean(&calls.iter().map(|call| call.seconds).collect::<Vec<_>>())
+        let mean = |(at, calls): (usize, Vec<f64>)| {
+            geometric_mean(if at < serial { &calls[..1] } else { &calls })
         };
-        all.map(|estimates| match estimates {
-            Ok(estimates) => Some(estimates.chunks(threads.len()).enumerate().map(mean).collect()),
-            Err(Failure::User(_)) => None,
-            Err(Failure::Bug { pass, message, .. }) => {
-                bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
-                None
-            }
-        })
-        .collect()
+        let all = self.calls(texts, values, threads).into_iter();
+        all.map(|calls| Some(calls?.into_iter().enumerate().map(mean).collect())).collect()
+    }
+
+    /// Returns the seconds of a call under a schedule, for each set of run-time integers those with
+    /// each number of threads.
+    pub(super) fn each(&self, text: &str, values: &[RunTimeValues]) -> Option<Vec<Vec<f64>>> {
+        self.calls(&[text], values, &THREADS).pop()?
     }
 
     /// Returns the seconds of a call under a schedule, for each set of run-time integers.
@@ -60,15 +78,6 @@ impl Estimator<'_> {
         threads: &[usize],
     ) -> Option<Vec<f64>> {
         self.means(&[text], (values, 0), threads).pop()?
-    }
-
-    /// Returns the seconds of a call under a schedule, for each set of run-time integers and each
-    /// number of threads.
-    pub(super) fn each(&self, text: &str, values: &[RunTimeValues]) -> Option<Vec<f64>> {
-        let machine = MachineModel::typical(&self.options.target);
-        let at = (&machine, &THREADS[..], values);
-        let all = estimate_texts_at(self.graph, &[text], self.options, at, &self.parsed).pop()?;
-        Some(all.ok()?.iter().map(|call| call.seconds).collect())
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls

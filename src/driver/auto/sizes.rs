@@ -123,12 +123,13 @@ fn longest<'t>(
         .flat_map(|limit| others.iter().map(|other| small(vars, var, *limit, *other)))
         .collect();
     let of_usual = estimator.each(usual, &values)?;
-    let calls = others.len() * THREADS.len();
+    let calls = others.len();
     let limit = |text: &str| {
         let of_text = estimator.each(text, &values)?;
         let mut pairs = of_text.chunks(calls).zip(of_usual.chunks(calls)).zip(LIMITS);
-        let faster = |(text, usual): (&[f64], &[f64])| {
-            let ratios = || text.iter().zip(usual).map(|(text, usual)| text / usual);
+        let faster = |(text, usual): (&[Vec<f64>], &[Vec<f64>])| {
+            let pairs = || text.iter().flatten().zip(usual.iter().flatten());
+            let ratios = || pairs().map(|(text, usual)| text / usual);
             ratios().product::<f64>() < 1.0 && ratios().all(|ratio| ratio < MAX_LOSS)
         };
         let mut last = None;
