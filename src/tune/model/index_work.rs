@@ -3,7 +3,7 @@
 
 use super::ops::{CONSTANT_DIVISION_OPERATIONS, REMAINDER_OPERATIONS, key};
 use super::walk::Walker;
-use crate::ir::visit::for_each_child;
+use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{BinOp, Expr, ExprKind};
 use crate::simd_ops::constant_divisor;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,8 +16,7 @@ const CLAMP_OPERATIONS: f64 = 2.0;
 impl Walker<'_> {
     /// Counts the operations of an index, those of each lane by themselves.
     pub(super) fn index_work(&mut self, index: &Expr) {
-        self.index_node(index);
-        for_each_child(index, &mut |child| self.index_work(child));
+        walk_nodes(index, &mut NodeSet::default(), &mut |node| self.index_node(node));
     }
 
     /// Counts the operation at the root of an index, once in a loop for the same operands.

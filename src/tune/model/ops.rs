@@ -546,9 +546,9 @@ impl Walker<'_> {
             let held: f64 = self.in_registers.values().sum();
             let scalar = index.ty.lanes == 1 && !self.in_simd_kernel && !self.in_launch;
             let work = self.work();
-            let held_before =
+            let registers =
                 if scalar { &mut work.scalar_accumulators } else { &mut work.accumulators };
-            *held_before = held_before.max(held);
+            *registers = registers.max(held);
             return;
         }
         self.put(buffer, index, mask, close);

@@ -6,7 +6,7 @@ use super::place::step;
 use super::plan::{Annotation, Planner};
 use super::rows::chunks;
 use super::tile::{MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, terms};
-use super::view::{Access, AxisView, StageView, Stride, lcm};
+use super::view::{Access, StageView, Stride, lcm};
 use crate::ir::limits::max_promoted_lanes;
 
 /// Vectors per iteration of a vectorized loop, to overlap their latencies.
@@ -276,7 +276,9 @@ fn row_of_joined(view: &StageView, axis: usize, joined: usize) -> i64 {
         view.loads.iter().any(|load| load.stride(var) != load.stride_inside(var))
     };
     let inner = outer.filter(clamped).map(|at| at + 1..axis + 1);
-    let rows = inner.map(|axes| view.data[axes].iter().map(AxisView::size).product());
+    let rows = inner.map(|axes| {
+        view.data[axes].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size().max(1)))
+    });
     rows.fold(1, lcm)
 }
 

@@ -73,7 +73,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
         return;
     }
     let bytes = view.dtype.bytes() as i64;
-    let streams = extent.is_none_or(|extent| extent * bytes >= MIN_STREAM_BYTES);
+    let streams = extent.is_none_or(|extent| extent.saturating_mul(bytes) >= MIN_STREAM_BYTES);
     terms.rows = if streams { beside(planner, at, vectors) } else { None };
     chunks(planner, at);
     let data = planner.plans[at].leaves.iter().filter(|leaf| !leaf.reduce).count();

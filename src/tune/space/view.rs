@@ -338,7 +338,7 @@ fn period_of(expr: &Expr, var: &Var, seen: &mut FxHashSet<usize>) -> i64 {
             Some(0) => {}
             // The remainder differs from row to row, or from term to term.
             _ if any_expr(a, &mut |e| other(e)) => {}
-            Some(step) => period = lcm(period, by / gcd(step.abs(), by)),
+            Some(step) => period = lcm(period, by / gcd(step, by)),
             // The quotient of a quotient.
             None => period = period.saturating_mul(by),
         }
@@ -351,6 +351,7 @@ pub(super) fn lcm(a: i64, b: i64) -> i64 {
     (a / gcd(a, b)).saturating_mul(b)
 }
 
+/// Returns the greatest common divisor of two numbers, of which one is positive.
 fn gcd(a: i64, b: i64) -> i64 {
     arith::gcd(a.into(), b.into()) as i64
 }
