@@ -395,16 +395,6 @@ fn kernels_that_cannot_be_built_are_reported_with_the_reason() {
 }
 
 #[test]
-fn dump_and_time_print_to_stderr() {
-    let output = tec(&["lower", MATMUL, "--dump", "all", "--time"]);
-    let message = stderr(&output);
-    assert!(output.status.success(), "{message}");
-    for text in ["# matmul after simplify", "build_loops", "ms  total"] {
-        assert!(message.contains(text), "no `{text}` in\n{message}");
-    }
-}
-
-#[test]
 fn build_writes_module_manifest_and_header() {
     let dir = scratch();
     let out = path(dir.path(), "mm.so");

@@ -1,7 +1,9 @@
-//! Options that contradict each other, or that would change nothing, are told.
+//! Options that contradict each other, or that would change nothing, are told; `--dump` and `--time`.
 
 use crate::support::tec;
 use std::path::Path;
+
+const MATMUL: &str = "samples/matmul.te";
 
 const KERNELS: &str = "\
 kernel scale(n: var) {
@@ -91,4 +93,32 @@ fn options_of_other_commands_and_outputs_are_refused() {
     assert!(message.contains("`--freeze x=x.npy` is for ONNX models"), "{message}");
     let message = refused(&["lower", &file, "--params", "x.safetensors"]);
     assert!(message.contains("has no network, so it has no params"), "{message}");
+}
+
+#[test]
+fn dump_and_time_print_to_stderr() {
+    let output = tec(&["lower", MATMUL, "--dump", "all", "--time"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    for text in ["# matmul after simplify", "build_loops", "ms  total"] {
+        assert!(message.contains(text), "no `{text}` in\n{message}");
+    }
+}
+
+#[test]
+fn time_shows_what_the_search_for_a_schedule_takes() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let out = dir.path().join("mm.so").display().to_string();
+    let output = tec(&["build", MATMUL, "-D", "n=64", "--schedule", "auto", "--time", "-o", &out]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let mut lines = message.lines().skip_while(|line| !line.ends_with("ms  schedule")).skip(1);
+    let head = lines.next().expect("a line about the candidates").trim_start();
+    let (count, rest) = head.split_once(' ').expect("a number");
+    assert!(count.parse::<u32>().is_ok_and(|count| count > 1), "{message}");
+    assert!(rest.starts_with("candidates, "), "{message}");
+    let phases: Vec<&str> = lines.take_while(|line| line.starts_with("    ")).collect();
+    for phase in ["infer_bounds", "simplify", "estimate"] {
+        assert!(phases.iter().any(|line| line.ends_with(phase)), "no {phase} in\n{message}");
+    }
 }

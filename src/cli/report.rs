@@ -2,7 +2,7 @@
 
 pub use crate::compile::error::Error;
 use crate::diag::Diag;
-use crate::driver::{Failure, Trace};
+use crate::driver::{Failure, SearchTrace, Trace};
 use crate::module::write::{OutputFile, write_files};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -115,6 +115,18 @@ pub fn print(text: &str) -> Result<(), Error> {
     })
 }
 
+/// Prints the times of the candidates for automatic schedules, whose phases run on all cores.
+fn show_search(search: &SearchTrace) {
+    let SearchTrace { candidates, refused, times } = search;
+    if *candidates == 0 {
+        return;
+    }
+    eprintln!("               {candidates} candidates, {refused} refused; on all cores together:");
+    for (phase, time) in times {
+        eprintln!("{:>14.3} ms  {phase}", time.as_secs_f64() * 1e3);
+    }
+}
+
 /// Prints the notes, dumps and times of a trace to stderr.
 pub fn show_trace(trace: &Trace, time: bool) {
     for note in &trace.notes {
@@ -130,6 +142,9 @@ pub fn show_trace(trace: &Trace, time: bool) {
         let total: std::time::Duration = trace.times.iter().map(|(_, time)| *time).sum();
         for (phase, time) in &trace.times {
             eprintln!("{:>10.3} ms  {phase}", time.as_secs_f64() * 1e3);
+            if phase == "schedule" {
+                show_search(&trace.search);
+            }
         }
         eprintln!("{:>10.3} ms  total", total.as_secs_f64() * 1e3);
     }

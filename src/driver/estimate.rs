@@ -2,7 +2,7 @@
 
 use super::passes::PassId;
 use super::run_pass::run_pass;
-use super::{Failure, Options, STACK_BYTES, Trace, lower};
+use super::{Failure, Options, STACK_BYTES, SearchTrace, Trace, lower};
 use crate::codegen::ptx;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
@@ -11,6 +11,7 @@ use crate::lang::ParsedLines;
 use crate::schedule::{self, BoundedSchedule, infer_bounds};
 use crate::te::Graph;
 use crate::tune::model::{self, Estimate, MachineModel, RunTimeValues};
+use std::io;
 use std::panic::resume_unwind;
 use std::thread::ScopedJoinHandle;
 
@@ -107,9 +108,8 @@ fn estimate_lines(
     let bounded = prepacked_kernel(&bounded, &options.prepacked, trace)?.unwrap_or(bounded);
     let kernel = lower_to_estimate(&bounded, options, trace)?;
     let print = || print_kernel(&kernel, Style::Full);
-    let at = |(values, threads)| model::estimate_at(&kernel, machine, threads, values);
-    let calls = values.iter().flat_map(|values| threads.iter().map(move |one| (values, *one)));
-    trace.phase("estimate", &print, || calls.map(at).collect())
+    let at = |values| model::estimate_at(&kernel, machine, threads, values);
+    trace.phase("estimate", &print, || values.iter().flat_map(at).collect())
 }
 
 /// Estimates a kernel under several schedules, on all cores of this machine. `parsed` keeps the
@@ -124,25 +124,30 @@ pub fn estimate_texts(
     parsed: &ParsedLines,
 ) -> Vec<Result<Estimate, Failure>> {
     let at = (machine, &[threads][..], &[RunTimeValues::default()][..]);
-    let estimates = estimate_texts_at(graph, texts, options, at, parsed);
+    let mut search = SearchTrace::default();
+    let estimates = estimate_texts_at(graph, texts, options, at, parsed, &mut search);
     estimates.into_iter().map(|estimate| estimate.map(only)).collect()
 }
 
 /// Like [`estimate_texts`], with estimates for several sets of run-time integers, each for several
-/// numbers of threads.
+/// numbers of threads. Adds the candidates and their times to `search`.
 pub(super) fn estimate_texts_at(
     graph: &Graph,
     texts: &[&str],
     options: &Options,
     at: (&MachineModel, &[usize], &[RunTimeValues]),
     parsed: &ParsedLines,
+    search: &mut SearchTrace,
 ) -> Vec<Result<Vec<Estimate>, Failure>> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let estimate = |text: &&str| {
-        let trace = &mut Trace { brief: true, ..Trace::default() };
-        estimate_lines(graph, text, options, at, parsed, trace)
+    let estimate_all = &|texts: &[&str]| {
+        let mut trace = Trace { brief: true, ..Trace::default() };
+        let estimate = |text: &&str| estimate_lines(graph, text, options, at, parsed, &mut trace);
+        let estimates: Vec<_> = texts.iter().map(estimate).collect();
+        let refused = estimates.iter().filter(|one| one.is_err()).count();
+        let candidates = texts.len();
+        (estimates, SearchTrace { candidates, refused, times: trace.times })
     };
-    let estimate_all = &|texts: &[&str]| texts.iter().map(estimate).collect::<Vec<_>>();
     std::thread::scope(|scope| {
         let parts = texts.chunks(texts.len().div_ceil(cores).max(1));
         let spawned = parts.map(|texts| {
@@ -150,13 +155,14 @@ pub(super) fn estimate_texts_at(
             (texts, builder.spawn_scoped(scope, move || estimate_all(texts)))
         });
         let spawned: Vec<_> = spawned.collect();
-        let finish =
-            |(texts, thread): (_, std::io::Result<ScopedJoinHandle<'_, Vec<_>>>)| match thread
-                .map(ScopedJoinHandle::join)
-            {
+        let finish = |(texts, thread): (_, io::Result<ScopedJoinHandle<'_, _>>)| {
+            let (estimates, part) = match thread.map(ScopedJoinHandle::join) {
                 Ok(result) => result.unwrap_or_else(|payload| resume_unwind(payload)),
                 Err(_) => estimate_all(texts),
             };
+            search.add(&part);
+            estimates
+        };
         spawned.into_iter().flat_map(finish).collect()
     })
 }

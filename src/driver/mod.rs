@@ -19,7 +19,7 @@ pub use network::{
     Network, NetworkKernel, RecordedSchedules, compile_network, plan_network, schedule_parts,
 };
 pub use passes::{PASSES, Pass, PassId};
-pub use trace::{Dump, Failure, Trace, panic_text};
+pub use trace::{Dump, Failure, PhaseTimes, SearchTrace, Trace, panic_text};
 
 use crate::codegen::ptx::{self, PtxModule};
 use crate::codegen::{self, Code, Object, ObjectOptions};
@@ -40,6 +40,7 @@ use crate::target::Target;
 use crate::te::{self, Graph};
 use run_pass::{after_pass, run_pass};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Whether products and sums fuse (docs/LANGUAGE.md, "Floating point").
@@ -199,17 +200,19 @@ pub fn schedule(
     let (target, defines) = (&options.target, &options.defines);
     let kernels = graphs.iter().map(|graph| &graph.name[..]);
     let mut notes = schedule::note_ignored_selector(program, kernels, target, selector);
+    let search = RefCell::new(SearchTrace::default());
     let schedules = trace
         .phase("schedule", &String::new, || {
             let choice = (selector, options.fallback);
             let auto = |graph: &Graph, notes: &mut Vec<String>| {
-                auto::automatic_schedule(graph, options, notes)
+                auto::automatic_schedule(graph, options, notes, &search)
             };
             let choose = (choice, &auto as &_);
             schedule::schedule_kernels(program, graphs, target, defines, choose, &mut notes)
         })?
         .map_err(|diags| errors(program, diags))?;
     trace.notes.append(&mut notes);
+    trace.search.add(&search.borrow());
     let (bounded, diags) = infer_all_bounds(schedules, trace)?;
     trace.notes.extend(bounded.iter().flat_map(schedule::note_recomputed));
     trace.notes.extend(bounded.iter().filter_map(|kernel| work::note_work(kernel, options)));

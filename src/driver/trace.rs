@@ -45,6 +45,37 @@ impl Dump {
     }
 }
 
+/// The time of each phase, in the order of first use.
+pub type PhaseTimes = Vec<(String, Duration)>;
+
+/// Adds the time of a phase.
+fn add_time(times: &mut PhaseTimes, phase: &str, elapsed: Duration) {
+    match times.iter_mut().find(|(known, _)| known == phase) {
+        Some((_, time)) => *time += elapsed,
+        None => times.push((phase.to_string(), elapsed)),
+    }
+}
+
+/// The search for automatic schedules.
+#[derive(Debug, Default)]
+pub struct SearchTrace {
+    /// Candidates that were estimated, including refused ones.
+    pub candidates: usize,
+    /// Candidates that were refused.
+    pub refused: usize,
+    /// The times of the candidates' phases, summed over threads.
+    pub times: PhaseTimes,
+}
+
+impl SearchTrace {
+    /// Adds what another search did.
+    pub(super) fn add(&mut self, other: &SearchTrace) {
+        self.candidates += other.candidates;
+        self.refused += other.refused;
+        other.times.iter().for_each(|(phase, time)| add_time(&mut self.times, phase, *time));
+    }
+}
+
 /// What a compilation records: dumps, times and notes.
 #[derive(Debug, Default)]
 pub struct Trace {
@@ -52,8 +83,10 @@ pub struct Trace {
     pub dump: Option<Dump>,
     /// The dumps: kernel, pass, loop IR (`None` if the pass changed nothing).
     pub dumps: Vec<(String, &'static str, Option<String>)>,
-    /// The time of each phase, in the order of first use, summed over kernels.
-    pub times: Vec<(String, Duration)>,
+    /// The time of each phase, summed over kernels.
+    pub times: PhaseTimes,
+    /// The search for automatic schedules, which is a part of the phase `schedule`.
+    pub search: SearchTrace,
     /// Whether failures need no loop IR, which saves a copy of the kernel for each pass.
     pub brief: bool,
     /// Notes for the user that are not errors.
@@ -74,11 +107,7 @@ impl Trace {
     ) -> Result<T, Failure> {
         let start = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(run));
-        let elapsed = start.elapsed();
-        match self.times.iter_mut().find(|(known, _)| known == name) {
-            Some((_, time)) => *time += elapsed,
-            None => self.times.push((name.to_string(), elapsed)),
-        }
+        add_time(&mut self.times, name, start.elapsed());
         result.map_err(|payload| Failure::Bug {
             pass: name.to_string(),
             message: panic_text(&*payload),

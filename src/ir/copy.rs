@@ -1,7 +1,7 @@
 //! Copies of statements that bind their own variables and buffers. GPU indices keep their
 //! variables, because a launch has one variable for each index.
 
-use super::visit::{map_exprs, map_stmts, rewrite_expr};
+use super::visit::{map_exprs, map_stmts, replace_nodes};
 use super::{Buffer, Expr, ExprKind, SortAxis, Stmt, Var};
 use rustc_hash::FxHashMap;
 
@@ -63,16 +63,14 @@ impl Copier {
     }
 
     fn expr(&self, expr: &Expr) -> Expr {
-        rewrite_expr(expr, &mut |e| match &e.kind {
-            ExprKind::Var(var) => self.vars.get(var).cloned().unwrap_or(e),
-            ExprKind::Load { buffer, indices, mask } => match self.buffers.get(buffer) {
-                Some(copy) => {
-                    let (indices, mask) = (indices.clone(), mask.clone());
-                    Expr::new(e.ty, ExprKind::Load { buffer: copy.clone(), indices, mask })
-                }
-                None => e,
-            },
-            _ => e,
+        replace_nodes(expr, &mut |e| match &e.kind {
+            ExprKind::Var(var) => self.vars.get(var).cloned(),
+            ExprKind::Load { buffer, indices, mask } => {
+                let buffer = self.buffers.get(buffer)?.clone();
+                let (indices, mask) = (indices.clone(), mask.clone());
+                Some(Expr::new(e.ty, ExprKind::Load { buffer, indices, mask }))
+            }
+            _ => None,
         })
     }
 }

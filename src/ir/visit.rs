@@ -89,33 +89,72 @@ pub fn for_each_child(expr: &Expr, f: &mut dyn FnMut(&Expr)) {
 
 /// Replaces every direct operand of `expr` by `f` of it; returns the same node if none changed.
 pub fn map_children(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
-    let mut changed = false;
-    let mut g = |x: &Expr| {
-        let y = f(x);
-        changed |= !y.same(x);
-        y
-    };
+    let mut changed = |child: &Expr| Some(f(child)).filter(|new| !new.same(child));
+    replace_children(expr, &mut changed).unwrap_or_else(|| expr.clone())
+}
+
+/// Replaces the direct operands of `expr` for which `f` returns another one; `None` if it does for
+/// none.
+fn replace_children(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Option<Expr> {
+    let or = |new: Option<Expr>, old: &Expr| new.unwrap_or_else(|| old.clone());
     let kind = match &expr.kind {
-        ExprKind::Const(_) | ExprKind::Var(_) => return expr.clone(),
-        ExprKind::Unary(op, a) => ExprKind::Unary(*op, g(a)),
-        ExprKind::Cast(a) => ExprKind::Cast(g(a)),
-        ExprKind::Bitcast(a) => ExprKind::Bitcast(g(a)),
-        ExprKind::Broadcast(a) => ExprKind::Broadcast(g(a)),
-        ExprKind::Binary(op, a, b) => ExprKind::Binary(*op, g(a), g(b)),
-        ExprKind::Ramp(a, b) => ExprKind::Ramp(g(a), g(b)),
-        ExprKind::Let(var, a, b) => ExprKind::Let(var.clone(), g(a), g(b)),
-        ExprKind::Select(a, b, c) => ExprKind::Select(g(a), g(b), g(c)),
-        ExprKind::IfThenElse(a, b, c) => ExprKind::IfThenElse(g(a), g(b), g(c)),
-        ExprKind::Load { buffer, indices, mask } => ExprKind::Load {
-            buffer: buffer.clone(),
-            indices: indices.iter().map(&mut g).collect(),
-            mask: mask.as_ref().map(&mut g),
-        },
-        ExprKind::Call(function, args) => {
-            ExprKind::Call(*function, args.iter().map(&mut g).collect())
+        ExprKind::Const(_) | ExprKind::Var(_) => return None,
+        ExprKind::Unary(op, a) => ExprKind::Unary(*op, f(a)?),
+        ExprKind::Cast(a) => ExprKind::Cast(f(a)?),
+        ExprKind::Bitcast(a) => ExprKind::Bitcast(f(a)?),
+        ExprKind::Broadcast(a) => ExprKind::Broadcast(f(a)?),
+        ExprKind::Binary(_, a, b) | ExprKind::Ramp(a, b) | ExprKind::Let(_, a, b) => {
+            let (new_a, new_b) = match (f(a), f(b)) {
+                (None, None) => return None,
+                (new_a, new_b) => (or(new_a, a), or(new_b, b)),
+            };
+            match &expr.kind {
+                ExprKind::Binary(op, ..) => ExprKind::Binary(*op, new_a, new_b),
+                ExprKind::Let(var, ..) => ExprKind::Let(var.clone(), new_a, new_b),
+                _ => ExprKind::Ramp(new_a, new_b),
+            }
         }
+        ExprKind::Select(a, b, c) | ExprKind::IfThenElse(a, b, c) => {
+            let (new_a, new_b, new_c) = match (f(a), f(b), f(c)) {
+                (None, None, None) => return None,
+                (new_a, new_b, new_c) => (or(new_a, a), or(new_b, b), or(new_c, c)),
+            };
+            match &expr.kind {
+                ExprKind::Select(..) => ExprKind::Select(new_a, new_b, new_c),
+                _ => ExprKind::IfThenElse(new_a, new_b, new_c),
+            }
+        }
+        ExprKind::Load { buffer, indices, mask } => {
+            let new_indices = replace_all(indices, f);
+            let new_mask = mask.as_ref().and_then(f);
+            if new_indices.is_none() && new_mask.is_none() {
+                return None;
+            }
+            ExprKind::Load {
+                buffer: buffer.clone(),
+                indices: new_indices.unwrap_or_else(|| indices.clone()),
+                mask: new_mask.or_else(|| mask.clone()),
+            }
+        }
+        ExprKind::Call(function, args) => ExprKind::Call(*function, replace_all(args, f)?),
     };
-    if changed { Expr::new(expr.ty, kind) } else { expr.clone() }
+    Some(Expr::new(expr.ty, kind))
+}
+
+/// Replaces the expressions for which `f` returns another one; `None` if it does for none.
+fn replace_all(all: &[Expr], f: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Option<Vec<Expr>> {
+    let mut new: Option<Vec<Expr>> = None;
+    for (at, expr) in all.iter().enumerate() {
+        match (f(expr), &mut new) {
+            (Some(changed), None) => {
+                new = Some(all[..at].iter().cloned().chain([changed]).collect());
+            }
+            (Some(changed), Some(new)) => new.push(changed),
+            (None, Some(new)) => new.push(expr.clone()),
+            (None, None) => {}
+        }
+    }
+    new
 }
 
 /// Calls `f` on `expr` and everything below it, operands after the node. The number of visits of a
@@ -269,13 +308,34 @@ pub fn rewrite_expr(expr: &Expr, f: &mut dyn FnMut(Expr) -> Expr) -> Expr {
     rewrite(expr, &mut 0, &mut Memo::default(), f)
 }
 
+/// Replaces nodes bottom up: `f` gets each node with its operands already replaced, and returns
+/// `None` to keep it. Like [`rewrite_expr`], but costs less where few nodes change.
+pub fn replace_nodes(expr: &Expr, f: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Expr {
+    fn replace(
+        expr: &Expr,
+        visited: &mut u32,
+        done: &mut Memo<Option<Expr>>,
+        f: &mut dyn FnMut(&Expr) -> Option<Expr>,
+    ) -> Option<Expr> {
+        *visited = visited.saturating_add(1);
+        let tracked = *visited > UNTRACKED_NODES;
+        if tracked && let Some(known) = done.get(expr) {
+            return known.clone();
+        }
+        let inner = replace_children(expr, &mut |child| replace(child, visited, done, f));
+        let result = f(inner.as_ref().unwrap_or(expr)).or(inner);
+        if tracked {
+            done.insert(expr, result.clone());
+        }
+        result
+    }
+    replace(expr, &mut 0, &mut Memo::default(), f).unwrap_or_else(|| expr.clone())
+}
+
 /// Replaces the variables for which `f` returns an expression. Bound variables are distinct by
 /// identity, so none is captured.
 pub fn substitute(expr: &Expr, f: &mut dyn FnMut(&Var) -> Option<Expr>) -> Expr {
-    rewrite_expr(expr, &mut |e| match e.as_var() {
-        Some(var) => f(var).unwrap_or(e),
-        None => e,
-    })
+    replace_nodes(expr, &mut |node| node.as_var().and_then(&mut *f))
 }
 
 /// Calls `f` on the expressions that stand directly in `stmt` (not in nested statements).

@@ -22,10 +22,10 @@
 use crate::diag::Result;
 use crate::ir::arith::{Facts, Poly, floor_div};
 use crate::ir::copy::fresh_copy;
-use crate::ir::simplify::{simplify_expr, simplify_kernel};
+use crate::ir::simplify::{decide_choices, simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, mentions, rewrite_exprs,
-    substitute, walk_stmt,
+    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, mentions, substitute,
+    walk_stmt,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
@@ -239,7 +239,7 @@ impl Cutter {
     /// Simplifies under the facts, which removes the choices that are decided in this part of a
     /// loop.
     fn simplified(&self, part: Stmt) -> Stmt {
-        rewrite_exprs(part, &mut |expr| simplify_expr(expr, &self.facts))
+        decide_choices(part, &self.facts)
     }
 
     /// Returns the iterations in which every choice that depends on the loop is decided; `None` if

@@ -18,7 +18,7 @@ use crate::ir::copy::fresh_copy;
 use crate::ir::launch::Varying;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::{for_each_stmt, map_stmts, mentions, rewrite_expr, rewrite_exprs};
+use crate::ir::visit::{for_each_stmt, map_stmts, mentions, replace_nodes, rewrite_exprs};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -52,9 +52,9 @@ fn is_likely(cond: &Expr) -> bool {
 /// Makes the conditions that were not moved out ordinary ones.
 fn drop_marks(stmt: Stmt) -> Stmt {
     rewrite_exprs(stmt, &mut |expr| {
-        rewrite_expr(expr, &mut |e| match &e.kind {
-            ExprKind::Unary(UnOp::Likely, cond) => cond.clone(),
-            _ => e,
+        replace_nodes(expr, &mut |e| match &e.kind {
+            ExprKind::Unary(UnOp::Likely, cond) => Some(cond.clone()),
+            _ => None,
         })
     })
 }

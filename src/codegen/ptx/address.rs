@@ -12,7 +12,7 @@
 use super::emit::{Base, Emitter, Memory, Place, Val, constant_bits, view};
 use super::number::Number;
 use super::range::WORD;
-use crate::ir::arith::{Interval, Linear, Polynomial, divisor, gcd};
+use crate::ir::arith::{Interval, Linear, Monomial, Polynomial, divisor, gcd};
 use crate::ir::visit::{for_each_child, for_each_expr, for_each_stmt};
 use crate::ir::warpgroup::{SWIZZLE_BYTES, swizzle};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind, Stmt, UnOp, Var};
@@ -36,7 +36,7 @@ pub(super) enum Atom {
 }
 
 /// A monomial and its coefficient.
-pub(super) type Term = (Vec<Atom>, i128);
+pub(super) type Term = (Monomial<Atom>, i128);
 
 /// A buffer, and the elements that are added to its address.
 pub(super) type Key = (u32, Vec<Term>);

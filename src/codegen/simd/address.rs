@@ -8,7 +8,7 @@
 use super::inst::{Arg, Base, Cond, Mem};
 use super::nest::{Scope, Selector, Val};
 use super::plan;
-use crate::ir::arith::Polynomial;
+use crate::ir::arith::{Monomial, Polynomial};
 use crate::ir::equal::equal;
 use crate::ir::visit::reads_memory;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, UnOp, Var, visit};
@@ -31,7 +31,7 @@ const MAX_TERMS: usize = 24;
 
 /// A run-time distance between accesses, in registers: `bytes * product` and three times that.
 pub(super) struct Stride {
-    product: Vec<Atom>,
+    product: Monomial<Atom>,
     bytes: i64,
     value: VReg,
     thrice: VReg,
@@ -49,14 +49,14 @@ struct Steps {
     /// The stride: its scope, and its place there.
     of: (usize, usize),
     /// The stride as a product and its coefficient in elements.
-    unit: (Vec<Atom>, i64),
+    unit: (Monomial<Atom>, i64),
 }
 
 /// Accesses that are more strides apart than this have pointers of their own.
 const MOST_STEPS: i64 = 64;
 
 /// The difference of two sums if it is a single product: the product and its coefficient.
-fn distance(from: &Terms, to: &Terms) -> Option<(Vec<Atom>, i64)> {
+fn distance(from: &Terms, to: &Terms) -> Option<(Monomial<Atom>, i64)> {
     let mut terms = (to - from).terms.into_iter();
     let (product, coefficient) = terms.next()?;
     terms.next().is_none().then_some((product, coefficient.0))

@@ -1,7 +1,7 @@
 //! Estimates of schedules on the target's processor, and the search for the best one.
 
 use super::super::estimate::estimate_texts_at;
-use super::super::{Failure, Options};
+use super::super::{Failure, Options, SearchTrace};
 use crate::lang::ParsedLines;
 use crate::te::Graph;
 use crate::tune;
@@ -19,6 +19,7 @@ pub(super) struct Estimator<'a> {
     pub(super) options: &'a Options,
     pub(super) parsed: ParsedLines,
     pub(super) bugs: &'a RefCell<Vec<String>>,
+    pub(super) search: &'a RefCell<SearchTrace>,
 }
 
 impl Estimator<'_> {
@@ -30,12 +31,13 @@ impl Estimator<'_> {
         values: &[RunTimeValues],
         threads: &[usize],
     ) -> Vec<Option<Vec<Vec<f64>>>> {
-        let Estimator { graph, options, parsed, bugs } = self;
+        let Estimator { graph, options, parsed, bugs, search } = self;
         let machine = MachineModel::typical(&options.target);
         // A launch does not depend on the threads of the host.
         let threads = if options.target.is_gpu() { &threads[..1] } else { threads };
         let at = (&machine, threads, values);
-        let all = estimate_texts_at(graph, texts, options, at, parsed).into_iter();
+        let search = &mut search.borrow_mut();
+        let all = estimate_texts_at(graph, texts, options, at, parsed, search).into_iter();
         let seconds = |calls: &[Estimate]| calls.iter().map(|call| call.seconds).collect();
         all.map(|estimates| match estimates {
             Ok(estimates) => Some(estimates.chunks(threads.len()).map(seconds).collect()),

@@ -5,7 +5,7 @@
 mod estimator;
 mod sizes;
 
-use super::{Options, count_work};
+use super::{Options, SearchTrace, count_work};
 use crate::diag::Result;
 use crate::lang::ParsedLines;
 use crate::schedule::{self, Origin, Schedule, infer_bounds};
@@ -46,11 +46,13 @@ pub trait ScheduleCache: Debug + Send + Sync {
 /// Makes the schedule of a kernel, or takes it from the cache. The estimates are for the target's
 /// processor, not for this machine, so that the module is the same everywhere.
 ///
-/// If no candidate is legal, returns the default schedule and adds a note.
+/// If no candidate is legal, returns the default schedule and adds a note. Adds the candidates that
+/// are estimated to `search`.
 pub(super) fn automatic_schedule(
     graph: &Graph,
     options: &Options,
     notes: &mut Vec<String>,
+    search: &RefCell<SearchTrace>,
 ) -> Schedule {
     let target = &options.target;
     let cache = options.cache.as_ref().map(|cache| (cache, cache_key(graph, options)));
@@ -61,7 +63,7 @@ pub(super) fn automatic_schedule(
         return schedule;
     }
     let earlier_notes = notes.len();
-    let best = best_by_model(graph, options, notes);
+    let best = best_by_model(graph, options, notes, search);
     let why = match best.map(|text| (apply(graph, target, &text), text)) {
         Some((Ok(schedule), text)) => {
             // The next run prints the same notes.
@@ -120,9 +122,14 @@ fn apply(graph: &Graph, target: &Target, text: &str) -> Result<Schedule> {
 
 /// Returns the text of the candidate with the lowest estimate; none if all are refused. If another
 /// one is clearly faster where a run-time integer is small, the text chooses between both.
-fn best_by_model(graph: &Graph, options: &Options, notes: &mut Vec<String>) -> Option<String> {
-    let bugs = RefCell::new(Vec::new());
-    let estimator = Estimator { graph, options, parsed: ParsedLines::default(), bugs: &bugs };
+fn best_by_model(
+    graph: &Graph,
+    options: &Options,
+    notes: &mut Vec<String>,
+    search: &RefCell<SearchTrace>,
+) -> Option<String> {
+    let (bugs, parsed) = (RefCell::new(Vec::new()), ParsedLines::default());
+    let estimator = Estimator { graph, options, parsed, bugs: &bugs, search };
     let work = count_work(graph, &options.target).ok();
     let work = work.and_then(|work| Some(work.flops.as_int()?.max(work.bytes.as_int()?)));
     let count = work.map_or(options.candidates, |work| {

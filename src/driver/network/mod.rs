@@ -8,7 +8,7 @@ mod constants;
 mod entry;
 mod interpret;
 
-use super::{Failure, Options, Trace, auto, count_work, lower};
+use super::{Failure, Options, SearchTrace, Trace, auto, count_work, lower};
 use crate::codegen::{CallCode, ConstantBytes, NetworkCode, Operand};
 use crate::diag::{Diag, closest};
 use crate::ir::cost::Work;
@@ -23,6 +23,7 @@ use crate::te::{Graph, Input};
 use crate::tune::workload::workload_hash;
 use constants::{Constants, tensor_of};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// A kernel of a network.
@@ -206,17 +207,20 @@ fn schedule_kernel(
     // Inputs are packed at build time, so packing costs a call nothing.
     let prepacked = PrepackedInputs::All;
     let options = &Options { prepacked: prepacked.clone(), ..options.clone() };
-    let mut notes = Vec::new();
+    let (mut notes, search) = (Vec::new(), RefCell::new(SearchTrace::default()));
     let schedule = trace.phase("schedule", &String::new, || {
         if let Some(schedule) = recorded_schedule(graph, recorded, options, &mut notes) {
             return schedule;
         }
         match options.fallback {
             schedule::Fallback::Default => Schedule::new(graph.clone(), &options.target),
-            schedule::Fallback::Auto => auto::automatic_schedule(graph, options, &mut notes),
+            schedule::Fallback::Auto => {
+                auto::automatic_schedule(graph, options, &mut notes, &search)
+            }
         }
     })?;
     trace.notes.append(&mut notes);
+    trace.search.add(&search.borrow());
     let mut bounded = trace.phase("infer_bounds", &String::new, || infer_bounds(schedule))??;
     if let Some(leader) = leader {
         schedule::order_as(&mut bounded, leader);

@@ -61,6 +61,12 @@ impl Interval {
     }
 
     pub(crate) fn mul(self, other: Interval) -> Interval {
+        if self.lo == self.hi {
+            return other.scaled(self.lo);
+        }
+        if other.lo == other.hi {
+            return self.scaled(other.lo);
+        }
         let products = [
             mul_ends(self.lo, other.lo),
             mul_ends(self.lo, other.hi),
@@ -70,6 +76,12 @@ impl Interval {
         let lo = products.iter().copied().min().expect("four products");
         let hi = products.iter().copied().max().expect("four products");
         Interval::new(lo, hi)
+    }
+
+    /// Returns the product with a number.
+    fn scaled(self, factor: i128) -> Interval {
+        let (a, b) = (mul_ends(self.lo, factor), mul_ends(self.hi, factor));
+        Interval::new(a.min(b), a.max(b))
     }
 
     /// Returns `self` to the power `n`.
@@ -133,7 +145,10 @@ fn is_infinite(end: i128) -> bool {
 }
 
 fn mul_ends(a: i128, b: i128) -> i128 {
-    if a == 0 || b == 0 {
+    // The product of two numbers of 64 bits does not overflow.
+    if let (Ok(a), Ok(b)) = (i64::try_from(a), i64::try_from(b)) {
+        i128::from(a) * i128::from(b)
+    } else if a == 0 || b == 0 {
         0
     } else if is_infinite(a) || is_infinite(b) {
         if (a < 0) == (b < 0) { i128::MAX } else { i128::MIN }

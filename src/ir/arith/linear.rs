@@ -245,6 +245,10 @@ fn flatten<C: Coefficient>(expr: &Expr) -> Option<Linear<Expr, C>> {
     if operands(expr).is_none() {
         return Some(Linear::of_term(expr.clone()));
     }
+    let mut small = Linear::default();
+    if let Some(added) = add_small(expr, C::of(1), &mut small, &mut MAX_SMALL_NODES.clone()) {
+        return added.then(|| small.without_zeros());
+    }
     let mut sums = Sums { slots: FxHashMap::default(), order: Vec::new(), leaves: Vec::new() };
     sums.visit(expr);
     let Sums { slots, order, leaves } = sums;
@@ -269,6 +273,43 @@ fn flatten<C: Coefficient>(expr: &Expr) -> Option<Linear<Expr, C>> {
         (leaf, coefficient)
     });
     Some(Linear { terms: terms.collect(), constant }.without_zeros())
+}
+
+/// The largest number of nodes of a sum that is flattened without a table: most sums are smaller.
+const MAX_SMALL_NODES: u32 = 24;
+
+/// Adds `factor` times an expression to a sum, node by node. Returns whether all coefficients are
+/// representable; `None` if the expression has more than `nodes` nodes.
+fn add_small<C: Coefficient>(
+    expr: &Expr,
+    factor: C,
+    sum: &mut Linear<Expr, C>,
+    nodes: &mut u32,
+) -> Option<bool> {
+    *nodes = nodes.checked_sub(1)?;
+    if let Some(value) = expr.as_int() {
+        let constant = factor.times(C::of(value)).and_then(|more| sum.constant.plus(more));
+        sum.constant = constant.unwrap_or_default();
+        return Some(constant.is_some());
+    }
+    let Some(children) = operands(expr) else {
+        match sum.terms.iter_mut().find(|(term, _)| term.same(expr)) {
+            Some((_, known)) => {
+                let both = known.plus(factor);
+                *known = both.unwrap_or_default();
+                return Some(both.is_some());
+            }
+            None => sum.terms.push((expr.clone(), factor)),
+        }
+        return Some(true);
+    };
+    for (child, of_child) in children.into_iter().flatten() {
+        let Some(share) = factor.times(C::of(of_child)) else { return Some(false) };
+        if !add_small(child, share, sum, nodes)? {
+            return Some(false);
+        }
+    }
+    Some(true)
 }
 
 struct Sums {

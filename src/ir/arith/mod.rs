@@ -127,7 +127,7 @@ pub(crate) use atoms::{Key, build_sum};
 pub(crate) use divisor::divisor;
 pub(crate) use interval::Interval;
 pub(crate) use linear::{Linear, collect, collect_wrapping};
-pub(crate) use poly::{Poly, Polynomial, floor_div, floor_mod, gcd};
+pub(crate) use poly::{Monomial, Poly, Polynomial, floor_div, floor_mod, gcd};
 pub(crate) use prove::flatten_logic;
 
 use super::{DType, Expr, ExprKind, Var};

@@ -12,13 +12,18 @@
 //! Polynomials cannot represent fractions, divisions or negative powers; there is no factoring.
 
 use super::linear::{Coefficient, Linear, TOTAL, Total};
+use smallvec::{SmallVec, smallvec};
 use std::ops::Mul;
 
 /// The number of an atom of the prover in its arena.
 pub(crate) type Atom = u32;
 
+/// The sorted atoms of a product. Few monomials have more than this many atoms, so most need no
+/// memory of their own.
+pub(crate) type Monomial<A> = SmallVec<[A; 4]>;
+
 /// `constant + Σ coefficient · monomial`.
-pub(crate) type Polynomial<A, C = i128> = Linear<Vec<A>, C>;
+pub(crate) type Polynomial<A, C = i128> = Linear<Monomial<A>, C>;
 
 /// The normal form on which the prover works.
 pub(crate) type Poly = Polynomial<Atom>;
@@ -26,13 +31,13 @@ pub(crate) type Poly = Polynomial<Atom>;
 /// [`Poly::mul`] gives up if the product may have more terms than this.
 const MAX_TERMS: usize = 64;
 
-impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
+impl<A: Ord + Clone, C: Coefficient> Linear<Monomial<A>, C> {
     pub(crate) fn atom(atom: A) -> Polynomial<A, C> {
-        Linear::of_term(vec![atom])
+        Linear::of_term(smallvec![atom])
     }
 
     /// Returns `coefficient · monomial`; a monomial without atoms is 1.
-    pub(crate) fn monomial(monomial: Vec<A>, coefficient: C) -> Polynomial<A, C> {
+    pub(crate) fn monomial(monomial: Monomial<A>, coefficient: C) -> Polynomial<A, C> {
         let zero = coefficient == C::default();
         match monomial.is_empty() || zero {
             true => Linear::of_constant(coefficient),
@@ -51,7 +56,7 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
         let mut terms = Vec::new();
         for (a, ca) in &self.terms {
             for (b, cb) in &other.terms {
-                let mut monomial = [a.as_slice(), b.as_slice()].concat();
+                let mut monomial: Monomial<A> = a.iter().chain(b).cloned().collect();
                 monomial.sort_unstable();
                 terms.push((monomial, ca.times(*cb)?));
             }
@@ -100,7 +105,7 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
 
     /// Replaces the atoms. `f` must keep their order and map no two to one.
     pub(crate) fn rename(&self, f: impl Fn(&A) -> A) -> Polynomial<A, C> {
-        let renamed = |(monomial, c): &(Vec<A>, C)| (monomial.iter().map(&f).collect(), *c);
+        let renamed = |(monomial, c): &(Monomial<A>, C)| (monomial.iter().map(&f).collect(), *c);
         Linear { terms: self.terms.iter().map(renamed).collect(), constant: self.constant }
     }
 
@@ -117,10 +122,10 @@ impl<A: Ord + Clone, C: Coefficient> Linear<Vec<A>, C> {
     }
 }
 
-impl<A: Ord + Clone, C: Total> Mul for &Linear<Vec<A>, C> {
-    type Output = Linear<Vec<A>, C>;
+impl<A: Ord + Clone, C: Total> Mul for &Linear<Monomial<A>, C> {
+    type Output = Linear<Monomial<A>, C>;
 
-    fn mul(self, other: &Linear<Vec<A>, C>) -> Linear<Vec<A>, C> {
+    fn mul(self, other: &Linear<Monomial<A>, C>) -> Linear<Monomial<A>, C> {
         self.product(other).expect(TOTAL)
     }
 }
@@ -286,7 +291,7 @@ mod tests {
         }
 
         fn value(&self, poly: &Polynomial<usize>) -> BigInt {
-            let term = |(monomial, c): &(Vec<usize>, i128)| {
+            let term = |(monomial, c): &(Monomial<usize>, i128)| {
                 let atoms = monomial.iter().map(|atom| BigInt::from(self.values[*atom]));
                 atoms.product::<BigInt>() * *c
             };
@@ -294,7 +299,7 @@ mod tests {
         }
 
         fn wrapped(&self, poly: &Polynomial<usize, Wrapping<i64>>) -> i64 {
-            let term = |(monomial, c): &(Vec<usize>, Wrapping<i64>)| {
+            let term = |(monomial, c): &(Monomial<usize>, Wrapping<i64>)| {
                 let atoms = monomial.iter().map(|atom| Wrapping(self.values[*atom]));
                 atoms.product::<Wrapping<i64>>() * c
             };

@@ -167,9 +167,15 @@ impl Facts {
             let proofs = cache.proofs.borrow();
             proofs.results.get(&goal).and_then(|results| results[splits as usize])
         };
-        if let Some(known) = self.caches.borrow().last().and_then(known) {
+        let caches = self.caches.borrow();
+        if let Some(known) = caches.last().and_then(known) {
             return known;
         }
+        // What is proved in an outer scope holds in this one.
+        if caches.iter().rev().skip(1).any(|outer| known(outer) == Some(true)) {
+            return true;
+        }
+        drop(caches);
         let failed = FxHashMap::default();
         let effort = if budget::is_spent() { EFFORT_BEFORE_EXAMPLES } else { EFFORT };
         let mut search = ProofSearch { effort, failed, doubted: Some((self, &goal)) };
@@ -253,12 +259,13 @@ impl ProofSearch<'_> {
     /// Proves both cases of a minimum, maximum or choice; `None` if the goal has none.
     fn split(&mut self, facts: &Facts, goal: &Poly, depth: u32, splits: u32) -> Option<bool> {
         let find = |atom: &Atom| {
-            let kind = facts.arena.borrow().kind(*atom).clone();
+            let arena = facts.arena.borrow();
+            let kind = arena.kind(*atom);
             let case = matches!(
                 kind,
                 AtomKind::Min(..) | AtomKind::Max(..) | AtomKind::Choose(..) | AtomKind::Narrow(..)
             );
-            case.then_some((*atom, kind))
+            case.then(|| (*atom, kind.clone()))
         };
         let candidates: Vec<_> = goal.atoms().iter().rev().filter_map(find).collect();
         for (atom, kind) in candidates {
@@ -448,8 +455,10 @@ impl ProofSearch<'_> {
 /// Whether a learnt inequality is the goal, up to a constant. It may mention a minimum or maximum;
 /// a case distinction would remove these from the goal.
 fn is_known(facts: &Facts, goal: &Poly) -> bool {
-    let Some(atom) = goal.atoms().last().copied() else { return false };
-    let learnt = facts.mentions.get(&atom).map_or(&[][..], |list| list);
+    let Some(atom) = goal.terms.iter().filter_map(|(mono, _)| mono.last()).max() else {
+        return false;
+    };
+    let learnt = facts.mentions.get(atom).map_or(&[][..], |list| list);
     learnt.iter().rev().take(12).any(|&at| {
         let known = &facts.inequalities[at];
         known.constant <= goal.constant && known.terms == goal.terms

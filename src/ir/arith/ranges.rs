@@ -4,7 +4,7 @@ use super::Facts;
 use super::atoms::AtomKind;
 use super::cache::Cache;
 use super::interval::Interval;
-use super::poly::{Atom, Poly, floor_mod, gcd};
+use super::poly::{Atom, Monomial, Poly, floor_mod, gcd};
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, UnOp};
 
 impl Facts {
@@ -30,7 +30,7 @@ impl Facts {
     fn interval_of_terms<'p>(
         &self,
         constant: i128,
-        terms: impl Iterator<Item = &'p (Vec<Atom>, i128)>,
+        terms: impl Iterator<Item = &'p (Monomial<Atom>, i128)>,
     ) -> Interval {
         let mut sum = Interval::point(constant);
         for (mono, coefficient) in terms {

@@ -8,7 +8,6 @@ use crate::ir::arith::{
 use crate::ir::visit::map_children;
 use crate::ir::{BinOp, DType, Expr, ExprKind};
 use rustc_hash::FxHashMap;
-use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 /// Sums with a number of at least this magnitude keep their form, so that no intermediate value of
@@ -20,9 +19,14 @@ const MAX_MAGNITUDE: u128 = 1 << 62;
 #[derive(Default)]
 pub(super) struct Sum {
     linear: Linear<Expr>,
-    /// The place of each term, by normal form.
+    /// The normal form of each term.
+    polys: Vec<Rc<Poly>>,
+    /// The place of each term, by normal form, if there are many.
     at: FxHashMap<Rc<Poly>, usize>,
 }
+
+/// The largest number of terms among which one is found by comparison.
+const MAX_COMPARED_TERMS: usize = 8;
 
 impl Sum {
     fn of_constant(value: i128) -> Sum {
@@ -34,18 +38,36 @@ impl Sum {
         let Linear { terms, constant } = collect(expr)?.scale(factor)?;
         self.add_constant(constant)?;
         for (term, coefficient) in terms {
-            match self.at.entry(facts.poly(&term)) {
-                Entry::Occupied(slot) => {
-                    let sum = &mut self.linear.terms[*slot.get()].1;
+            let poly = facts.poly(&term);
+            match self.place(&poly) {
+                Some(at) => {
+                    let sum = &mut self.linear.terms[at].1;
                     *sum = sum.checked_add(coefficient)?;
                 }
-                Entry::Vacant(slot) => {
-                    slot.insert(self.linear.terms.len());
+                None => {
                     self.linear.terms.push((term, coefficient));
+                    self.polys.push(poly);
                 }
             }
         }
         Some(())
+    }
+
+    /// Returns the place of the term with a normal form.
+    fn place(&mut self, poly: &Rc<Poly>) -> Option<usize> {
+        if self.polys.len() <= MAX_COMPARED_TERMS {
+            return self.polys.iter().position(|known| Rc::ptr_eq(known, poly) || known == poly);
+        }
+        for at in self.at.len()..self.polys.len() {
+            self.at.insert(self.polys[at].clone(), at);
+        }
+        self.at.get(poly).copied()
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.linear.terms.swap(a, b);
+        self.polys.swap(a, b);
+        self.at.clear();
     }
 
     fn add_constant(&mut self, value: i128) -> Option<()> {
@@ -442,7 +464,7 @@ impl Simplifier<'_> {
             };
             let product = collect(&self.product(&quotient, b)?)?;
             let [(part, factor)] = product.terms.as_slice() else { continue };
-            let Some(&other) = sum.at.get(&self.facts.poly(part)) else { continue };
+            let Some(other) = sum.place(&self.facts.poly(part)) else { continue };
             if sum.linear.terms[other].1 != k.checked_mul(*factor)? {
                 continue;
             }
@@ -462,10 +484,7 @@ impl Simplifier<'_> {
         let before = sum.linear.terms.len();
         sum.add(&self.facts, a, k)?;
         if sum.linear.terms.len() > before {
-            sum.linear.terms.swap(place, before);
-            for slot in [place, before] {
-                sum.at.insert(self.facts.poly(&sum.linear.terms[slot].0), slot);
-            }
+            sum.swap(place, before);
         }
         Some(())
     }

@@ -4,28 +4,37 @@
 use super::Simplifier;
 use super::lanes::truth;
 use crate::ir::arith::Facts;
-use crate::ir::{Expr, ForKind, Kernel, Stmt};
+use crate::ir::{Expr, ForKind, Kernel, Stmt, Var};
+use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
 /// Simplifies every expression of a kernel's body under the facts of its loops and conditions.
 /// Removes empty loops and decided branches, replaces the variable of a loop of one iteration, and
 /// flattens blocks. `checks` are unchanged: they must not rely on the facts that they establish.
 pub fn simplify_kernel(kernel: Kernel) -> Kernel {
-    simplify_body(kernel, false)
+    simplify_body(kernel, false, &FxHashMap::default())
+}
+
+/// Simplifies a kernel's body in which run-time integers have these values, like
+/// [`simplify_kernel`]. What the kernel states about them is not used.
+pub fn simplify_at(kernel: &Kernel, values: &FxHashMap<Var, i64>) -> Kernel {
+    simplify_body(Kernel { facts: Vec::new(), ..kernel.clone() }, false, values)
 }
 
 /// Like [`simplify_kernel`], but also joins the quotient and the remainder of a division by a
 /// run-time integer: `a[((floordiv(i, m)*m) + floormod(i, m))]`, a reshape of symbolic shapes,
 /// becomes `a[i]`. A separate pass, because `tec lower --simple` shows the form before it.
 pub fn join_divisions(kernel: Kernel) -> Kernel {
-    simplify_body(kernel, true)
+    simplify_body(kernel, true, &FxHashMap::default())
 }
 
-fn simplify_body(kernel: Kernel, join_symbolic: bool) -> Kernel {
+fn simplify_body(kernel: Kernel, join_symbolic: bool, values: &FxHashMap<Var, i64>) -> Kernel {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let mut simplifier = Simplifier::new(Cow::Owned(facts));
     simplifier.join_symbolic = join_symbolic;
+    let values = values.iter().map(|(var, value)| (var.clone(), Expr::index(*value)));
+    simplifier.replaced.extend(values);
     let body = simplifier.stmt(&kernel.body);
     Kernel { body, ..kernel }
 }

@@ -18,11 +18,12 @@ mod logic;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{join_divisions, simplify_kernel};
+pub use kernel::{join_divisions, simplify_at, simplify_kernel};
 
 use super::arith::Facts;
-use super::visit::{Memo, map_children};
-use super::{BinOp, DType, Expr, ExprKind, UnOp, Var};
+use super::equal::equal;
+use super::visit::{Memo, any_expr, map_children, rewrite_exprs};
+use super::{BinOp, DType, Expr, ExprKind, Stmt, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 
@@ -36,13 +37,38 @@ pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
     Simplifier::new(Cow::Borrowed(facts)).expr(expr)
 }
 
+/// Decides the choices, clamps, divisions and comparisons of a statement under `facts`: simplifies
+/// the expressions that have any. The facts of its own loops and conditions are not used;
+/// [`simplify_kernel`] uses them, and simplifies all expressions.
+pub fn decide_choices(stmt: Stmt, facts: &Facts) -> Stmt {
+    let mut simplifier = Simplifier::new(Cow::Borrowed(facts));
+    let may_be_decided = &mut |node: &Expr| match &node.kind {
+        ExprKind::Select(..) | ExprKind::IfThenElse(..) | ExprKind::Let(..) => true,
+        ExprKind::Unary(op, _) => matches!(op, UnOp::Not | UnOp::Likely),
+        ExprKind::Binary(op, ..) => {
+            let logic = op.is_comparison() || matches!(op, BinOp::And | BinOp::Or);
+            let division = matches!(op, BinOp::FloorDiv | BinOp::FloorMod);
+            logic || division || matches!(op, BinOp::Min | BinOp::Max)
+        }
+        _ => false,
+    };
+    rewrite_exprs(stmt, &mut |expr| {
+        if !any_expr(expr, may_be_decided) {
+            return expr.clone();
+        }
+        simplifier.visits = 0;
+        simplifier.expr(expr)
+    })
+}
+
 /// The state of the simplification of an expression or a kernel.
 struct Simplifier<'f> {
     /// Copied at the first new fact; most expressions need none.
     facts: Cow<'f, Facts>,
     /// The results under the facts of each open scope.
     memo: Vec<Memo<Expr>>,
-    /// The replacements of variables: of loops of one iteration and trivial `let`s.
+    /// The replacements of variables: of loops of one iteration, trivial `let`s, and run-time
+    /// integers whose values are given.
     replaced: FxHashMap<Var, Expr>,
     /// The variables of `let`s so far: copies of a statement bind the same variables to other
     /// values.
@@ -194,7 +220,7 @@ impl<'f> Simplifier<'f> {
     }
 
     /// Returns `new`, or the node `old` if both have the same structure.
-    fn reuse(&mut self, old: &Expr, new: Expr) -> Expr {
-        if new.same(old) || self.facts.key(&new) == self.facts.key(old) { old.clone() } else { new }
+    fn reuse(&self, old: &Expr, new: Expr) -> Expr {
+        if equal(&new, old) { old.clone() } else { new }
     }
 }

@@ -32,9 +32,8 @@ mod traffic;
 mod values;
 mod walk;
 
-use crate::ir::simplify::simplify_kernel;
-use crate::ir::visit::{rewrite_exprs, substitute};
-use crate::ir::{Expr, Kernel, Var};
+use crate::ir::simplify::simplify_at;
+use crate::ir::{Kernel, Var};
 use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use index::ASSUMED_VALUE;
@@ -91,38 +90,43 @@ pub type RunTimeValues = FxHashMap<Var, i64>;
 
 /// Estimates a kernel that `driver::lower_to_estimate` lowered for the machine's target.
 pub fn estimate(kernel: &Kernel, machine: &MachineModel, threads: usize) -> Estimate {
-    estimate_at(kernel, machine, threads, &RunTimeValues::default())
+    let estimates = estimate_at(kernel, machine, &[threads], &RunTimeValues::default());
+    estimates.into_iter().next().expect("an estimate for each number of threads")
 }
 
-/// Returns a kernel in which run-time integers have these values, so that an estimate sees which
-/// branches run and how often.
-fn with_values(kernel: &Kernel, values: &RunTimeValues) -> Kernel {
-    let value = |var: &Var| values.get(var).map(|value| Expr::index(*value));
-    let bind = &mut |expr: &Expr| substitute(expr, &mut |var| value(var));
-    let body = rewrite_exprs(kernel.body.clone(), bind);
-    simplify_kernel(Kernel { body, facts: Vec::new(), ..kernel.clone() })
-}
-
-/// Estimates a kernel for calls with these run-time integers.
+/// Estimates a kernel for calls with these run-time integers, for each number of threads.
 pub fn estimate_at(
     kernel: &Kernel,
     machine: &MachineModel,
-    threads: usize,
+    threads: &[usize],
     values: &RunTimeValues,
-) -> Estimate {
-    let bound = (!values.is_empty()).then(|| with_values(kernel, values));
+) -> Vec<Estimate> {
+    // With values, the estimate sees which branches run and how often.
+    let bound = (!values.is_empty()).then(|| simplify_at(kernel, values));
     let kernel = bound.as_ref().unwrap_or(kernel);
-    let plan = walk::plan(kernel, machine, threads, values);
-    let traffic = traffic::traffic(&plan, machine, threads);
-    let mut sum = TermTable::new(&plan, machine, &traffic);
+    let mut known: Option<CostPlan> = None;
+    let estimate = |threads: &usize| {
+        // Without a parallel loop, the plan is the same for any number of threads.
+        let serial = known.take().filter(|plan| plan.frames.iter().all(|frame| !frame.parallel));
+        let plan = serial.unwrap_or_else(|| walk::plan(kernel, machine, *threads, values));
+        let estimate = estimate_plan(&plan, machine, *threads);
+        known = Some(plan);
+        estimate
+    };
+    threads.iter().map(estimate).collect()
+}
+
+fn estimate_plan(plan: &CostPlan, machine: &MachineModel, threads: usize) -> Estimate {
+    let traffic = traffic::traffic(plan, machine, threads);
+    let mut sum = TermTable::new(plan, machine, &traffic);
     let mut warps = None;
     match &machine.gpu {
         Some(gpu) => warps = Some(sum.launches(gpu)),
         None => {
             let frames = 0..plan.frames.len();
             let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
-            let waits = paths::waits(&plan, machine, &cycles);
-            let inner = inner_cycles(&plan, &cycles, &waits);
+            let waits = paths::waits(plan, machine, &cycles);
+            let inner = inner_cycles(plan, &cycles, &waits);
             frames.for_each(|at| sum.frame(at, &cycles[at], (waits[at], inner[at])));
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add(TermKind::ParallelStart, alone, alone, || counted(plan.launches, "loop"));
@@ -131,7 +135,7 @@ pub fn estimate_at(
     let alone = plan.allocations * ALLOCATION_SECONDS;
     sum.add(TermKind::Allocations, alone, alone, || counted(plan.allocations, "buffer"));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
-    let features = features::features(&plan, machine, &traffic, &sum.terms, seconds);
+    let features = features::features(plan, machine, &traffic, &sum.terms, seconds);
     let mut terms: Vec<Term> = sum.terms.into_iter().map(|(term, _)| term).collect();
     terms.retain(|term| term.seconds > 0.0);
     terms.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));

@@ -5,7 +5,7 @@ use super::ops::AccessCost;
 use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{Buffer, Expr};
+use crate::ir::{Buffer, Expr, ExprKind};
 use crate::simd_ops::{OffsetLoad, lane_offsets};
 use crate::target::SimdIsa;
 
@@ -13,6 +13,13 @@ impl Walker<'_> {
     /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
     /// from contiguous loads; `None` for others.
     pub(super) fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
+        let contiguous = match &index.kind {
+            ExprKind::Ramp(_, step) => step.as_int() == Some(1),
+            _ => index.ty.is_scalar() || matches!(index.kind, ExprKind::Broadcast(_)),
+        };
+        if contiguous {
+            return None;
+        }
         // Strides may still be products of constants.
         let mut known = lane_offsets(&simplify_expr(index, &Facts::new()))?;
         let step_of = |pair: &[i64]| pair[1] - pair[0];

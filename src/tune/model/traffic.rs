@@ -7,7 +7,10 @@
 use super::index::gcd;
 use super::machine::{Cache, MachineModel};
 use super::plan::{Access, CostPlan};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// Misses of each access in each cache and TLB, in a call, on one thread.
 pub(super) struct Traffic {
@@ -45,8 +48,10 @@ pub(super) fn traffic(plan: &CostPlan, machine: &MachineModel, threads: usize) -
         .collect();
     let mut misses = vec![vec![0.0; levels.len()]; plan.accesses.len()];
     let mut touched = 0.0;
+    let groups = RefCell::default();
     for (at, level) in levels.iter().enumerate() {
-        let mut tracker = Tracker { plan, level, misses: vec![0.0; plan.accesses.len()] };
+        let (misses_here, prints) = (vec![0.0; plan.accesses.len()], RefCell::default());
+        let mut tracker = Tracker { plan, level, misses: misses_here, groups: &groups, prints };
         tracker.frame(0);
         let all = tracker.footprints(0..plan.accesses.len(), 0);
         // Lines that fit are there from the previous call.
@@ -90,11 +95,19 @@ fn kept(room: f64, level: &Level<'_>) -> f64 {
     }
 }
 
+/// What is known of some accesses while the dimensions from one on run: by the first access, the
+/// one behind the last, and the dimension.
+type Known<T> = RefCell<FxHashMap<(usize, usize, usize), Rc<Vec<T>>>>;
+
 struct Tracker<'p> {
     plan: &'p CostPlan,
     level: &'p Level<'p>,
     /// By access: lines that one run of the current frame misses.
     misses: Vec<f64>,
+    /// Of all levels.
+    groups: &'p Known<AccessGroup>,
+    /// By buffer.
+    prints: Known<(usize, Footprint)>,
 }
 
 impl Tracker<'_> {
@@ -121,7 +134,7 @@ impl Tracker<'_> {
             self.misses[access] *= frame.trips / together;
         }
         // Lines that fit are fetched once, whatever the parts of an iteration miss by themselves.
-        for (buffer, whole) in &whole {
+        for (buffer, whole) in whole.iter() {
             let missed = self.missed(frame.accesses.clone(), *buffer);
             let again = (missed - whole.lines).max(0.0);
             self.save(frame.accesses.clone(), *buffer, kept * again);
@@ -141,12 +154,12 @@ impl Tracker<'_> {
         }
         items.push(next..frame.accesses.end);
         items.retain(|item| !item.is_empty());
-        let prints: Vec<Vec<(usize, Footprint)>> =
+        let prints: Vec<Rc<Vec<(usize, Footprint)>>> =
             items.iter().map(|item| self.footprints(item.clone(), frame.own.end)).collect();
         for (item, prints) in items.iter().zip(&prints) {
             // The frame's own accesses between its loops.
             if self.plan.accesses[item.start].frame == at {
-                for (buffer, print) in prints {
+                for (buffer, print) in prints.iter() {
                     self.share_out(item.clone(), *buffer, print.lines);
                 }
                 if kept(room(prints), self.level) < 1.0 {
@@ -156,7 +169,7 @@ impl Tracker<'_> {
         }
         let rooms: Vec<f64> = prints.iter().map(|all| room(all)).collect();
         for later in 1..items.len() {
-            for (buffer, print) in &prints[later] {
+            for (buffer, print) in prints[later].iter() {
                 let seen = (0..later).rev().find_map(|earlier| {
                     let found = prints[earlier].iter().find(|(known, _)| known == buffer)?;
                     Some((earlier, found.1))
@@ -176,7 +189,7 @@ impl Tracker<'_> {
     fn unrolled(&mut self, at: usize, item: Range<usize>) {
         let dims = self.plan.frames[at].own.end..self.plan.frames[at].inner.end;
         let mut inner = self.footprints(item.clone(), dims.end);
-        for (buffer, print) in &inner {
+        for (buffer, print) in inner.iter() {
             self.share_out(item.clone(), *buffer, print.lines);
         }
         for dim in dims.rev() {
@@ -188,7 +201,7 @@ impl Tracker<'_> {
                     self.misses[access] *= count;
                 }
             }
-            for ((buffer, once), (_, all)) in inner.iter().zip(&whole) {
+            for ((buffer, once), (_, all)) in inner.iter().zip(whole.iter()) {
                 let missed = self.missed(item.clone(), *buffer);
                 let again = (once.lines * count).min(missed) - all.lines;
                 self.save(item.clone(), *buffer, kept * again.max(0.0));
@@ -226,9 +239,18 @@ impl Tracker<'_> {
     }
 
     /// Returns the footprint of each buffer while the dimensions from `from` on run.
-    fn footprints(&self, range: Range<usize>, from: usize) -> Vec<(usize, Footprint)> {
-        let extents = &self.plan.extents;
-        footprints(self.plan, range, self.level.cache, extents, &|dim| dim >= from)
+    fn footprints(&self, range: Range<usize>, from: usize) -> Rc<Vec<(usize, Footprint)>> {
+        let key = (range.start, range.end, from);
+        if let Some(known) = self.prints.borrow().get(&key) {
+            return known.clone();
+        }
+        let mut groups = self.groups.borrow_mut();
+        let groups = groups.entry(key).or_insert_with(|| {
+            Rc::new(groups_of(self.plan, range, &self.plan.extents, &|dim| dim >= from))
+        });
+        let prints = Rc::new(footprints(self.plan, groups, self.level.cache));
+        self.prints.borrow_mut().insert(key, prints.clone());
+        prints
     }
 }
 
@@ -251,28 +273,32 @@ pub(super) fn touched(
         prefetched_cycles,
         unprefetched_cycles,
     };
-    let all = footprints(plan, range, &sectors, extents, runs);
+    let all = footprints(plan, &groups_of(plan, range, extents, runs), &sectors);
     all.into_iter().map(|(buffer, print)| (buffer, print.lines * line)).collect()
 }
 
-/// Returns the footprint of each buffer while some dimensions run.
-fn footprints(
+/// Returns the groups of accesses while some dimensions run.
+fn groups_of(
     plan: &CostPlan,
     range: Range<usize>,
-    cache: &Cache,
     extents: &[f64],
     runs: &dyn Fn(usize) -> bool,
-) -> Vec<(usize, Footprint)> {
+) -> Vec<AccessGroup> {
     let mut groups: Vec<AccessGroup> = Vec::new();
-    for access in &plan.accesses[range.clone()] {
+    for access in &plan.accesses[range] {
         let group = AccessGroup::new(access, extents, runs);
         match groups.iter_mut().find(|known| known.joins(&group)) {
             Some(known) => known.join(&group),
             None => groups.push(group),
         }
     }
+    groups
+}
+
+/// Returns the footprint of each buffer.
+fn footprints(plan: &CostPlan, groups: &[AccessGroup], cache: &Cache) -> Vec<(usize, Footprint)> {
     let mut all: Vec<(usize, Footprint)> = Vec::new();
-    for group in &groups {
+    for group in groups {
         let print = group.footprint(cache, plan.buffers[group.buffer].bytes);
         match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
             Some((_, known)) => {
@@ -287,8 +313,8 @@ fn footprints(
     for (buffer, print) in &mut all {
         let most = (plan.buffers[*buffer].bytes / cache.line).max(1.0).ceil();
         print.lines = print.lines.min(most);
-        let mut own = plan.accesses[range.clone()].iter().filter(|own| own.buffer == *buffer);
-        if own.all(|access| access.tile && access.write) {
+        let mut own = groups.iter().filter(|group| group.buffer == *buffer);
+        if own.all(|group| group.tile_stores) {
             // Rows of sums that share sets displace each other only, and are not read again soon.
             print.room = print.lines;
         }
@@ -304,6 +330,8 @@ struct AccessGroup {
     /// The bytes of one iteration, from the first to the one behind the last.
     spans: Vec<(f64, f64)>,
     irregular: bool,
+    /// Whether all are stores of tile registers.
+    tile_stores: bool,
     /// The smallest stride of the dimensions that do not run; infinite if there is none.
     outer_stride: f64,
 }
@@ -323,6 +351,7 @@ impl AccessGroup {
             moves,
             spans: vec![(access.first, access.first + access.width)],
             irregular: access.irregular,
+            tile_stores: access.tile && access.write,
             outer_stride: smallest,
         }
     }
@@ -335,6 +364,7 @@ impl AccessGroup {
 
     fn join(&mut self, other: &AccessGroup) {
         self.spans.extend(&other.spans);
+        self.tile_stores &= other.tile_stores;
         self.outer_stride = self.outer_stride.min(other.outer_stride);
     }
 
