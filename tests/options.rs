@@ -1,4 +1,4 @@
-//! Options that contradict each other, or that would change nothing, are told; `--dump` and `--time`.
+//! Options that contradict each other or would change nothing are told. `--dump` and `--time`.
 
 use crate::support::tec;
 use std::path::Path;

@@ -9,9 +9,9 @@
 //! [`ASSUMED_VALUE`], and divisions that do not come out even are not rounded.
 
 use crate::ir::arith::Linear;
-use crate::ir::visit::{for_each_child, walk_stmt};
+use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{BinOp, Expr, ExprKind, Stmt, UnOp, Var};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// The number of a dimension: those of inner loops are larger.
 pub(super) type Dim = usize;
@@ -127,8 +127,9 @@ impl Indices {
     /// Prepares for the loops of a statement.
     pub(super) fn new(body: &Stmt) -> Indices {
         let mut divisors = FxHashMap::default();
-        let mut seen = FxHashSet::default();
-        walk_stmt(body, &mut |_| {}, &mut |expr| collect_divisors(expr, &mut seen, &mut divisors));
+        walk_stmt(body, &mut |_| {}, &mut |expr| {
+            walk_expr(expr, &mut |node| collect_divisors(node, &mut divisors));
+        });
         Indices { divisors, ..Indices::default() }
     }
 
@@ -285,15 +286,8 @@ fn terms(sum: &Expr) -> Vec<&Var> {
     }
 }
 
-/// Collects the divisors of each variable, those of nested divisions multiplied.
-fn collect_divisors(
-    expr: &Expr,
-    seen: &mut FxHashSet<usize>,
-    divisors: &mut FxHashMap<Var, Vec<f64>>,
-) {
-    if !seen.insert(expr.id()) {
-        return;
-    }
+/// Collects the divisors of each variable in a node, those of nested divisions multiplied.
+fn collect_divisors(expr: &Expr, divisors: &mut FxHashMap<Var, Vec<f64>>) {
     if let ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, by) = &expr.kind
         && let Some(by) = by.as_int()
     {
@@ -310,5 +304,4 @@ fn collect_divisors(
             }
         }
     }
-    for_each_child(expr, &mut |child| collect_divisors(child, seen, divisors));
 }

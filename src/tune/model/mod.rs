@@ -104,21 +104,29 @@ pub fn estimate_at(
     // With values, the estimate sees which branches run and how often.
     let bound = (!values.is_empty()).then(|| simplify_at(kernel, values));
     let kernel = bound.as_ref().unwrap_or(kernel);
-    let mut known: Option<CostPlan> = None;
+    let mut known: Option<(CostPlan, Traffic)> = None;
     let estimate = |threads: &usize| {
         // Without a parallel loop, the plan is the same for any number of threads.
-        let serial = known.take().filter(|plan| plan.frames.iter().all(|frame| !frame.parallel));
-        let plan = serial.unwrap_or_else(|| walk::plan(kernel, machine, *threads, values));
-        let estimate = estimate_plan(&plan, machine, *threads);
-        known = Some(plan);
+        let is_serial = |plan: &CostPlan| plan.frames.iter().all(|frame| !frame.parallel);
+        let (plan, earlier) = match known.take().filter(|(plan, _)| is_serial(plan)) {
+            Some((plan, traffic)) => (plan, Some(traffic)),
+            None => (walk::plan(kernel, machine, *threads, values), None),
+        };
+        let traffic = traffic::traffic(&plan, machine, *threads, earlier.as_ref());
+        let estimate = estimate_plan(&plan, &traffic, machine, *threads);
+        known = Some((plan, traffic));
         estimate
     };
     threads.iter().map(estimate).collect()
 }
 
-fn estimate_plan(plan: &CostPlan, machine: &MachineModel, threads: usize) -> Estimate {
-    let traffic = traffic::traffic(plan, machine, threads);
-    let mut sum = TermTable::new(plan, machine, &traffic);
+fn estimate_plan(
+    plan: &CostPlan,
+    traffic: &Traffic,
+    machine: &MachineModel,
+    threads: usize,
+) -> Estimate {
+    let mut sum = TermTable::new(plan, machine, traffic);
     let mut warps = None;
     match &machine.gpu {
         Some(gpu) => warps = Some(sum.launches(gpu)),
@@ -135,7 +143,7 @@ fn estimate_plan(plan: &CostPlan, machine: &MachineModel, threads: usize) -> Est
     let alone = plan.allocations * ALLOCATION_SECONDS;
     sum.add(TermKind::Allocations, alone, alone, || counted(plan.allocations, "buffer"));
     let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
-    let features = features::features(plan, machine, &traffic, &sum.terms, seconds);
+    let features = features::features(plan, machine, traffic, &sum.terms, seconds);
     let mut terms: Vec<Term> = sum.terms.into_iter().map(|(term, _)| term).collect();
     terms.retain(|term| term.seconds > 0.0);
     terms.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));

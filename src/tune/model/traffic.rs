@@ -35,8 +35,13 @@ struct Footprint {
     room: f64,
 }
 
-/// Computes the traffic of a plan.
-pub(super) fn traffic(plan: &CostPlan, machine: &MachineModel, threads: usize) -> Traffic {
+/// Computes the traffic of a plan. `earlier` is that of the same plan with other threads.
+pub(super) fn traffic(
+    plan: &CostPlan,
+    machine: &MachineModel,
+    threads: usize,
+    earlier: Option<&Traffic>,
+) -> Traffic {
     let levels: Vec<Level<'_>> = machine
         .caches
         .iter()
@@ -50,6 +55,15 @@ pub(super) fn traffic(plan: &CostPlan, machine: &MachineModel, threads: usize) -
     let mut touched = 0.0;
     let groups = RefCell::default();
     for (at, level) in levels.iter().enumerate() {
+        // The number of threads changes the misses of shared levels, and of those behind them.
+        let nearer = at.min(machine.caches.len());
+        let alone = levels[..nearer].iter().chain([level]).all(|level| !level.cache.shared);
+        if let Some(earlier) = earlier.filter(|_| alone) {
+            let known = misses.iter_mut().zip(&earlier.misses);
+            known.for_each(|(misses, earlier)| misses[at] = earlier[at]);
+            touched = earlier.touched;
+            continue;
+        }
         let (misses_here, prints) = (vec![0.0; plan.accesses.len()], RefCell::default());
         let mut tracker = Tracker { plan, level, misses: misses_here, groups: &groups, prints };
         tracker.frame(0);
