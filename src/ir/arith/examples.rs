@@ -277,24 +277,27 @@ mod tests {
         for seed in 0..600 {
             let mut generator = Generator::new(seed);
             let (mut facts, _) = generator.facts();
-            let mut check = |facts: &Facts, goal: &Poly| {
+            // More facts may use up the budget of a proof, but what is proved without them holds.
+            let mut check = |facts: &Facts, goal: &Poly, known: bool| {
                 let found = is_proved_without_examples(facts, goal);
                 assert!(!(found && facts.has_counterexample(goal)), "seed {seed}: {goal:?}");
-                assert_eq!(facts.at_least(goal, 0), found, "seed {seed}: {goal:?}");
+                let holds = facts.at_least(goal, 0);
+                assert!(holds == found || holds && known, "seed {seed}: {goal:?}");
                 refuted += u32::from(!found && facts.has_counterexample(goal));
                 proved += u32::from(found);
+                found
             };
             for _ in 0..4 {
                 let (outer, inner) = (generator.term(3), generator.term(3));
                 let (outer, inner) = (facts.poly(&outer), facts.poly(&inner));
-                check(&facts, &outer);
+                let known = check(&facts, &outer, false);
                 // The examples of the scope continue those of the facts around it.
                 facts.push();
                 facts.assume(&generator.condition(2));
-                check(&facts, &outer);
-                check(&facts, &inner);
+                check(&facts, &outer, known);
+                check(&facts, &inner, false);
                 facts.pop();
-                check(&facts, &inner);
+                check(&facts, &inner, false);
             }
         }
         assert!(refuted > 1500 && proved > 500, "{refuted} refuted, {proved} proved");

@@ -249,6 +249,10 @@ fn flatten<C: Coefficient>(expr: &Expr) -> Option<Linear<Expr, C>> {
     if let Some(added) = add_small(expr, C::of(1), &mut small, &mut MAX_SMALL_NODES.clone()) {
         return added.then(|| small.without_zeros());
     }
+    flatten_by_table(expr)
+}
+
+fn flatten_by_table<C: Coefficient>(expr: &Expr) -> Option<Linear<Expr, C>> {
     let mut sums = Sums { slots: FxHashMap::default(), order: Vec::new(), leaves: Vec::new() };
     sums.visit(expr);
     let Sums { slots, order, leaves } = sums;
@@ -352,5 +356,48 @@ fn operands(expr: &Expr) -> Option<[Option<(&Expr, i128)>; 2]> {
         },
         ExprKind::Unary(UnOp::Neg, a) => Some([Some((a, -1)), None]),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Var;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    #[test]
+    fn sums_are_flattened_alike_with_and_without_a_table() {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        let mut large = 0;
+        for _ in 0..500 {
+            let mut nodes: Vec<Expr> = (0..3).map(|_| Expr::var(&Var::index("x"))).collect();
+            nodes.extend([Expr::index(0), Expr::index(-2), Expr::index(i64::MAX)]);
+            for _ in 0..random.random_range(1..16) {
+                // Of the last ones, so that nodes are shared.
+                let [a, b] = [0; 2].map(|_| nodes[nodes.len() - random.random_range(1..4)].clone());
+                nodes.push(match random.random_range(0..5) {
+                    0 => Expr::unary(UnOp::Neg, a),
+                    1 => Expr::mul(a, Expr::index(random.random_range(-3..4))),
+                    2 => Expr::sub(a, b),
+                    _ => Expr::add(a, b),
+                });
+            }
+            let sum = nodes.last().expect("nodes");
+            let (one, other) = (flatten::<i128>(sum), flatten_by_table::<i128>(sum));
+            let parts = |sum: Option<Linear<Expr>>| {
+                let sum = sum.expect("no overflow");
+                let terms = sum.terms.iter().map(|(term, factor)| (term.id(), *factor));
+                (terms.collect::<Vec<_>>(), sum.constant)
+            };
+            // A tree with more nodes than the limit goes by the table in both.
+            let mut all = MAX_SMALL_NODES;
+            let small = add_small(sum, 1i128, &mut Linear::default(), &mut all);
+            large += u32::from(small.is_none());
+            if operands(sum).is_some() {
+                assert_eq!(parts(one), parts(other), "{sum:?}");
+            }
+        }
+        assert!((20..480).contains(&large), "{large} large sums");
     }
 }

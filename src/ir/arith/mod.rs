@@ -66,7 +66,7 @@
 //! A search for a proof that does not exist spends its whole budget. A search that takes longer
 //! than usual therefore tries [`examples`], values that satisfy all facts: a goal that is false for
 //! one of them has no proof. Answers are kept until a fact is added ([`cache`]), also for copies of
-//! the facts.
+//! the facts; what is proved in an outer scope holds in inner ones.
 //!
 //! Atoms are eliminated from the most composite to variables, and loop variables from the innermost
 //! out: a bound of a loop mentions outer variables only, so this order ends.

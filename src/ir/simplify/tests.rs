@@ -346,6 +346,18 @@ fn long_sums_take_linear_time() {
 }
 
 #[test]
+fn equal_terms_of_long_sums_are_joined() {
+    // More terms than are compared one by one.
+    let vars: Vec<Expr> = (0..12).map(|_| Expr::var(&Var::index("x"))).collect();
+    let halves = |by: i64| vars.iter().map(move |x| div(&add(x, &index(by)), &index(7)));
+    let twice = halves(3).chain(halves(3)).reduce(|a, b| add(&a, &b)).expect("terms");
+    let facts = Facts::new();
+    let expected = halves(3).map(|x| mul(&x, &index(2))).reduce(|a, b| add(&a, &b)).expect("terms");
+    let (twice, expected) = (simplify_expr(&twice, &facts), simplify_expr(&expected, &facts));
+    assert!(crate::ir::equal::equal(&twice, &expected), "{twice:?}\n{expected:?}");
+}
+
+#[test]
 fn shared_subterms_are_simplified_once() {
     let facts = Facts::new();
     let mut sum = Expr::var(&Var::index("x"));

@@ -1,7 +1,10 @@
 //! Properties of the model: what must cost more does, on a machine of the tables.
 
-use super::{Estimate, FEATURES, MachineModel, Measured, TermKind, estimate};
+use super::{
+    Estimate, FEATURES, MachineModel, Measured, RunTimeValues, TermKind, estimate, estimate_at,
+};
 use crate::driver::{self, Options, Trace};
+use crate::ir::Kernel;
 use crate::lang::Program;
 use crate::lang::ast::Item;
 use crate::target::Target;
@@ -19,6 +22,10 @@ impl crate::lang::Loader for One {
 }
 
 fn estimate_with(text: &str, machine: &MachineModel, threads: usize) -> Estimate {
+    estimate(&lowered(text, machine), machine, threads)
+}
+
+fn lowered(text: &str, machine: &MachineModel) -> Kernel {
     let (text, machine) = (text.to_string(), machine.clone());
     driver::with_stack(move || {
         let mut trace = Trace::default();
@@ -26,8 +33,7 @@ fn estimate_with(text: &str, machine: &MachineModel, threads: usize) -> Estimate
         let options = Options::new(machine.target.clone());
         let graphs = driver::elaborate(&program, &options, &mut trace).expect("kernels");
         let bounded = driver::schedule(&program, graphs, &options, &mut trace).expect("schedules");
-        let kernel = driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops");
-        estimate(&kernel, &machine, threads)
+        driver::lower_to_estimate(&bounded[0], &options, &mut trace).expect("loops")
     })
 }
 
@@ -591,4 +597,24 @@ fn patterns_of_loops_are_predicted() {
     };
     let (pattern, data) = (branches("(i + r) % 2 == 0"), branches("F[r] == 0"));
     assert!(pattern < 0.7 * data, "{pattern} {data}");
+}
+
+#[test]
+fn estimates_for_several_numbers_of_threads_are_those_for_each() {
+    for parallel in ["", " C.parallel(x)\n"] {
+        let text = format!(
+            "kernel k(n = 300) {{\n input A: float32[n, n]\n input B: float32[n, n]\n \
+             reduce k: 0..n\n output C[x: n, y: n] = sum(A[x, k] * B[k, y], axis=k)\n}}\n\
+             schedule k {{\n C.reorder(x, k, y)\n C.vectorize(y)\n{parallel}}}\n"
+        );
+        let machine = machine();
+        let kernel = lowered(&text, &machine);
+        let all = estimate_at(&kernel, &machine, &[1, 4], &RunTimeValues::default());
+        let each = [1, 4].map(|threads| estimate(&kernel, &machine, threads));
+        for (one, other) in all.iter().zip(&each) {
+            assert_eq!(one.seconds, other.seconds);
+            assert_eq!(one.features, other.features);
+        }
+        assert_eq!(each[1].seconds < each[0].seconds, !parallel.is_empty());
+    }
 }
