@@ -245,8 +245,8 @@ fn flatten<C: Coefficient>(expr: &Expr) -> Option<Linear<Expr, C>> {
     if operands(expr).is_none() {
         return Some(Linear::of_term(expr.clone()));
     }
-    let mut small = Linear::default();
-    if let Some(added) = add_small(expr, C::of(1), &mut small, &mut MAX_SMALL_NODES.clone()) {
+    let (mut small, mut nodes) = (Linear::default(), MAX_SMALL_NODES);
+    if let Some(added) = add_small(expr, C::of(1), &mut small, &mut nodes) {
         return added.then(|| small.without_zeros());
     }
     flatten_by_table(expr)
