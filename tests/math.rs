@@ -427,8 +427,8 @@ fn interpret(kernel: &Kernel, dtype: DType, args: &[[u64; 2]]) -> Vec<u64> {
 }
 
 #[test]
-fn the_interpreter_agrees_on_scalars_and_vectors() {
-    let target = Target::native();
+fn the_interpreter_agrees_on_scalars_vectors_and_nests() {
+    let (native, avx512) = (Target::native(), Target::parse("x86-avx512").expect("a target"));
     for (function, _) in UNARY.into_iter().chain([(Pow, 4.0)]) {
         for dtype in [DType::Float32, DType::Float64] {
             let mut args = sweep_pow(dtype, 40);
@@ -437,9 +437,13 @@ fn the_interpreter_agrees_on_scalars_and_vectors() {
             );
             args.truncate(256);
             let expected = results(&program(function, dtype), &args);
-            for vector in [false, true] {
-                let kernel = kernel(function, dtype, args.len() as i64, vector);
-                let kernel = expand_math(kernel, &target).expect("every function is known");
+            for (vector, nest) in [(false, false), (true, false), (true, true)] {
+                let mut kernel = kernel(function, dtype, args.len() as i64, vector);
+                if nest {
+                    kernel.body = Stmt::SimdKernel { body: Box::new(kernel.body) };
+                }
+                let target = if nest { &avx512 } else { &native };
+                let kernel = expand_math(kernel, target).expect("every function is known");
                 verify_kernel(&kernel).expect("expanded mathematics is well formed");
                 let got = interpret(&kernel, dtype, &args);
                 for ((args, got), expected) in args.iter().zip(got).zip(&expected) {

@@ -368,9 +368,17 @@ pub enum Intrinsic {
     Pow,
     /// Rounds float32 to ten fraction bits, to nearest, ties away from zero.
     Tf32,
+    /// `scalef(x, n)`: `x * 2^n` for an integral float `n`, rounded once. Only `expand_math` makes
+    /// it, where the target has an instruction for it.
+    Scalef,
 }
 
 impl Intrinsic {
+    /// Whether the back ends have it as an instruction; `expand_math` replaces the others.
+    pub fn is_operation(self) -> bool {
+        matches!(self, Intrinsic::Fma | Intrinsic::Scalef)
+    }
+
     /// Returns the name in `.te` files and dumps.
     pub fn name(self) -> &'static str {
         use Intrinsic::*;
@@ -391,6 +399,7 @@ impl Intrinsic {
             Atan => "atan",
             Pow => "pow",
             Tf32 => "tf32",
+            Scalef => "scalef",
         }
     }
 }

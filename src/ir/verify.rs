@@ -501,7 +501,7 @@ fn fits(expr: &Expr, operands: &[Expr]) -> bool {
         ExprKind::Call(function, _) => {
             let arity = match function {
                 Intrinsic::Fma => 3,
-                Intrinsic::Pow => 2,
+                Intrinsic::Pow | Intrinsic::Scalef => 2,
                 _ => 1,
             };
             operands.len() == arity

@@ -5,7 +5,7 @@ use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem};
 use super::table::{ALL_FORMS, VOp};
 use iced_x86::Code;
 use regalloc2::{OperandKind, RegClass, VReg};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Runs those that do not change which values are loaded.
 pub(super) fn simplify(func: &mut Func) {
@@ -166,7 +166,7 @@ fn sets_flags(code: Code) -> bool {
     )
 }
 
-/// Lets `a * b + c` overwrite `a` if `c` is used later, which saves a copy.
+/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration, which saves a copy.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
     use VOp::*;
@@ -182,12 +182,18 @@ fn choose_accumulators(func: &mut Func) {
         pairs.into_iter().flat_map(|(from, to)| forms(from, to)).collect();
     for block in &mut func.blocks {
         let params = block.params.clone();
+        let own: FxHashSet<VReg> = match block.is_hot {
+            true => block.insts.iter().filter_map(result_of).chain(params.clone()).collect(),
+            false => FxHashSet::default(),
+        };
+        // What a loop does not define has the same value in its next iteration.
+        let stays = |reg: VReg| block.is_hot && !own.contains(&reg);
         for inst in &mut block.insts {
             let Some(code) = other.get(&inst.code) else { continue };
             let [Arg::Mod { from: c, to }, Arg::Use(a), Arg::Use(b)] = inst.args[..] else {
                 continue;
             };
-            let single = |reg: VReg| uses[reg.vreg()] == 1;
+            let single = |reg: VReg| uses[reg.vreg()] == 1 && !stays(reg);
             // A running sum is a block parameter and should stay in its register.
             if single(c) || params.contains(&c) {
                 continue;
@@ -200,6 +206,14 @@ fn choose_accumulators(func: &mut Func) {
             inst.code = *code;
             inst.args = vec![Arg::Mod { from: product, to }, Arg::Use(factor), Arg::Use(c)];
         }
+    }
+}
+
+/// The register that an instruction defines first.
+fn result_of(inst: &Inst) -> Option<VReg> {
+    match inst.args.first()? {
+        Arg::Def(to) | Arg::Mod { to, .. } => Some(*to),
+        _ => None,
     }
 }
 

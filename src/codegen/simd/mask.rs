@@ -515,7 +515,7 @@ fn every_lane(lanes: u32) -> u64 {
 }
 
 /// The bits of the first `count` of `lanes` lanes.
-fn first_lanes(count: i128, lanes: u32) -> u64 {
+pub(super) fn first_lanes(count: i128, lanes: u32) -> u64 {
     match count {
         ..=0 => 0,
         count if count >= i128::from(lanes) => every_lane(lanes),
@@ -524,7 +524,7 @@ fn first_lanes(count: i128, lanes: u32) -> u64 {
 }
 
 /// The bits of a mask that depends on constants only.
-fn constant_bits(expr: &Expr) -> Option<u64> {
+pub(super) fn constant_bits(expr: &Expr) -> Option<u64> {
     use BinOp::*;
     let lanes = expr.ty.lanes;
     if lanes > 64 {

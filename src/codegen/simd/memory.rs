@@ -1,6 +1,7 @@
 //! Loads, stores and prefetches.
 
 use super::inst::{Access, AccessKind, Arg, Cond, Inst, Mem, Width};
+use super::mask::{constant_bits, first_lanes};
 use super::nest::{LoadKey, Selector, Val};
 use super::nontemporal::has_nontemporal;
 use super::plan;
@@ -27,7 +28,6 @@ impl Selector<'_> {
         }
         let bytes = ty.dtype.bytes() * u64::from(ty.lanes);
         let form = self.access_form(buffer, index, mask.is_some(), false);
-        let mask = mask.map(|mask| self.value(mask));
         let value = match (form, mask) {
             (AccessForm::Move(base), _) => {
                 let mem = self.address(buffer, base);
@@ -35,9 +35,16 @@ impl Selector<'_> {
             }
             (AccessForm::MaskedMove(base), Some(mask)) => {
                 let mem = self.address(buffer, base);
-                self.masked_load(buffer, mem, ty, mask, false)
+                match first_bytes(mask, ty.dtype.bytes()) {
+                    Some(first) => self.read(buffer, mem, first, false, Width::of(bytes)),
+                    None => {
+                        let mask = self.value(mask);
+                        self.masked_load(buffer, mem, ty, mask, false)
+                    }
+                }
             }
             (AccessForm::MaskedBroadcast(one), Some(mask)) => {
+                let mask = self.value(mask);
                 let mem = self.address(buffer, one);
                 match self.b.isa {
                     Avx512 => self.masked_load(buffer, mem, ty, mask, true),
@@ -49,7 +56,10 @@ impl Selector<'_> {
                 self.read(buffer, mem, ty.dtype.bytes(), true, Width::of(bytes))
             }
             (AccessForm::Offsets, _) => self.load_offsets(buffer, index, ty),
-            (AccessForm::Indexed, mask) => self.gather(buffer, index, ty, mask),
+            (AccessForm::Indexed, mask) => {
+                let mask = mask.map(|mask| self.value(mask));
+                self.gather(buffer, index, ty, mask)
+            }
             (AccessForm::EachLane, _) => self.gather_lanes(buffer, index, ty),
             (form, None) => crate::bug!("a mask is expected for {form:?}"),
         };
@@ -400,7 +410,6 @@ impl Selector<'_> {
             self.forget_columns(buffer);
             return;
         }
-        let mask = mask.map(|mask| self.value(mask));
         let bytes = buffer.dtype.bytes();
         let mut written = None;
         if lanes == 1 {
@@ -423,7 +432,13 @@ impl Selector<'_> {
                 (AccessForm::MaskedMove(base), Some(mask)) => {
                     let mem = self.address(buffer, base);
                     let value = self.stored_lanes(value, lanes);
-                    self.masked_store(buffer, mem, value, mask, lanes);
+                    match first_bytes(mask, bytes) {
+                        Some(first) => self.write(buffer, mem, Val::Vec(value), first),
+                        None => {
+                            let mask = self.value(mask);
+                            self.masked_store(buffer, mem, value, mask, lanes);
+                        }
+                    }
                 }
                 // The last lane wins.
                 (AccessForm::OneElement(one), _) => {
@@ -433,6 +448,7 @@ impl Selector<'_> {
                     self.write(buffer, mem, Val::Vec(last), bytes);
                 }
                 (AccessForm::Indexed, mask) => {
+                    let mask = mask.map(|mask| self.value(mask));
                     let value = self.stored_lanes(value, lanes);
                     self.scatter(buffer, index, value, mask);
                 }
@@ -612,6 +628,18 @@ impl Selector<'_> {
         inst.access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         self.b.push(inst);
     }
+}
+
+/// The length of the first lanes of a vector, if a constant mask keeps these only and a move without
+/// a mask has that length. Such a move sets the other lanes to 0, as the masked one does, and takes
+/// what a move of this length has stored before from the store buffer.
+fn first_bytes(mask: &Expr, bytes: u64) -> Option<u64> {
+    let bits = constant_bits(mask)?;
+    let lanes = u64::from(bits.trailing_ones());
+    let first = bytes * lanes;
+    let are_first = bits == first_lanes(lanes.into(), mask.ty.lanes);
+    let is_move = matches!(first, 4 | 8 | 16 | 32) && lanes < mask.ty.lanes.into();
+    (are_first && is_move).then_some(first)
 }
 
 /// The AVX2 move with a vector as its mask.

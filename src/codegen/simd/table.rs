@@ -89,6 +89,16 @@ instructions! {
         EVEX_Vmulpd_xmm_k1z_xmm_xmmm128b64,
         EVEX_Vmulpd_ymm_k1z_ymm_ymmm256b64,
         EVEX_Vmulpd_zmm_k1z_zmm_zmmm512b64_er;
+    ScalefPs, 4,
+        INVALID, INVALID,
+        EVEX_Vscalefps_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vscalefps_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er;
+    ScalefPd, 8,
+        INVALID, INVALID,
+        EVEX_Vscalefpd_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vscalefpd_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vscalefpd_zmm_k1z_zmm_zmmm512b64_er;
     DivPs, 4,
         VEX_Vdivps_xmm_xmm_xmmm128, VEX_Vdivps_ymm_ymm_ymmm256,
         EVEX_Vdivps_xmm_k1z_xmm_xmmm128b32,

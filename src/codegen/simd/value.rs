@@ -387,6 +387,14 @@ impl Selector<'_> {
             ExprKind::Call(Intrinsic::Fma, args) => {
                 return self.multiply_add(args, ty);
             }
+            ExprKind::Call(Intrinsic::Scalef, args) => {
+                let op = match ty.dtype {
+                    DType::Float64 => VOp::ScalefPd,
+                    _ => VOp::ScalefPs,
+                };
+                let [x, n] = [0, 1].map(|i| self.reg(&args[i]));
+                self.b.op2(op, width_of(ty), x, n)
+            }
             ExprKind::Call(function, _) => crate::bug!("{} was not expanded", function.name()),
             ExprKind::Let(var, value, body) => {
                 self.bind(var, value);

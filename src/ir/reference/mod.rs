@@ -68,6 +68,10 @@ pub fn evaluate_exact(function: Intrinsic, dtype: DType, args: &[f64]) -> Exact 
         }
         (Intrinsic::Tf32, DType::Float32) => Exact::special(round_to_tf32(args[0])),
         (Intrinsic::Fma, DType::Float64) => Exact::special(args[0].mul_add(args[1], args[2])),
+        (Intrinsic::Scalef, DType::Float32) => {
+            Exact::special(times_power_of_2(args[0], args[1]) as f32 as f64)
+        }
+        (Intrinsic::Scalef, DType::Float64) => Exact::special(times_power_of_2(args[0], args[1])),
         (_, DType::Float32) => round_to_f32(narrow::evaluate(function, args)),
         (_, DType::Float64) => wide::evaluate(function, args),
         (_, other) => crate::bug!("reference value of `{}` in {other}", function.name()),
@@ -96,6 +100,16 @@ fn round_to_tf32(x: f64) -> f64 {
     ((x / unit).round() * unit) as f32 as f64
 }
 
+/// Returns `x * 2^n`, rounded once: the first product of a number near 1 is exact.
+fn times_power_of_2(x: f64, n: f64) -> f64 {
+    if n.is_nan() {
+        return n;
+    }
+    let n = n.clamp(-2000.0, 2000.0) as i32;
+    let half = n.div_euclid(2);
+    x * power_of_2(half) * power_of_2(n - half)
+}
+
 /// Returns `2^exponent`, which must be a normal number.
 fn power_of_2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
@@ -106,7 +120,7 @@ fn power_of_2(exponent: i32) -> f64 {
 fn special_value(function: Intrinsic, args: &[f64]) -> Option<f64> {
     let x = args[0];
     match function {
-        Intrinsic::Fma => None,
+        Intrinsic::Fma | Intrinsic::Scalef => None,
         Intrinsic::Tf32 if !x.is_finite() => Some(x),
         Intrinsic::Tf32 => None,
         Intrinsic::Pow => special_power(x, args[1]),

@@ -18,6 +18,8 @@ pub struct Builder {
     /// The name of the `let` variables.
     name: &'static str,
     lanes: u32,
+    /// Whether the target multiplies by a power of two in one instruction.
+    has_scalef: bool,
     tables: Tables,
     nodes: RefCell<Vec<Op>>,
     /// The node of each operation, so that equal operations share one.
@@ -36,6 +38,7 @@ enum Key {
     Binary(BinOp, usize, usize),
     Select(usize, usize, usize),
     Fma(usize, usize, usize),
+    Scalef(usize, usize),
     Cast(DType, usize),
     Bitcast(DType, usize),
     Load(Buffer, usize),
@@ -57,6 +60,7 @@ enum Op {
     Binary(BinOp, usize, usize),
     Select(usize, usize, usize),
     Fma(usize, usize, usize),
+    Scalef(usize, usize),
     Cast(DType, usize),
     Bitcast(DType, usize),
     Load(Buffer, usize),
@@ -72,7 +76,7 @@ impl Op {
             | Op::Bitcast(_, a)
             | Op::Load(_, a)
             | Op::Call(_, a) => vec![a],
-            Op::Binary(_, a, b) => vec![a, b],
+            Op::Binary(_, a, b) | Op::Scalef(a, b) => vec![a, b],
             Op::Select(a, b, c) | Op::Fma(a, b, c) => vec![a, b, c],
         }
     }
@@ -94,6 +98,7 @@ impl Op {
             Op::Binary(op, a, b) => Key::Binary(*op, *a, *b),
             Op::Select(c, t, f) => Key::Select(*c, *t, *f),
             Op::Fma(a, b, c) => Key::Fma(*a, *b, *c),
+            Op::Scalef(a, n) => Key::Scalef(*a, *n),
             Op::Cast(dtype, a) => Key::Cast(*dtype, *a),
             Op::Bitcast(dtype, a) => Key::Bitcast(*dtype, *a),
             Op::Load(buffer, a) => Key::Load(buffer.clone(), *a),
@@ -109,6 +114,7 @@ impl Op {
             Op::Binary(op, a, b) => Expr::binary(*op, at(*a), at(*b)),
             Op::Select(c, t, f) => Expr::select(at(*c), at(*t), at(*f)),
             Op::Fma(a, b, c) => Expr::call(Intrinsic::Fma, vec![at(*a), at(*b), at(*c)]),
+            Op::Scalef(a, n) => Expr::call(Intrinsic::Scalef, vec![at(*a), at(*n)]),
             Op::Cast(dtype, a) => Expr::cast(*dtype, at(*a)),
             Op::Bitcast(dtype, a) => Expr::bitcast(*dtype, at(*a)),
             Op::Load(buffer, a) => Expr::load(buffer, vec![at(*a)]),
@@ -141,8 +147,8 @@ impl<'b> Operand<'b> for i64 {
 
 impl Builder {
     /// Creates a builder for one call on values of `lanes` lanes.
-    pub fn new(name: &'static str, lanes: u32, tables: Tables) -> Builder {
-        Builder { name, lanes, tables, nodes: RefCell::default(), ids: RefCell::default() }
+    pub fn new(name: &'static str, lanes: u32, has_scalef: bool, tables: Tables) -> Builder {
+        Builder { name, lanes, has_scalef, tables, nodes: RefCell::default(), ids: RefCell::default() }
     }
 
     /// Adds an argument of the call.
@@ -264,6 +270,13 @@ impl<'b> Value<'b> {
     pub fn fma(self, factor: impl Operand<'b>, addend: impl Operand<'b>) -> Value<'b> {
         let (factor, addend) = (factor.beside(self), addend.beside(self));
         self.builder.push(self.dtype, Op::Fma(self.id, factor.id, addend.id))
+    }
+
+    /// Returns `self * 2^n` for an integral `n`, rounded once; `None` if the target has no
+    /// instruction for it.
+    pub fn scalef(self, n: Value<'b>) -> Option<Value<'b>> {
+        let builder = self.builder;
+        builder.has_scalef.then(|| builder.push(self.dtype, Op::Scalef(self.id, n.id)))
     }
 
     /// Returns `c[0] + self * (c[1] + self * …)` by Horner's rule.

@@ -2,9 +2,10 @@
 //!
 //! Range reduction (Cody and Waite): `x = n ln 2 + r`, `n` the nearest integer to `x / ln 2`, with
 //! ln 2 in two parts, so that `|r| <= ln 2 / 2`; `exp2` takes `r = x - n`, which is exact. Then a
-//! minimax polynomial (`tools/minimax.py`) and a product with `2^n` in two factors: the first is
-//! exact, the second rounds once if the result is denormal, overflows or underflows, so no special
-//! case is left. Largest error measured: `docs/MATH.md`.
+//! minimax polynomial (`tools/minimax.py`) and a product with `2^n`. It rounds once, if the result is
+//! denormal, overflows or underflows, so no special case is left: as one instruction where there is
+//! one (AVX-512), else in two factors, of which the first is exact. Largest error measured:
+//! `docs/MATH.md`.
 
 use super::builder::Value;
 use super::sums::renormalize;
@@ -16,14 +17,14 @@ pub fn exp(x: Value<'_>) -> Value<'_> {
         let x = x.at_least(-746.0).at_most(710.0);
         let reduced = reduce(x, two_step_shift(x));
         let (hi, lo) = power_of_e(&reduced);
-        return scale(hi + lo, reduced.n_bits);
+        return scale(hi + lo, reduced.n, reduced.n_bits);
     }
     let x = x.at_least(-104.0).at_most(89.0);
     let magic = x.format().magic + two_step_shift(x);
     let shifted = x.fma(LOG2_E, magic);
     let n = shifted - magic;
     let r = n.fma(LN_2_LO_F32, n.fma(-LN_2, x));
-    scale(r.polynomial(&EXP_F32), shifted.bits())
+    scale(r.polynomial(&EXP_F32), n, shifted.bits())
 }
 
 /// Computes `2^x`.
@@ -35,13 +36,16 @@ pub fn exp2(x: Value<'_>) -> Value<'_> {
     };
     let magic = x.format().magic + two_step_shift(x);
     let shifted = x + magic;
-    let r = x - (shifted - magic);
+    let n = shifted - magic;
+    let r = x - n;
     let power = if x.is_f32() { r.fma(r.polynomial(&EXP2_F32), 1.0) } else { power_of_2(r) };
-    scale(power, shifted.bits())
+    scale(power, n, shifted.bits())
 }
 
 /// An argument after range reduction.
 pub struct Reduced<'b> {
+    /// `n`, an integer.
+    pub n: Value<'b>,
     /// `n` plus the shift, in the low bits of an integer.
     pub n_bits: Value<'b>,
     /// `r` without its small part, which is `-n` times the low part of ln 2. Exact.
@@ -76,17 +80,20 @@ pub fn reduce(x: Value<'_>, shift: f64) -> Reduced<'_> {
     // Exact: both are multiples of the last bit of the smaller one, and the difference is small.
     let exact = n.fma(-LN_2, x);
     let ln_2_lo = if x.is_f32() { -LN_2_LO_F32 } else { LN_2_LO };
-    Reduced { n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
+    Reduced { n, n_bits: shifted.bits(), exact, tail: n * -ln_2_lo }
 }
 
 /// Computes `value * 2^n`, rounded once; the low bits of `n_bits` are `n + two_step_shift`.
-pub fn scale<'b>(value: Value<'b>, n_bits: Value<'b>) -> Value<'b> {
+pub fn scale<'b>(value: Value<'b>, n: Value<'b>, n_bits: Value<'b>) -> Value<'b> {
+    if let Some(scaled) = value.scalef(n) {
+        return scaled;
+    }
     let (first, second) = two_step_scale(value, n_bits);
     value * first * second
 }
 
 /// Computes `2^floor(n/2)` and `2^ceil(n/2)` in the type of `like`.
-pub fn two_step_scale<'b>(like: Value<'b>, n_bits: Value<'b>) -> (Value<'b>, Value<'b>) {
+fn two_step_scale<'b>(like: Value<'b>, n_bits: Value<'b>) -> (Value<'b>, Value<'b>) {
     // The shift, twice the bias, makes each half a biased exponent.
     let exponent = |n: Value<'b>| n.shl(like.format().mantissa).bitcast(like.dtype());
     let half = n_bits.shr(1);

@@ -5,7 +5,8 @@
 //! After:  `B[i] = (let exp = … in …)`: arithmetic, `fma`, bit operations, `select`, tables
 //! Needs: calls on Float32 and Float64 (halves are widened when they are loaded). The last pass,
 //! because for the others, mainly `hoist_invariants`, a function is one node.
-//! Ensures: no call but `fma` remains; no branches, so that vectors have the same operations.
+//! Ensures: no call but `fma` remains, and `scalef` in nests of the SIMD back end; no branches, so
+//! that vectors have the same operations.
 //! Declines: with `--fast-math`, calls that are one approximating instruction ([`approx`]);
 //! products by warps (`ir::warp`), which stay whole.
 //!
@@ -32,15 +33,21 @@ use crate::diag::Result;
 use crate::ir::tile::is_whole_product;
 use crate::ir::visit::{Memo, map_children, map_exprs, map_stmts};
 use crate::ir::{Expr, ExprKind, Intrinsic, Kernel, Stmt};
-use crate::target::Target;
+use crate::target::{SimdIsa, Target};
 use builder::{Builder, Tables, Value};
 
 /// Replaces mathematical functions by their fixed sequences of operations.
 pub fn expand_math(mut kernel: Kernel, target: &Target) -> Result<Kernel> {
-    let mut ctx = Ctx { fast: target.gpu.is_some_and(|gpu| gpu.fast_math), ..Ctx::default() };
+    let fast = target.gpu.is_some_and(|gpu| gpu.fast_math);
+    let mut ctx = Ctx { fast, simd: target.simd(), ..Ctx::default() };
     kernel.checks = ctx.rewrite_stmt(kernel.checks);
     kernel.body = ctx.rewrite_stmt(kernel.body);
     Ok(kernel)
+}
+
+/// Expands every call in an expression of a nest of the SIMD back end.
+pub fn expand_in_nest(expr: &Expr, isa: SimdIsa) -> Expr {
+    Ctx { simd: Some(isa), in_simd_kernel: true, ..Ctx::default() }.rewrite(expr)
 }
 
 /// Expands every call but `fma` in `expr`.
@@ -55,12 +62,23 @@ struct Ctx {
     tables: Tables,
     /// Whether float32 functions are approximated (`--fast-math`).
     fast: bool,
+    /// The instruction set of nests of the SIMD back end.
+    simd: Option<SimdIsa>,
+    in_simd_kernel: bool,
 }
 
 impl Ctx {
     fn rewrite_stmt(&mut self, stmt: Stmt) -> Stmt {
         if is_whole_product(&stmt) {
             return stmt;
+        }
+        if let Stmt::SimdKernel { body } = stmt {
+            // A node outside may be one of the nest, too, but has other instructions.
+            let outside = std::mem::take(&mut self.done);
+            self.in_simd_kernel = true;
+            let body = Box::new(self.rewrite_stmt(*body));
+            (self.in_simd_kernel, self.done) = (false, outside);
+            return Stmt::SimdKernel { body };
         }
         let stmt = map_exprs(stmt, &mut |expr| self.rewrite(expr));
         map_stmts(stmt, &mut |inner| self.rewrite_stmt(inner))
@@ -72,7 +90,7 @@ impl Ctx {
         }
         let mapped = map_children(expr, &mut |child| self.rewrite(child));
         let after = match &mapped.kind {
-            ExprKind::Call(function, args) if *function != Intrinsic::Fma => {
+            ExprKind::Call(function, args) if !function.is_operation() => {
                 self.expand_call(*function, args)
             }
             _ => mapped,
@@ -82,7 +100,9 @@ impl Ctx {
     }
 
     fn expand_call(&mut self, function: Intrinsic, args: &[Expr]) -> Expr {
-        let builder = Builder::new(function.name(), args[0].ty.lanes, self.tables.clone());
+        let has_scalef = self.in_simd_kernel && self.simd == Some(SimdIsa::Avx512);
+        let (name, lanes) = (function.name(), args[0].ty.lanes);
+        let builder = Builder::new(name, lanes, has_scalef, self.tables.clone());
         let values: Vec<Value> = args.iter().map(|arg| builder.argument(arg.clone())).collect();
         let x = values[0];
         if let (true, Some(near)) = (self.fast, approx::approximate(function, &values)) {
@@ -104,7 +124,9 @@ impl Ctx {
             Intrinsic::Atan => atan::atan(x),
             Intrinsic::Pow => pow::pow(x, values[1]),
             Intrinsic::Tf32 => tf32::tf32(x),
-            Intrinsic::Fma => crate::bug!("expand_math: fma is not expanded"),
+            Intrinsic::Fma | Intrinsic::Scalef => {
+                crate::bug!("expand_math: {} is not expanded", function.name())
+            }
         };
         builder.finish(result)
     }

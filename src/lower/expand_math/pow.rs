@@ -62,7 +62,7 @@ fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let product_lo = bounded.eq(product).select(product_lo, 0.0);
     let reduced = reduce(bounded, two_step_shift(size)).plus(product_lo);
     let (hi, lo) = power_of_e(&reduced);
-    scale(hi + lo, reduced.n_bits)
+    scale(hi + lo, reduced.n, reduced.n_bits)
 }
 
 /// Bounds `y` to finite values, as infinity times the logarithm of 1 must be 0. NaN stays NaN.

@@ -11,7 +11,7 @@
 //! remainder if one more rounding would exceed the bound. Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
-use super::exp::{EXP_F32, LN_2_LO_F32, power_of_e, reduce, two_step_scale, two_step_shift};
+use super::exp::{EXP_F32, LN_2_LO_F32, power_of_e, reduce, scale, two_step_shift};
 use super::sums::{quotient, renormalize};
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -74,18 +74,18 @@ fn sigmoid_f32(x: Value<'_>) -> Value<'_> {
     DOWN / sum
 }
 
-fn sigmoid_f64(x: Value<'_>) -> Value<'_> {
+fn sigmoid_f64<'b>(x: Value<'b>) -> Value<'b> {
     let negative = x.lt(0.0);
     let size = (-x.abs()).at_least(-746.0);
     let reduced = reduce(size, two_step_shift(x));
     let (hi, lo) = power_of_e(&reduced);
     let (power, power_lo) = renormalize(hi, lo);
-    let (first, second) = two_step_scale(x, reduced.n_bits);
-    let (exp, exp_lo) = (power * first * second, power_lo * first * second);
+    let scaled = |value: Value<'b>| scale(value, reduced.n, reduced.n_bits);
+    let (exp, exp_lo) = (scaled(power), scaled(power_lo));
     let (divisor, divisor_lo) = renormalize(exp.constant(1.0), exp);
     let numerator = (negative.select(power, 1.0), negative.select(power_lo, 0.0));
     let result = quotient(numerator, (divisor, divisor_lo + exp_lo));
-    negative.select(result * first * second, result)
+    negative.select(scaled(result), result)
 }
 
 /// `(tanh(x) - x) / x^3` in `x^2` up to 0.55, error relative to `tanh(x)` 2^-24.69.

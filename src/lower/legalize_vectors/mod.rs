@@ -24,8 +24,8 @@ use crate::ir::equal::equal;
 use crate::ir::visit::{
     NodeSet, any_expr, for_each_load, map_exprs, map_stmts, reads_buffer, walk_nodes,
 };
-use crate::ir::{Buffer, DType, Expr, ExprKind, Intrinsic, Kernel, Scope, Stmt, Type, Var};
-use crate::lower::expand_math::expand_expr;
+use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, Var};
+use crate::lower::expand_math::{expand_expr, expand_in_nest};
 use crate::target::{SimdIsa, Target};
 use rustc_hash::FxHashMap;
 use simd_lanes::simd_lanes;
@@ -132,7 +132,7 @@ impl Legalizer {
             return self.store_after_evaluation(store, lanes);
         }
         if self.in_simd_kernel {
-            return self.simd_store(&expanded(store), 0, lanes);
+            return self.simd_store(&self.expanded(store), 0, lanes);
         }
         let (store, width) = self.in_native_operations(store, lanes);
         let parts = lanes / width;
@@ -215,6 +215,16 @@ impl Legalizer {
         (store, width)
     }
 
+    /// Expands the functions of a store in a nest of the SIMD back end.
+    fn expanded(&self, store: Store) -> Store {
+        match self.isa {
+            Some(isa) if calls_functions(&store.value) => {
+                Store { value: expand_in_nest(&store.value, isa), ..store }
+            }
+            _ => store,
+        }
+    }
+
     /// Returns `width` lanes of a store, from lane `start` on.
     fn part(&self, store: &Store, start: &Expr, width: u32) -> Stmt {
         let mut slicer = Slicer::new(start.clone(), width, &self.in_memory, self.in_simd_kernel);
@@ -262,14 +272,6 @@ impl Legalizer {
         debug_assert!(lanes > 1, "one lane is evaluated before it is written");
         stmts.push(self.store(store));
         temporaries.into_iter().fold(Stmt::Block(stmts), |body, buffer| allocate(buffer, body))
-    }
-}
-
-/// Expands the functions of a store.
-fn expanded(store: Store) -> Store {
-    match calls_functions(&store.value) {
-        true => Store { value: expand_expr(&store.value), ..store },
-        false => store,
     }
 }
 
@@ -333,7 +335,7 @@ fn touches_registers(store: &Store) -> bool {
 fn calls_functions(expr: &Expr) -> bool {
     any_expr(
         expr,
-        &mut |e| matches!(&e.kind, ExprKind::Call(f, _) if *f != Intrinsic::Fma && e.ty.lanes > 1),
+        &mut |e| matches!(&e.kind, ExprKind::Call(f, _) if !f.is_operation() && e.ty.lanes > 1),
     )
 }
 

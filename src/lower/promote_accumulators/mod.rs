@@ -430,9 +430,12 @@ impl Promoter<'_> {
         if let Some(distance) = distance.as_int() {
             // Lanes with one stride and different remainders are different elements.
             let between = of_a.stride == of_b.stride && distance % of_a.stride != 0;
-            return between
-                || distance >= of_a.lanes * of_a.stride
-                || -distance >= of_b.lanes * of_b.stride;
+            let width = |element: &Element, lanes: &Lanes| {
+                let stored = element.stored_lanes().map(|stored| simplify_expr(&stored, &Facts::new()));
+                let stored = stored.and_then(|stored| stored.as_int());
+                stored.unwrap_or(i128::MAX).clamp(0, lanes.lanes * lanes.stride)
+            };
+            return between || distance >= width(a, &of_a) || -distance >= width(b, &of_b);
         }
         // Rows of a run-time length.
         let known = self.known.borrow();

@@ -166,7 +166,7 @@ impl Walker<'_> {
         let is_float = |expr: &Expr| expr.ty.dtype.is_float();
         let scalar = expr.ty.lanes == 1;
         let (kind, count) = match &expr.kind {
-            ExprKind::Call(Intrinsic::Fma, _) => (OpKind::Multiply, 1.0),
+            ExprKind::Call(Intrinsic::Fma | Intrinsic::Scalef, _) => (OpKind::Multiply, 1.0),
             ExprKind::Call(..) => (OpKind::Add, CALL_OPERATIONS),
             ExprKind::Unary(UnOp::Sqrt, _) => (OpKind::Divide, SQRT_FACTOR),
             ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (OpKind::Integer, 0.0),

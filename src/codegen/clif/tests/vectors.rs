@@ -536,7 +536,7 @@ fn function(f: Intrinsic, dtype: DType, name: String, lanes: Option<u32>) -> Ker
 }
 
 /// A math function gives the same bits in a lane as for a scalar, on targets with and without
-/// vectors of its type.
+/// vectors of its type, and in nests of the SIMD back end.
 #[test]
 fn functions_on_vectors_equal_scalars() {
     use Intrinsic::*;
@@ -553,7 +553,9 @@ fn functions_on_vectors_equal_scalars() {
             if !print_kernel(&vector, Style::Full).contains("for (lane") {
                 native_ones.push(name("vector"));
             }
-            for kernel in [function(f, dtype, name("scalar"), None), vector] {
+            let nest = outline_simd(function(f, dtype, name("nest"), Some(16)), &target).unwrap();
+            let nest = legalize_vectors(nest, &target).unwrap();
+            for kernel in [function(f, dtype, name("scalar"), None), vector, nest] {
                 kernels.push(expand_math(kernel, &target).unwrap());
             }
         }
@@ -561,8 +563,8 @@ fn functions_on_vectors_equal_scalars() {
         let easy = ["exp_float32_vector", "tanh_float32_vector", "exp_float64_vector"];
         assert!(!target.fma || easy.iter().all(wanted), "{target}: {native_ones:?}");
         let native = Native::build(&kernels, &target);
-        for pair in kernels.chunks(2) {
-            let wide = pair[0].name.contains("float64");
+        for same in kernels.chunks(3) {
+            let wide = same[0].name.contains("float64");
             let bits = |i: i64| match (i % 6, wide) {
                 (0, _) => i as u64,
                 (1, false) => (i as f32 * 0.37 - 12.0).to_bits().into(),
@@ -585,8 +587,10 @@ fn functions_on_vectors_equal_scalars() {
                 let dtype = if wide { DType::Float64 } else { DType::Float32 };
                 canonical(&Tensor { dtype, shape: vec![LEN], data })
             };
-            let (alone, together) = (run(&pair[0].name, &mut a), run(&pair[1].name, &mut a));
-            assert!(alone == together, "{} on {target}", pair[1].name);
+            let alone = run(&same[0].name, &mut a);
+            for vectors in &same[1..] {
+                assert!(alone == run(&vectors.name, &mut a), "{} on {target}", vectors.name);
+            }
         }
     }
 }
