@@ -258,7 +258,11 @@ impl<'a> Hoister<'a> {
             ExprKind::Load { buffer, .. } => {
                 Traits { invariant: !self.is_changed(buffer), reads: true, worth: true }
             }
-            _ => Traits { invariant: true, reads: false, worth: is_costly(expr) },
+            // Constant lanes need no instructions, and masks of them hide in no variable.
+            _ => {
+                let worth = is_costly(expr) && lane_offsets(expr).is_none();
+                Traits { invariant: true, reads: false, worth }
+            }
         };
         for_each_child(expr, &mut |child| {
             let inner = self.traits(child);

@@ -1,9 +1,8 @@
-//! Divisions of integers up to 32 bits by a constant: by a shift, by a product with the reciprocal,
-//! or in floats.
+//! Divisions of integers by a constant: by a shift, by a product with the reciprocal, or in floats.
 
 use crate::ir::DType;
 
-/// How integers up to 32 bits are divided by a constant.
+/// How integers are divided by a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConstantDivision {
     /// By a power of two: a shift by this number of bits, or a mask for the remainder.
@@ -12,10 +11,12 @@ pub enum ConstantDivision {
     Multiply(Reciprocal),
     /// By a negative constant: a product of floats of this type.
     Float(DType),
+    /// Integers of 64 bits by a negative constant or one of 64 bits: one lane after the other.
+    EachLane,
 }
 
 /// The reciprocal of a constant, for dividends that are not negative. Words are elements of 16 bits
-/// for dividends of 8 and 16 bits, and of 32 bits for those of 32 bits. With `high(y)`, the high
+/// for dividends of 8 and 16 bits, else as long as the dividends. With `high(y)`, the high
 /// half of the product of `y` and `factor`, and `y = x >> before`, the quotient is
 /// `high(y) >> after`, or, if `is_long`, `(high(y) + ((y - high(y)) >> 1)) >> after`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,20 +31,21 @@ pub struct Reciprocal {
     pub after: u32,
 }
 
-/// Returns how an integer of a type up to 32 bits is divided by a constant that is not 0.
+/// Returns how an integer is divided by a constant that is not 0.
 pub fn constant_division(dtype: DType, divisor: i128) -> ConstantDivision {
     match u64::try_from(divisor) {
         Ok(divisor) if divisor.is_power_of_two() => {
             ConstantDivision::Shift(divisor.trailing_zeros())
         }
-        Ok(divisor) => {
+        Ok(divisor) if divisor <= 1 << 63 => {
             // `x // d` is `~(~x // d)` for negative `x`, so that the sign is no part of a dividend.
             let bits = dtype.bits() - u32::from(dtype.is_signed());
             ConstantDivision::Multiply(Reciprocal::of(divisor, bits, dtype.bits().max(16)))
         }
+        _ if dtype.bytes() == 8 => ConstantDivision::EachLane,
         // A float32 has enough bits for integers of 16 bits.
-        Err(_) if dtype.bytes() <= 2 => ConstantDivision::Float(DType::Float32),
-        Err(_) => ConstantDivision::Float(DType::Float64),
+        _ if dtype.bytes() <= 2 => ConstantDivision::Float(DType::Float32),
+        _ => ConstantDivision::Float(DType::Float64),
     }
 }
 
@@ -72,10 +74,13 @@ impl ConstantDivision {
                         1 => 4 + 2 * (word + 1),
                         2 => word + 1,
                         // Even and odd products have twice the length.
-                        _ => word + 5,
+                        4 => word + 5,
+                        // Four products of halves.
+                        _ => word + 13,
                     }
             }
             ConstantDivision::Float(_) => 6,
+            ConstantDivision::EachLane => 60,
         }
     }
 }
@@ -140,7 +145,7 @@ mod tests {
             return;
         };
         let word = dtype.bits().max(16);
-        assert!(reciprocal.factor >> word == 0);
+        assert!(u128::from(reciprocal.factor) >> word == 0);
         for x in dividends {
             assert_eq!(quotient(reciprocal, x, word), x / divisor, "{dtype}: {x} by {divisor}");
         }
@@ -164,6 +169,20 @@ mod tests {
             check(DType::Uint16, divisor, near_multiples(divisor, 1 << 16));
             if divisor < 32768 {
                 check(DType::Int16, divisor, near_multiples(divisor, 1 << 15));
+            }
+        }
+    }
+
+    #[test]
+    fn reciprocals_of_64_bits_are_exact_at_the_ends() {
+        let small = (3..500).chain([10_000, 86_400, 1_000_000_007]);
+        let divisors = small.clone().chain(small.clone().map(|d| d << 32 | 1));
+        for divisor in divisors.chain(small.map(|d| (1 << 63) - d)) {
+            for (dtype, last) in [(DType::Uint64, u64::MAX), (DType::Int64, u64::MAX >> 1)] {
+                let ends = (0..4).chain(last / divisor - 4.min(last / divisor)..=last / divisor);
+                let near = ends.map(|quotient| quotient * divisor);
+                let near = near.flat_map(|x| [x, x.saturating_sub(1), x.saturating_add(1)]);
+                check(dtype, divisor, near.chain([last]).filter(move |x| *x <= last));
             }
         }
     }

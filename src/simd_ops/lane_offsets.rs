@@ -3,7 +3,7 @@
 
 use super::masks_elements;
 use crate::ir::arith::{floor_div, floor_mod};
-use crate::ir::{BinOp, DType, Expr, ExprKind};
+use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
 use crate::target::SimdIsa;
 use std::ops::Range;
 
@@ -128,6 +128,76 @@ pub fn constant_lanes(index: &Expr) -> Option<Vec<i64>> {
     let LaneOffsets { base, offsets } = lane_offsets(index)?;
     let base = i64::try_from(base.as_int()?).ok()?;
     offsets.into_iter().map(|offset| offset.checked_add(base)).collect()
+}
+
+/// Returns the lanes of a mask that depends on constants only.
+pub fn constant_mask(mask: &Expr) -> Option<Vec<bool>> {
+    use BinOp::{And, BitAnd, BitOr, Or};
+    let both = |a: &Expr, b: &Expr, f: fn(bool, bool) -> bool| {
+        let (a, b) = (constant_mask(a)?, constant_mask(b)?);
+        Some(a.into_iter().zip(b).map(|(a, b)| f(a, b)).collect())
+    };
+    match &mask.kind {
+        ExprKind::Broadcast(value) => Some(vec![value.as_int()? != 0; mask.ty.lanes as usize]),
+        ExprKind::Unary(UnOp::Likely, a) => constant_mask(a),
+        ExprKind::Unary(UnOp::Not, a) => Some(constant_mask(a)?.into_iter().map(|a| !a).collect()),
+        ExprKind::Binary(And | BitAnd, a, b) => both(a, b, |a, b| a && b),
+        ExprKind::Binary(Or | BitOr, a, b) => both(a, b, |a, b| a || b),
+        ExprKind::Binary(op, a, b) if op.is_comparison() && a.ty.dtype == DType::Index => {
+            let (a, b) = (constant_lanes(a)?, constant_lanes(b)?);
+            let holds = |(a, b): (i64, i64)| match op {
+                BinOp::Eq => a == b,
+                BinOp::Ne => a != b,
+                BinOp::Lt => a < b,
+                BinOp::Le => a <= b,
+                BinOp::Gt => a > b,
+                _ => a >= b,
+            };
+            Some(a.into_iter().zip(b).map(holds).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The elements of a load under a constant mask whose lanes differ by constants. Lanes that are off
+/// may read what another one reads, so that no mask is needed.
+pub struct MaskedOffsets {
+    offsets: LaneOffsets,
+    active: Vec<bool>,
+}
+
+impl MaskedOffsets {
+    /// Matches such an index and mask.
+    pub fn of(index: &Expr, mask: &Expr) -> Option<MaskedOffsets> {
+        Some(MaskedOffsets { offsets: lane_offsets(index)?, active: constant_mask(mask)? })
+    }
+
+    /// Returns the lanes that are read.
+    pub fn active(&self) -> &[bool] {
+        &self.active
+    }
+
+    /// Returns the offsets of some lanes. Those of lanes that are off are replaced by the offset of
+    /// the lane before them that is on, or of the first one. `None` if no lane is on.
+    pub fn part(&self, lanes: Range<usize>) -> Option<LaneOffsets> {
+        let (own, active) = (self.offsets.part(lanes.clone())?, self.active.get(lanes)?);
+        let mut last = own.offsets[active.iter().position(|active| *active)?];
+        let spread = own.offsets.iter().zip(active).map(|(offset, active)| {
+            last = if *active { *offset } else { last };
+            last
+        });
+        Some(LaneOffsets { offsets: spread.collect(), ..own })
+    }
+
+    /// Whether each vector of `width` of the lanes has a load of elements of `bytes` bytes.
+    pub fn fits(&self, lanes: Range<usize>, width: usize, bytes: u64, isa: SimdIsa) -> bool {
+        let mut parts = lanes.clone().step_by(width);
+        parts.all(|first| {
+            let own = first..(first + width).min(lanes.end);
+            let is_off = self.active[own.clone()].iter().all(|active| !active);
+            is_off || self.part(own).is_some_and(|part| part.load(bytes, isa).is_some())
+        })
+    }
 }
 
 fn offsets_of(index: &Expr, nodes: &mut usize) -> Option<LaneOffsets> {

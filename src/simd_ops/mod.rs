@@ -16,7 +16,8 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
 pub use divide::{ConstantDivision, Reciprocal, constant_division};
 pub use lane_offsets::{
-    LaneOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, constant_lanes, lane_offsets,
+    LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, constant_lanes,
+    constant_mask, lane_offsets,
 };
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
@@ -87,7 +88,8 @@ pub enum BinaryForm {
     /// A quotient or remainder of integers up to 32 bits, by a division of float64, or as
     /// [`constant_division`] says if the divisor is constant.
     DivideAsFloat64,
-    /// A quotient or remainder of 64-bit integers, lane by lane in general registers.
+    /// A quotient or remainder of 64-bit integers, lane by lane in general registers, or as
+    /// [`constant_division`] says if the divisor is constant.
     DivideLanes,
 }
 
@@ -313,6 +315,15 @@ pub enum AccessForm<'e> {
     Indexed,
     /// One access for each lane.
     EachLane,
+}
+
+/// Whether a load at an index under a mask is one instruction whatever the mask is, and no gather.
+pub fn has_masked_move(index: &Expr, bytes: u64, isa: SimdIsa) -> bool {
+    let contiguous = match &index.kind {
+        ExprKind::Ramp(_, stride) => stride.as_int() == Some(1),
+        kind => matches!(kind, ExprKind::Broadcast(_)),
+    };
+    contiguous && masks_elements(bytes, isa)
 }
 
 /// Returns the form of an access with an index of `lanes` lanes; `None` if there is none. Lanes

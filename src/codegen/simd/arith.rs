@@ -31,16 +31,8 @@ impl Selector<'_> {
                 None => self.divide_as_doubles(op, ty, x, y),
             },
             BinaryForm::DivideLanes => match constant_divisor(by) {
-                Some(divisor @ 1..) if divisor & (divisor - 1) == 0 => match op {
-                    BinOp::FloorDiv => {
-                        self.shift_const(BinOp::Shr, ty, x, divisor.trailing_zeros())
-                    }
-                    _ => {
-                        let rest = self.constant(divisor as u64 - 1, 8, width_of(ty));
-                        self.b.op2(VOp::AndQ, width_of(ty), x, rest)
-                    }
-                },
-                _ => self.divide_quadwords(op, ty, x, y),
+                Some(divisor) => self.divide_by_constant(op, ty, x, y, divisor),
+                None => self.divide_quadwords(op, ty, x, y),
             },
         }
     }

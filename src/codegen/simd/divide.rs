@@ -56,6 +56,7 @@ impl Selector<'_> {
                 let rest = self.constant(divisor as u64 - 1, ty.dtype.bytes(), width_of(ty));
                 return self.b.op2(VOp::And, width_of(ty), x, rest);
             }
+            (ConstantDivision::EachLane, _) => return self.divide_quadwords(op, ty, x, y),
             (ConstantDivision::Multiply(by), _) => self.divide_by_product(ty, x, by),
             (ConstantDivision::Float(float), _) => self.divide_as_float(ty, x, divisor, float),
         };
@@ -144,7 +145,7 @@ impl Selector<'_> {
         (sign, self.b.op2(VOp::Xor, width, x, sign))
     }
 
-    /// The quotient of words of 16 or 32 bits; see [`Reciprocal`].
+    /// The quotient of words of 16 bits or more; see [`Reciprocal`].
     fn divide_words(&mut self, ty: Type, width: Width, x: VReg, by: Reciprocal) -> VReg {
         let bytes = ty.dtype.bytes();
         let x = self.shift_const(BinOp::Shr, ty, x, by.before);
@@ -153,7 +154,8 @@ impl Selector<'_> {
                 let factor = self.constant(by.factor, 2, width);
                 self.b.op2(VOp::MulHighUW, width, x, factor)
             }
-            _ => self.high_product(width, x, by.factor),
+            4 => self.high_product(width, x, by.factor),
+            _ => self.high_product_of_quadwords(width, x, by.factor),
         };
         if by.is_long {
             let rest = self.b.op2(sub_of(bytes), width, x, high);
@@ -185,6 +187,31 @@ impl Selector<'_> {
         self.b.make(blend, &[Arg::Use(even), Arg::Use(odd), Arg::Imm(ODD)])
     }
 
+    /// The high halves of the products of quadwords and a constant, from the products of their
+    /// halves.
+    fn high_product_of_quadwords(&mut self, width: Width, x: VReg, factor: u64) -> VReg {
+        let quadwords = Type { dtype: DType::Uint64, lanes: width.bytes() as u32 / 8 };
+        let half = u64::from(u32::MAX);
+        let [low, high] = [factor & half, factor >> 32].map(|half| self.constant(half, 8, width));
+        let x_high = self.shift_const(BinOp::Shr, quadwords, x, 32);
+        let product = |selector: &mut Self, a, b| selector.b.op2(VOp::MulUdq, width, a, b);
+        let add = |selector: &mut Self, a, b| selector.b.op2(add_of(8), width, a, b);
+        let high_of =
+            |selector: &mut Self, value| selector.shift_const(BinOp::Shr, quadwords, value, 32);
+        let lowest = product(self, x, low);
+        let lowest = high_of(self, lowest);
+        let first = product(self, x_high, low);
+        let first = add(self, first, lowest);
+        let mask = self.constant(half, 8, width);
+        let first_low = self.b.op2(VOp::AndQ, width, first, mask);
+        let second = product(self, x, high);
+        let second = add(self, second, first_low);
+        let highest = product(self, x_high, high);
+        let carried = [first, second].map(|value| high_of(self, value));
+        let highest = add(self, highest, carried[0]);
+        add(self, highest, carried[1])
+    }
+
     /// The quotient, or `x - y * quotient`.
     fn quotient_or_rest(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg, quotient: VReg) -> VReg {
         if op == BinOp::FloorDiv {
@@ -194,7 +221,7 @@ impl Selector<'_> {
         self.b.op2(sub_of(ty.dtype.bytes()), width_of(ty), x, product)
     }
 
-    /// The same of 64-bit integers: one lane after the other, in general registers.
+    /// A division of 64-bit integers: one lane after the other, in general registers.
     pub(super) fn divide_quadwords(&mut self, op: BinOp, ty: Type, x: VReg, y: VReg) -> VReg {
         let insert = match self.b.is_evex() {
             true => EVEX_Vpinsrq_xmm_xmm_rm64_imm8,

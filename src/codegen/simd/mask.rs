@@ -10,19 +10,36 @@ use super::nest::{Selector, Val};
 use super::plan;
 use super::table::VOp;
 use super::value::width_of;
+use crate::ir::equal::equal;
+use crate::ir::visit::reads_memory;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, Type, UnOp, Var};
-use crate::simd_ops::{LaneCount, constant_lanes, lane_count};
+use crate::simd_ops::{LaneCount, constant_mask, lane_count};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
 
 impl Selector<'_> {
     /// A vector of `bool`.
     pub(super) fn mask(&mut self, expr: &Expr) -> Val {
-        use BinOp::*;
         let lanes = expr.ty.lanes;
         if let Some(bits) = constant_bits(expr) {
             return self.constant_mask(bits, lanes);
         }
+        // Unrolled statements share their conditions.
+        if !matches!(expr.kind, ExprKind::Binary(..)) || reads_memory(expr) {
+            return self.new_mask(expr);
+        }
+        let mut all = self.scopes.iter().rev().flat_map(|scope| &scope.conditions);
+        if let Some((_, known)) = all.find(|(cond, _)| equal(cond, expr)) {
+            return *known;
+        }
+        let mask = self.new_mask(expr);
+        self.scopes.last_mut().expect("a scope").conditions.push((expr.clone(), mask));
+        mask
+    }
+
+    fn new_mask(&mut self, expr: &Expr) -> Val {
+        use BinOp::*;
+        let lanes = expr.ty.lanes;
         match &expr.kind {
             ExprKind::Var(var) => self.variable(var),
             ExprKind::Broadcast(a) => {
@@ -357,14 +374,22 @@ impl Selector<'_> {
         if used == width.bytes() {
             return reg;
         }
-        if self.b.is_evex() {
-            let all = self.all_lanes(lanes);
-            return self.b.make_mask(VEX_Kandq_kr_kr_kr, &[Arg::Use(reg), Arg::Use(all)]);
+        let key = (reg, bytes, lanes);
+        if let Some(known) = self.scopes.iter().rev().find_map(|scope| scope.memory_masks.get(&key))
+        {
+            return *known;
         }
-        let mut all = vec![0xff; used as usize];
-        all.resize(width.bytes() as usize, 0);
-        let all = self.constant_bytes(all);
-        self.b.op2(VOp::And, width, reg, all)
+        let mask = if self.b.is_evex() {
+            let all = self.all_lanes(lanes);
+            self.b.make_mask(VEX_Kandq_kr_kr_kr, &[Arg::Use(reg), Arg::Use(all)])
+        } else {
+            let mut all = vec![0xff; used as usize];
+            all.resize(width.bytes() as usize, 0);
+            let all = self.constant_bytes(all);
+            self.b.op2(VOp::And, width, reg, all)
+        };
+        self.scopes.last_mut().expect("a scope").memory_masks.insert(key, mask);
+        mask
     }
 
     /// A mask of the first `lanes` lanes, for AVX-512.
@@ -525,47 +550,6 @@ pub(super) fn first_lanes(count: i128, lanes: u32) -> u64 {
 
 /// The bits of a mask that depends on constants only.
 pub(super) fn constant_bits(expr: &Expr) -> Option<u64> {
-    use BinOp::*;
-    let lanes = expr.ty.lanes;
-    if lanes > 64 {
-        return None;
-    }
-    match &expr.kind {
-        ExprKind::Broadcast(value) => {
-            value.as_int().map(|value| if value != 0 { every_lane(lanes) } else { 0 })
-        }
-        ExprKind::Unary(UnOp::Likely, a) => constant_bits(a),
-        ExprKind::Unary(UnOp::Not, a) => constant_bits(a).map(|a| every_lane(lanes) & !a),
-        ExprKind::Binary(And | BitAnd, a, b) => Some(constant_bits(a)? & constant_bits(b)?),
-        ExprKind::Binary(Or | BitOr, a, b) => Some(constant_bits(a)? | constant_bits(b)?),
-        ExprKind::Binary(op, a, b) if op.is_comparison() => {
-            let mut bits = 0;
-            for lane in 0..lanes {
-                let (a, b) = (constant_lane(a, lane)?, constant_lane(b, lane)?);
-                let holds = match op {
-                    Eq => a == b,
-                    Ne => a != b,
-                    Lt => a < b,
-                    Le => a <= b,
-                    Gt => a > b,
-                    _ => a >= b,
-                };
-                bits |= u64::from(holds) << lane;
-            }
-            Some(bits)
-        }
-        _ => None,
-    }
-}
-
-/// A lane of constant indices.
-fn constant_lane(expr: &Expr, lane: u32) -> Option<i128> {
-    match &expr.kind {
-        _ if expr.ty.dtype != DType::Index => None,
-        ExprKind::Broadcast(value) => value.as_int(),
-        ExprKind::Ramp(base, stride) => {
-            base.as_int()?.checked_add(stride.as_int()?.checked_mul(lane.into())?)
-        }
-        _ => Some(constant_lanes(expr)?[lane as usize].into()),
-    }
+    let lanes = constant_mask(expr).filter(|lanes| lanes.len() <= 64)?;
+    Some((0..).zip(lanes).fold(0, |bits, (lane, active)| bits | u64::from(active) << lane))
 }

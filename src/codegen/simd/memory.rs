@@ -7,7 +7,7 @@ use super::nontemporal::has_nontemporal;
 use super::plan;
 use super::table::VOp;
 use crate::ir::{Buffer, DType, Expr, Type};
-use crate::simd_ops::{AccessForm, VectorAccess, access_form};
+use crate::simd_ops::{AccessForm, VectorAccess, access_form, lane_offsets};
 use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
@@ -25,6 +25,12 @@ impl Selector<'_> {
                 return Val::Gpr(self.load_bool(buffer, mem));
             }
             return Val::Vec(self.read(buffer, mem, ty.dtype.bytes(), true, Width::X));
+        }
+        if let Some(value) = mask.and_then(|mask| self.load_masked_offsets(buffer, index, mask)) {
+            return match ty.dtype {
+                DType::Bool => self.mask_of_bytes(value, ty.lanes),
+                _ => Val::Vec(value),
+            };
         }
         let bytes = ty.dtype.bytes() * u64::from(ty.lanes);
         let form = self.access_form(buffer, index, mask.is_some(), false);
@@ -55,7 +61,10 @@ impl Selector<'_> {
                 let mem = self.address(buffer, one);
                 self.read(buffer, mem, ty.dtype.bytes(), true, Width::of(bytes))
             }
-            (AccessForm::Offsets, _) => self.load_offsets(buffer, index, ty),
+            (AccessForm::Offsets, _) => {
+                let constant = lane_offsets(index).expect("a scalar plus constants");
+                self.load_offsets(buffer, &constant, ty)
+            }
             (AccessForm::Indexed, mask) => {
                 let mask = mask.map(|mask| self.value(mask));
                 self.gather(buffer, index, ty, mask)

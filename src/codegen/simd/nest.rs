@@ -75,6 +75,10 @@ pub(super) struct Scope {
     pub(super) masks: FxHashMap<u64, VReg>,
     /// Masks that are constant or of the first lanes.
     pub(super) lane_masks: FxHashMap<MaskKey, Val>,
+    /// Other masks that read no memory, with their conditions.
+    pub(super) conditions: Vec<(Expr, Val)>,
+    /// Masks for accesses to memory of some lanes, by the mask of all lanes.
+    pub(super) memory_masks: FxHashMap<(VReg, u64, u32), VReg>,
 }
 
 /// The struct that the caller passes: the values of variables and the addresses of buffers.

@@ -8,16 +8,44 @@ use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Type};
 use crate::simd_ops::{
-    Conversion, LaneOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, conversion, lane_offsets,
+    Conversion, LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, conversion,
+    has_masked_move, lane_offsets,
 };
 use iced_x86::Code::*;
 use regalloc2::VReg;
 
 impl Selector<'_> {
-    /// The lanes of [`AccessForm::Offsets`](crate::simd_ops::AccessForm::Offsets).
-    pub(super) fn load_offsets(&mut self, buffer: &Buffer, index: &Expr, ty: Type) -> VReg {
+    /// The lanes of a load under a constant mask at constant distances, the others 0; `None` if an
+    /// instruction with a mask is better or needed.
+    pub(super) fn load_masked_offsets(
+        &mut self,
+        buffer: &Buffer,
+        index: &Expr,
+        mask: &Expr,
+    ) -> Option<VReg> {
+        let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
         let bytes = ty.dtype.bytes();
-        let constant = lane_offsets(index).expect("a scalar plus constants");
+        let masked = MaskedOffsets::of(index, mask)?;
+        if has_masked_move(index, bytes, self.b.isa) {
+            return None;
+        }
+        let Some(constant) = masked.part(0..ty.lanes as usize) else { return Some(self.b.zero()) };
+        constant.load(bytes, self.b.isa)?;
+        let value = self.load_offsets(buffer, &constant, ty);
+        let of_lane =
+            |active: &bool| std::iter::repeat_n(if *active { 0xff } else { 0 }, bytes as usize);
+        let on = self.constant_lanes(masked.active().iter().flat_map(of_lane).collect());
+        Some(self.b.op2(VOp::And, width_of(ty), value, on))
+    }
+
+    /// The lanes of [`AccessForm::Offsets`](crate::simd_ops::AccessForm::Offsets).
+    pub(super) fn load_offsets(
+        &mut self,
+        buffer: &Buffer,
+        constant: &LaneOffsets,
+        ty: Type,
+    ) -> VReg {
+        let bytes = ty.dtype.bytes();
         let at = |offset: i64| Expr::add(constant.base.clone(), Expr::index(offset));
         match constant.load(bytes, self.b.isa) {
             Some(OffsetLoad::OneElement) => {

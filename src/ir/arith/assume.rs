@@ -123,17 +123,10 @@ impl Facts {
     /// Learns a congruence from `difference == 0`, if it has the form `x % m == r` or `x == m*y +
     /// r`.
     fn learn_congruence(&mut self, difference: &Poly) {
-        let kind = |atom: &Atom| self.arena.borrow().kind(*atom).clone();
         if let [(mono, factor @ (1 | -1))] = difference.terms.as_slice()
             && let [atom] = mono.as_slice()
-            && let AtomKind::Mod(x, m) = kind(atom)
-            && let Some(m) = m.as_constant()
-            && let [(inner, unit @ (1 | -1))] = x.terms.as_slice()
-            && let [x_atom] = inner.as_slice()
+            && self.learn_remainder(*atom, -difference.constant * factor)
         {
-            // factor·(x % m) + c == 0, x = unit·atom + k.
-            let r = -difference.constant * factor;
-            self.set_congruence(*x_atom, m, floor_mod((r - x.constant) * unit, m));
             return;
         }
         for (mono, coefficient) in &difference.terms {
@@ -145,6 +138,17 @@ impl Facts {
                 }
             }
         }
+    }
+
+    /// Learns a congruence from `atom == r`, if the atom is a remainder `x % m`.
+    fn learn_remainder(&mut self, atom: Atom, r: i128) -> bool {
+        let AtomKind::Mod(x, m) = self.arena.borrow().kind(atom).clone() else { return false };
+        let Some(m) = m.as_constant() else { return false };
+        let [(inner, unit @ (1 | -1))] = x.terms.as_slice() else { return false };
+        let [x_atom] = inner.as_slice() else { return false };
+        // x is unit·x_atom + k.
+        self.set_congruence(*x_atom, m, floor_mod((r - x.constant) * unit, m));
+        true
     }
 
     fn set_congruence(&mut self, atom: Atom, m: i128, r: i128) {
@@ -179,6 +183,10 @@ impl Facts {
                 self.ranges.insert(atom, new);
                 self.note(Undo::Range(atom, old));
                 self.forget_intervals();
+                let now = self.atom_interval(atom);
+                if now.lo == now.hi {
+                    self.learn_remainder(atom, now.lo);
+                }
                 queue.extend(self.mentions[&atom].iter().rev().take(16));
             }
         }

@@ -21,7 +21,9 @@ pub fn evaluate(function: Intrinsic, args: &[f64]) -> f64 {
         Intrinsic::Tan => x.tan(),
         Intrinsic::Atan => x.atan(),
         Intrinsic::Pow => x.powf(args[1]),
-        Intrinsic::Fma | Intrinsic::Tf32 | Intrinsic::Scalef => crate::bug!("{} is exact", function.name()),
+        Intrinsic::Fma | Intrinsic::Tf32 | Intrinsic::Scalef => {
+            crate::bug!("{} is exact", function.name())
+        }
     }
 }
 

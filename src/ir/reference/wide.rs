@@ -72,7 +72,9 @@ fn function_value(function: Intrinsic, args: &[f64], consts: &mut Consts) -> Big
             true => number(1e300f64.copysign(args[0])).atan(BITS, NEAREST, consts),
             false => x.atan(BITS, NEAREST, consts),
         },
-        Intrinsic::Fma | Intrinsic::Tf32 | Intrinsic::Scalef => crate::bug!("{} is exact", function.name()),
+        Intrinsic::Fma | Intrinsic::Tf32 | Intrinsic::Scalef => {
+            crate::bug!("{} is exact", function.name())
+        }
         Intrinsic::Pow => {
             let power = power(&x.abs(), &number(args[1]), consts);
             if args[0] < 0.0 && (args[1] % 2.0).abs() == 1.0 { power.neg() } else { power }

@@ -2,8 +2,8 @@
 //! divisions by powers of two become shifts.
 //!
 //! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`,
-//! `a // x8(4)`
-//! After:  `x16(false)`, `c`, `(A[i] if !c)`, `a >> x8(2)`
+//! `a // x8(4)`, `ramp(48*p, 1, 16) % x16(3)`
+//! After:  `x16(false)`, `c`, `(A[i] if !c)`, `a >> x8(2)`, `ramp(0, 1, 16) % x16(3)`
 
 use super::{Simplifier, fold};
 use crate::ir::visit::map_children;
@@ -25,7 +25,7 @@ impl Simplifier<'_> {
             ExprKind::Binary(op, a, b) if op.is_comparison() => self.lane_comparison(*op, a, b),
             ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => connective(*op, a, b),
             ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, by) => {
-                power_of_two(*op, a, by)
+                power_of_two(*op, a, by).or_else(|| self.lane_division(*op, a, by))
             }
             ExprKind::Unary(UnOp::Not, a) => Some(match truth(a) {
                 Some(value) => all(Expr::bool(!value), simple.ty.lanes),
@@ -65,6 +65,30 @@ impl Simplifier<'_> {
             true => otherwise.clone(),
             false => Expr::select(mask, otherwise.clone(), then.clone()),
         })
+    }
+
+    /// Takes the multiples of a constant divisor out of a ramp: `ramp(48*p + 1, 1, 16) % x16(3)` is
+    /// `ramp(1, 1, 16) % x16(3)`, and the quotient is greater by `16*p` in all lanes.
+    fn lane_division(&mut self, op: BinOp, a: &Expr, by: &Expr) -> Option<Expr> {
+        let (ExprKind::Ramp(base, stride), ExprKind::Broadcast(divisor)) = (&a.kind, &by.kind)
+        else {
+            return None;
+        };
+        let divisor = divisor.as_int().filter(|c| *c > 1 && a.ty.dtype == DType::Index)?;
+        let rest = self.facts.residue(&self.facts.poly(base), divisor)?;
+        if base.as_int() == Some(rest) {
+            return None;
+        }
+        let rest = Expr::index(i64::try_from(rest).ok()?);
+        let ramp = Expr::new(a.ty, ExprKind::Ramp(rest, stride.clone()));
+        let inside = Expr::binary(op, ramp, by.clone());
+        if op == BinOp::FloorMod {
+            return Some(inside);
+        }
+        let divisor = Expr::index(i64::try_from(divisor).ok()?);
+        let quotient = self.expr(&Expr::binary(BinOp::FloorDiv, base.clone(), divisor));
+        let quotient = Expr::new(a.ty, ExprKind::Broadcast(quotient));
+        Some(Expr::add(quotient, inside))
     }
 
     /// Decides a comparison of ramps: it has one value in all lanes if the first and the last lane

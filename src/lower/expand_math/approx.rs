@@ -28,11 +28,9 @@ pub fn approximate<'b>(function: Intrinsic, args: &[Value<'b>]) -> Option<Value<
         Intrinsic::Pow => pow(x, args[1]),
         // `exp2.approx` minus 1 would lose all digits near 0.
         Intrinsic::Expm1 => return None,
-        Intrinsic::Atan
-        | Intrinsic::Erf
-        | Intrinsic::Tf32
-        | Intrinsic::Fma
-        | Intrinsic::Scalef => return None,
+        Intrinsic::Atan | Intrinsic::Erf | Intrinsic::Tf32 | Intrinsic::Fma | Intrinsic::Scalef => {
+            return None;
+        }
     };
     Some(result)
 }

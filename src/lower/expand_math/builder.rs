@@ -148,7 +148,14 @@ impl<'b> Operand<'b> for i64 {
 impl Builder {
     /// Creates a builder for one call on values of `lanes` lanes.
     pub fn new(name: &'static str, lanes: u32, has_scalef: bool, tables: Tables) -> Builder {
-        Builder { name, lanes, has_scalef, tables, nodes: RefCell::default(), ids: RefCell::default() }
+        Builder {
+            name,
+            lanes,
+            has_scalef,
+            tables,
+            nodes: RefCell::default(),
+            ids: RefCell::default(),
+        }
     }
 
     /// Adds an argument of the call.

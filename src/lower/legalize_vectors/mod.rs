@@ -20,15 +20,17 @@ mod simd_lanes;
 mod slice;
 
 use crate::diag::Result;
+use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    NodeSet, any_expr, for_each_load, map_exprs, map_stmts, reads_buffer, walk_nodes,
+    NodeSet, any_expr, for_each_load, map_exprs, map_stmts, reads_buffer, rewrite_exprs, walk_nodes,
 };
 use crate::ir::{Buffer, DType, Expr, ExprKind, Kernel, Scope, Stmt, Type, Var};
 use crate::lower::expand_math::{expand_expr, expand_in_nest};
 use crate::target::{SimdIsa, Target};
 use rustc_hash::FxHashMap;
-use simd_lanes::simd_lanes;
+use simd_lanes::{parts_of_a_period, simd_lanes};
 use slice::Slicer;
 
 /// Bytes of a vector after this pass.
@@ -167,19 +169,32 @@ impl Legalizer {
         let lanes_of = |constants| {
             simd_lanes(index, value, mask.as_ref(), buffer, first..lanes, constants, isa)
         };
+        let written_out_parts = |parts: u32| size_of(store) * parts as usize <= MAX_NODES;
         let written_out = |width: u32| {
             let parts = rest / width;
             let few = parts <= if width == 1 { MAX_SCALARS } else { MAX_VECTORS };
-            few && size_of(store) * parts as usize <= MAX_NODES || touches_registers(store)
+            few && written_out_parts(parts) || touches_registers(store)
         };
         let mut width = lanes_of(true);
+        let mut together = None;
         let written_out = written_out(width) || {
-            width = lanes_of(false);
-            written_out(width)
+            let narrow = lanes_of(false);
+            if narrow < width {
+                let count = parts_of_a_period([index, value], mask.as_ref(), first..lanes, width);
+                together = count.filter(|count| written_out_parts(*count));
+            }
+            width = if together.is_some() { width } else { narrow };
+            together.is_none() && written_out(width)
         };
         let parts = rest / width;
         let mut stmts = Vec::new();
-        if written_out {
+        if let Some(together) = together {
+            stmts.push(self.loop_of_parts(store, first, width, parts / together, together));
+            for part in parts / together * together..parts {
+                let start = Expr::index((first + part * width).into());
+                stmts.push(self.part(store, &start, width));
+            }
+        } else if written_out {
             for part in 0..parts {
                 let start = Expr::index((first + part * width).into());
                 stmts.push(self.part(store, &start, width));
@@ -213,6 +228,22 @@ impl Legalizer {
             }
         }
         (store, width)
+    }
+
+    /// Returns a loop of `turns` iterations, each of which stores some vectors of `width` lanes: as
+    /// many as the constants in its indices have in a period, so that they stay constants.
+    fn loop_of_parts(&self, store: &Store, first: u32, width: u32, turns: u32, parts: u32) -> Stmt {
+        let var = Var::index("part");
+        let mut facts = Facts::new();
+        facts.bind(&var, &Expr::index(0), &Expr::index(turns.into()));
+        let step = Expr::mul(Expr::var(&var), Expr::index((parts * width).into()));
+        let part = |part: u32| {
+            let start = Expr::add(step.clone(), Expr::index((first + part * width).into()));
+            let stmt = self.part(store, &start, width);
+            rewrite_exprs(stmt, &mut |expr| simplify_expr(expr, &facts))
+        };
+        let body = Stmt::Block((0..parts).map(part).collect());
+        Stmt::serial(var, Expr::index(turns.into()), body)
     }
 
     /// Expands the functions of a store in a nest of the SIMD back end.

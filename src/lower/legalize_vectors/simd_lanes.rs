@@ -2,11 +2,11 @@
 //! registers.
 
 use crate::ir::equal::equal;
-use crate::ir::visit::{any_expr, for_each_child};
+use crate::ir::visit::{NodeSet, any_expr, for_each_child, walk_nodes};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
-    VectorAccess, access_form, constant_lanes, element_bytes, has_short_offsets, lane_count,
-    lane_offsets, masks_elements, narrowed_offsets,
+    MaskedOffsets, VectorAccess, access_form, constant_lanes, element_bytes, has_masked_move,
+    has_short_offsets, lane_count, lane_offsets, masks_elements, narrowed_offsets,
 };
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
@@ -32,6 +32,7 @@ pub(super) fn simd_lanes(
         lanewise: false,
         maskable: true,
         masked: Vec::new(),
+        offsets: Vec::new(),
         seen: FxHashSet::default(),
     };
     search.access(buffer.dtype, index, mask, true);
@@ -50,7 +51,43 @@ pub(super) fn simd_lanes(
     };
     let has_form =
         |(access, index): &(VectorAccess, Expr)| access_form(*access, index, width, isa).is_some();
-    if search.masked.iter().all(has_form) { width } else { 1 }
+    let own = search.lanes.clone();
+    let fits = |(bytes, index): &(u64, MaskedOffsets)| {
+        let whole = own.len() / width as usize * width as usize;
+        index.fits(own.start..own.start + whole, width as usize, *bytes, isa)
+    };
+    let all = search.masked.iter().all(has_form) && search.offsets.iter().all(fits);
+    if all { width } else { 1 }
+}
+
+/// Returns after how many vectors of `width` lanes the constants in the indices of a store repeat,
+/// but for what each step adds to all lanes alike; `None` if they do not.
+pub(super) fn parts_of_a_period(
+    exprs: [&Expr; 2],
+    mask: Option<&Expr>,
+    lanes: Range<u32>,
+    width: u32,
+) -> Option<u32> {
+    let mut known: Vec<Vec<i64>> = Vec::new();
+    let mut seen = NodeSet::default();
+    for expr in exprs.into_iter().chain(mask) {
+        walk_nodes(expr, &mut seen, &mut |node| {
+            let plain = matches!(node.kind, ExprKind::Ramp(..) | ExprKind::Broadcast(_));
+            if !plain && let Some(constant) = lane_offsets(node) {
+                known.push(constant.offsets);
+            }
+        });
+    }
+    let (first, last) = (lanes.start as usize, lanes.end as usize);
+    let repeats = |offsets: &[i64], by: usize| {
+        let step = |lane: usize| offsets[lane + by].checked_sub(offsets[lane]);
+        (first..last - by).all(|lane| step(lane).is_some() && step(lane) == step(first))
+    };
+    let parts = (lanes.end - lanes.start) / width;
+    (1..=parts / 2).find(|count| {
+        let by = (count * width) as usize;
+        known.iter().all(|offsets| repeats(offsets, by))
+    })
 }
 
 /// The needs of the operations of a store.
@@ -69,6 +106,8 @@ struct LaneSearch {
     maskable: bool,
     /// The accesses under masks, with their indices.
     masked: Vec<(VectorAccess, Expr)>,
+    /// The loads under constant masks at constant distances, with the bytes of their elements.
+    offsets: Vec<(u64, MaskedOffsets)>,
     seen: FxHashSet<usize>,
 }
 
@@ -113,6 +152,14 @@ impl LaneSearch {
 
     fn access(&mut self, dtype: DType, index: &Expr, mask: Option<&Expr>, is_store: bool) {
         let bytes = dtype.bytes();
+        let constant = if self.constants && !is_store { mask } else { None };
+        if let Some(mask) = constant.filter(|_| !has_masked_move(index, bytes, self.isa))
+            && let Some(known) = MaskedOffsets::of(index, mask)
+        {
+            self.maskable = false;
+            self.offsets.push((bytes, known));
+            return;
+        }
         if mask.is_some() {
             self.masked.push((VectorAccess { bytes, masked: true, is_store }, index.clone()));
         }

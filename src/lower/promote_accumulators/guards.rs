@@ -29,7 +29,7 @@ pub(super) fn is_guarded_store(stmt: &Stmt) -> bool {
 }
 
 /// Returns the stores that a statement consists of.
-fn stores_of(stmt: &Stmt) -> Option<Vec<&Stmt>> {
+pub(super) fn stores_of(stmt: &Stmt) -> Option<Vec<&Stmt>> {
     match stmt {
         Stmt::Store { nontemporal: false, .. } => Some(vec![stmt]),
         Stmt::Block(stmts) => {

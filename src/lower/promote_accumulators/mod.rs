@@ -4,11 +4,12 @@
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
 //! The loop may have bounds that are computed between (`C[i] = 0; let end = P[i]; for k { … }`).
-//! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), for vectors (`C[ramp(i,
-//! 1, 8)]`), and for several elements of one buffer that provably do not overlap. A mask
-//! (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed only in
-//! the final store. With SIMD instructions, an update of some lanes becomes a `select`: the lanes
-//! of a masked update, or the first lanes of the vector in the tail after the loop.
+//! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), some of whose terms may
+//! have conditions, for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that
+//! provably do not overlap. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
+//! does not change is needed only in the final store. With SIMD instructions, an update of some
+//! lanes becomes a `select`: the lanes of a masked update, or the first lanes of the vector in the
+//! tail after the loop.
 //!
 //! On CPUs, elements that no store before the loop initializes are loaded first, unless the loop
 //! stores them before it reads them. An outer loop over the reduction axis then passes them from
@@ -48,7 +49,7 @@ use crate::ir::visit::{
 use crate::ir::{Buffer, Expr, ForKind, Kernel, Scope, Stmt, Var};
 use crate::target::Target;
 use elements::{Element, Elements, GuardedElement, Lanes};
-use guards::is_guarded_store;
+use guards::{is_guarded_store, stores_of};
 use known::Known;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -200,7 +201,7 @@ impl Promoter<'_> {
                         done.push(promoted);
                         continue;
                     }
-                    let stores = self.without_conditions(&mut group, &mut done);
+                    let stores = self.behind_conditions(&mut group, &mut done);
                     let mut after = Vec::new();
                     while let Some(update) = flat.next_if(|next| updates_one_of(next, &stores)) {
                         after.push(update);
@@ -208,17 +209,17 @@ impl Promoter<'_> {
                     done.push(self.promote_group(stores, stmt, after));
                 }
                 Stmt::Let { .. } | Stmt::If { .. } if is_ragged_update(&stmt, &group) => {
-                    let stores = self.without_conditions(&mut group, &mut done);
+                    let stores = self.behind_conditions(&mut group, &mut done);
                     done.push(self.promote_group(stores, stmt, Vec::new()));
                 }
                 other => {
-                    let stores = self.without_conditions(&mut group, &mut done);
+                    let stores = self.run_of_stores(&mut group, &mut done);
                     done.extend(self.promote_run(stores));
                     done.push(self.promote(other));
                 }
             }
         }
-        let stores = self.without_conditions(&mut group, &mut done);
+        let stores = self.run_of_stores(&mut group, &mut done);
         done.extend(self.promote_run(stores));
         match done.len() {
             1 => done.remove(0),
@@ -228,10 +229,20 @@ impl Promoter<'_> {
 
     /// Returns the stores at the end of a group that have no condition; what stands before them is
     /// done.
-    fn without_conditions(&self, group: &mut Vec<Stmt>, done: &mut Vec<Stmt>) -> Vec<Stmt> {
+    fn behind_conditions(&self, group: &mut Vec<Stmt>, done: &mut Vec<Stmt>) -> Vec<Stmt> {
+        let mut run = self.run_of_stores(group, done);
+        let count = run.iter().rposition(|stmt| !matches!(stmt, Stmt::Store { .. }));
+        let stores = run.split_off(count.map_or(0, |last| last + 1));
+        done.extend(self.promote_run(run));
+        stores
+    }
+
+    /// Returns the stores at the end of a group that have no condition or store, under one, again
+    /// what the others have stored; what stands before them is done.
+    fn run_of_stores(&self, group: &mut Vec<Stmt>, done: &mut Vec<Stmt>) -> Vec<Stmt> {
         let mut stores = Vec::new();
         for stmt in std::mem::take(group) {
-            if let Stmt::Store { .. } = stmt {
+            if matches!(stmt, Stmt::Store { .. }) || stores_again(&stmt, &stores) {
                 stores.push(stmt);
             } else {
                 done.extend(self.promote_run(std::mem::take(&mut stores)));
@@ -242,16 +253,14 @@ impl Promoter<'_> {
     }
 
     /// Promotes accumulators in stores without a loop after them. Stores to elements that were
-    /// stored just before are the updates of an unrolled reduction.
+    /// stored just before are the updates of an unrolled reduction, some of them under conditions.
     fn promote_run(&self, run: Vec<Stmt>) -> Vec<Stmt> {
         let mut done = Vec::new();
         let (mut stores, mut updates): (Vec<Stmt>, Vec<Stmt>) = (Vec::new(), Vec::new());
         for stmt in run {
-            if stores
-                .iter()
-                .rev()
-                .take(MAX_PROMOTED_ELEMENTS)
-                .any(|earlier| stores_same(earlier, &stmt))
+            let mut earlier = stores.iter().rev().take(MAX_PROMOTED_ELEMENTS);
+            if !matches!(stmt, Stmt::Store { .. })
+                || earlier.any(|earlier| stores_same(earlier, &stmt))
             {
                 updates.push(stmt);
                 continue;
@@ -431,7 +440,8 @@ impl Promoter<'_> {
             // Lanes with one stride and different remainders are different elements.
             let between = of_a.stride == of_b.stride && distance % of_a.stride != 0;
             let width = |element: &Element, lanes: &Lanes| {
-                let stored = element.stored_lanes().map(|stored| simplify_expr(&stored, &Facts::new()));
+                let stored =
+                    element.stored_lanes().map(|stored| simplify_expr(&stored, &Facts::new()));
                 let stored = stored.and_then(|stored| stored.as_int());
                 stored.unwrap_or(i128::MAX).clamp(0, lanes.lanes * lanes.stride)
             };
@@ -531,6 +541,13 @@ fn stores_same(a: &Stmt, b: &Stmt) -> bool {
         return false;
     };
     buffer == other && buffer.scope != Scope::Register && equal(&indices[0], &i[0])
+}
+
+/// Whether a statement stores, under a condition, only elements that one of `stores` writes.
+fn stores_again(stmt: &Stmt, stores: &[Stmt]) -> bool {
+    let Stmt::If { then, .. } = stmt else { return false };
+    let same = |store: &&Stmt| stores.iter().any(|earlier| stores_same(earlier, store));
+    is_guarded_store(stmt) && stores_of(then).is_some_and(|inner| inner.iter().all(same))
 }
 
 /// Whether a statement is a store that updates a buffer that one of `stores` writes.

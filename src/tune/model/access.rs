@@ -4,7 +4,7 @@ use super::index::{Lane, Sum};
 use super::ops::AccessCost;
 use super::walk::{EnclosingLoop, Walker};
 use crate::ir::limits::ROW_CHUNK_BYTES;
-use crate::ir::{Buffer, Scope};
+use crate::ir::{Buffer, Expr, Scope};
 
 /// Cycles of each lane of one or two bytes that is loaded or stored by itself. Fitted on Zen 4.
 const SHORT_LANE_CYCLES: f64 = 1.0;
@@ -86,10 +86,16 @@ impl Walker<'_> {
         }
     }
 
-    /// Notes a store to a buffer that is read soon, of so many lanes, or of part of them.
+    /// Notes a store of so many lanes, or of part of them, to a buffer that is read soon: a local
+    /// one, or one that a part of a vector fills.
     pub(super) fn note_scatter(&mut self, buffer: &Buffer, cost: &AccessCost, whole: Option<u32>) {
         let in_parts = cost.gather > 0.0 || !whole.is_some_and(u32::is_power_of_two);
-        if in_parts && buffer.scope == Scope::Local && !self.in_launch {
+        let size = buffer.shape.iter().map(Expr::as_int).try_fold(1, |n, extent| Some(n * extent?));
+        let part = f64::from(self.machine.target.vector_bytes) / buffer.dtype.bytes() as f64;
+        let is_filled = whole.is_some_and(|lanes| {
+            f64::from(lanes) < part && size.is_some_and(|size| size <= i128::from(lanes))
+        });
+        if in_parts && (buffer.scope == Scope::Local || is_filled) && !self.in_launch {
             self.scattered.insert(buffer.clone());
         }
     }

@@ -3,7 +3,7 @@
 use super::walk::Walker;
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind};
-use crate::simd_ops::{VectorAccess, access_form};
+use crate::simd_ops::{MaskedOffsets, VectorAccess, access_form, has_masked_move};
 use crate::target::SimdIsa;
 
 /// Integer instructions of a lane besides its arithmetic: the test of its mask, and the branch.
@@ -41,7 +41,8 @@ fn runs_lane_by_lane(
 ) -> bool {
     let differs = |mask: &&Expr| !matches!(mask.kind, ExprKind::Broadcast(_));
     let mask = mask.filter(differs);
-    let (mut longest, mut masked, mut seen) = (bytes, Vec::new(), NodeSet::default());
+    let (mut longest, mut seen) = (bytes, NodeSet::default());
+    let (mut masked, mut offsets) = (Vec::new(), Vec::new());
     if mask.is_some() {
         masked.push((VectorAccess { bytes, masked: true, is_store: true }, index.clone()));
     }
@@ -52,13 +53,29 @@ fn runs_lane_by_lane(
         if !matches!(node.ty.dtype, DType::Index | DType::Bool) {
             longest = longest.max(node.ty.dtype.bytes());
         }
-        if let ExprKind::Load { buffer, indices, mask: Some(_) } = &node.kind {
-            let access =
-                VectorAccess { bytes: buffer.dtype.bytes(), masked: true, is_store: false };
-            masked.push((access, indices[0].clone()));
+        if let ExprKind::Load { buffer, indices, mask: Some(mask) } = &node.kind {
+            let bytes = buffer.dtype.bytes();
+            let constant = match isa {
+                Some(isa) if !has_masked_move(&indices[0], bytes, isa) => {
+                    MaskedOffsets::of(&indices[0], mask)
+                }
+                _ => None,
+            };
+            match constant {
+                Some(known) => offsets.push((bytes, known)),
+                None => {
+                    let access = VectorAccess { bytes, masked: true, is_store: false };
+                    masked.push((access, indices[0].clone()));
+                }
+            }
         }
     });
     let Some(isa) = isa else { return !masked.is_empty() };
     let width = (u64::from(isa.bytes()) / longest).clamp(1, u64::from(index.ty.lanes)) as u32;
+    let whole = index.ty.lanes / width * width;
+    let fits = |(bytes, known): &(u64, MaskedOffsets)| {
+        known.fits(0..whole as usize, width as usize, *bytes, isa)
+    };
     masked.iter().any(|(access, index)| access_form(*access, index, width, isa).is_none())
+        || !offsets.iter().all(fits)
 }

@@ -6,13 +6,18 @@ use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{Buffer, Expr, ExprKind};
-use crate::simd_ops::{OffsetLoad, lane_offsets};
+use crate::simd_ops::{MaskedOffsets, OffsetLoad, lane_offsets};
 use crate::target::SimdIsa;
 
 impl Walker<'_> {
     /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
-    /// from contiguous loads; `None` for others.
-    pub(super) fn offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
+    /// from contiguous loads; `None` for others. Constant masks may turn lanes off.
+    pub(super) fn offsets_cost(
+        &self,
+        buffer: &Buffer,
+        index: &Expr,
+        mask: Option<&Expr>,
+    ) -> Option<AccessCost> {
         let contiguous = match &index.kind {
             ExprKind::Ramp(_, step) => step.as_int() == Some(1),
             _ => index.ty.is_scalar() || matches!(index.kind, ExprKind::Broadcast(_)),
@@ -21,7 +26,12 @@ impl Walker<'_> {
             return None;
         }
         // Strides may still be products of constants.
-        let mut known = lane_offsets(&simplify_expr(index, &Facts::new()))?;
+        let simple = |expr| simplify_expr(expr, &Facts::new());
+        let lanes = index.ty.lanes as usize;
+        let mut known = match mask {
+            Some(mask) => MaskedOffsets::of(&simple(index), &simple(mask))?.part(0..lanes)?,
+            None => lane_offsets(&simple(index))?,
+        };
         let step_of = |pair: &[i64]| pair[1] - pair[0];
         let first = step_of(&known.offsets[..2]);
         if matches!(first, 0 | 1) && known.offsets.windows(2).all(|pair| step_of(pair) == first) {
@@ -51,6 +61,7 @@ impl Walker<'_> {
                 (count * groups, count * (groups - 1.0) + 2.0 * count - 1.0)
             }
         };
+        let shuffles = shuffles + if mask.is_some() { 1.0 } else { 0.0 };
         Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
     }
 }

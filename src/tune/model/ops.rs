@@ -172,7 +172,7 @@ impl Walker<'_> {
             ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (OpKind::Integer, 0.0),
             ExprKind::Binary(BinOp::Div, ..) => (OpKind::Divide, 1.0),
             ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), _, by) => {
-                let in_lanes = !scalar && self.in_simd_kernel && expr.ty.dtype.bytes() <= 4;
+                let in_lanes = !scalar && self.in_simd_kernel && expr.ty.dtype != DType::Index;
                 match constant_divisor(by) {
                     Some(by @ 1..) if by & (by - 1) == 0 => (OpKind::Integer, 1.0),
                     Some(by) if in_lanes => {
@@ -402,8 +402,7 @@ impl Walker<'_> {
                 }
             }
         }
-        let near = mask.is_none() && self.in_simd_kernel;
-        let near = if near { self.offsets_cost(buffer, index) } else { None };
+        let near = if self.in_simd_kernel { self.offsets_cost(buffer, index, mask) } else { None };
         let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
         let cost = near.or_else(tile);
         if cost.is_none() {

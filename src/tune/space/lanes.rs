@@ -13,8 +13,11 @@ use crate::ir::limits::max_promoted_lanes;
 const USUAL_VECTORS: i64 = 4;
 /// Vectors per iteration for run-time extents.
 const UNKNOWN_VECTORS: i64 = 1;
-/// The longest row in vectors that one iteration may compute.
-const ROW_VECTORS: i64 = 16;
+/// The most vectors that one iteration may compute, of the longest elements: `legalize_vectors`
+/// writes no more of them out.
+const MOST_VECTORS: i64 = 16;
+/// The extent of a last axis of channels. Their indices have short periods in the fused loop.
+const MAX_CHANNELS: i64 = 4;
 /// Smaller results in bytes stay in a cache.
 const MIN_NONTEMPORAL_BYTES: i64 = 1 << 20;
 /// Elements per piece of the only loop of an elementwise stage, for threads.
@@ -177,16 +180,18 @@ fn choose_vectors(
         }
     };
     let most = most.min(in_registers);
-    let fits = |count: &i64| count * lanes <= most;
+    let longest =
+        (lanes * MOST_VECTORS * view.dtype.bytes() as i64 / view.widest as i64).max(lanes);
+    let fits = |count: &i64| count * lanes <= most.min(longest);
     let mut sizes: Vec<i64> =
         [1, 2, 4, 8].into_iter().filter(fits).map(|count| count * lanes).collect();
     let usual = match extent {
         Some(extent) if extent < lanes * USUAL_VECTORS => extent.min(most),
-        Some(_) => most.min(lanes * USUAL_VECTORS),
+        Some(_) => most.min(lanes * USUAL_VECTORS).min(longest),
         None => most,
     };
     // A whole row has no tail, and `cut_borders` cuts a copy with a border at its rows.
-    let row = extent.filter(|extent| *extent <= most.min(lanes * ROW_VECTORS));
+    let row = extent.filter(|extent| *extent <= most.min(longest));
     sizes.extend(row.into_iter().chain([usual]));
     sizes.sort_unstable();
     sizes.dedup();
@@ -198,7 +203,7 @@ fn choose_vectors(
         sizes.extend(extent.or(Some(usual)));
     }
     let repeats = Some(lcm(lanes, period))
-        .filter(|size| *size > lanes && *size <= in_registers.min(lanes * ROW_VECTORS))
+        .filter(|size| *size > lanes && *size <= in_registers.min(longest))
         .filter(|size| extent.is_none_or(|extent| *size <= extent));
     sizes.extend(repeats);
     let usual = repeats.unwrap_or(usual);
@@ -246,12 +251,10 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
             break;
         };
         let as_one = view.loads.iter().all(|load| {
-            let of = |axis: usize| load.stride_inside(&data[axis].var);
-            match (of(outer), of(inner)) {
-                (Stride::Zero, Stride::Zero) => true,
-                (Stride::By(outer), Stride::By(inner)) => outer == inner.saturating_mul(columns),
-                _ => false,
-            }
+            let strides = [outer, inner].map(|axis| load.stride_inside(&data[axis].var));
+            let channels =
+                joined == 1 && columns <= MAX_CHANNELS && !strides.contains(&Stride::Far);
+            channels || is_contiguous(strides, columns)
         });
         if !as_one {
             break;
@@ -267,9 +270,25 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
     planner.chooser.pick(&stage, "fused", &counts, &usual)
 }
 
+/// Whether a load is at one stride in the fused loop of two with these strides.
+fn is_contiguous(strides: [Stride; 2], columns: i64) -> bool {
+    match strides {
+        [Stride::Zero, Stride::Zero] => true,
+        [Stride::By(outer), Stride::By(inner)] => outer == inner.saturating_mul(columns),
+        _ => false,
+    }
+}
+
 /// Returns the elements of a row of the last axis but one that are fused, if an index of that axis
-/// is clamped: the fused loop divides by their number. 1 if none is.
+/// is clamped, or the number of channels, if a load differs between them: the fused loop divides by
+/// their number. 1 if it does not divide.
 fn row_of_joined(view: &StageView, axis: usize, joined: usize) -> i64 {
+    let columns = view.data[axis].size();
+    let differs = |load: &Access| {
+        let strides = [axis - 1, axis].map(|axis| load.stride_inside(&view.data[axis].var));
+        !is_contiguous(strides, columns)
+    };
+    let channels = if view.loads.iter().any(differs) { columns } else { 1 };
     let outer = axis + 1 - joined..axis;
     let clamped = |at: &usize| {
         let var = &view.data[*at].var;
@@ -279,7 +298,7 @@ fn row_of_joined(view: &StageView, axis: usize, joined: usize) -> i64 {
     let rows = inner.map(|axes| {
         view.data[axes].iter().fold(1i64, |n, axis| n.saturating_mul(axis.size().max(1)))
     });
-    rows.fold(1, lcm)
+    rows.fold(channels, lcm)
 }
 
 /// Chooses whether the loop along the reader's parallel axis is outermost, so that a thread reads

@@ -32,6 +32,8 @@ pub(super) struct StageView {
     pub(super) direct: Vec<Buffer>,
     /// The simple operations of one point.
     pub(super) cost: i64,
+    /// Bytes of the longest element that a point reads, computes or stores.
+    pub(super) widest: u64,
     pub(super) dtype: DType,
     pub(super) output: bool,
     pub(super) reduction: Option<Reduction>,
@@ -248,7 +250,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             extent: axis.extent.as_int().and_then(|extent| i64::try_from(extent).ok()),
             period: period(&stage.te.body, &axis.var),
         };
-        let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
+        let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0, widest: 1 };
         stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
         let load = |expr: &Expr| match &expr.kind {
             ExprKind::Load { buffer, indices, .. } => {
@@ -300,6 +302,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             scan,
             loads: seen.loads.iter().filter_map(load).collect(),
             direct: direct(&schedule.stages[at]),
+            widest: seen.widest.max(stage.te.buffers[0].dtype.bytes()),
             cost: seen.cost.max(1).saturating_add(sort_of(stage).map_or(0, sort_cost)),
             dtype: stage.te.buffers[0].dtype,
             output: stage.te.output,
@@ -364,7 +367,7 @@ fn sort_cost(sort: &Sort) -> i64 {
 
 /// Returns the buffers that a stage reads before inlining.
 fn direct(stage: &Stage) -> Vec<Buffer> {
-    let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0 };
+    let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0, widest: 1 };
     stage.te.body.for_each_expr(&mut |expr| seen.visit(expr));
     let buffer = |expr: &Expr| match &expr.kind {
         ExprKind::Load { buffer, .. } => Some(buffer.clone()),
@@ -410,6 +413,7 @@ struct Seen {
     ids: FxHashSet<usize>,
     loads: Vec<Expr>,
     cost: i64,
+    widest: u64,
 }
 
 impl Seen {
@@ -418,6 +422,9 @@ impl Seen {
             return;
         }
         self.cost = self.cost.saturating_add(cost_of(expr));
+        if !matches!(expr.ty.dtype, DType::Index | DType::Bool) {
+            self.widest = self.widest.max(expr.ty.dtype.bytes());
+        }
         if matches!(expr.kind, ExprKind::Load { .. }) {
             self.loads.push(expr.clone());
             return;
