@@ -1,6 +1,6 @@
 //! Divisions of integer vectors by constants: quotients and remainders against plain arithmetic on
-//! integers, for all dividends of 8 and 16 bits, and for those of 32 and 64 bits that are near the ends
-//! of the range or near multiples of the divisor, or random. The vectors have tails.
+//! integers, for all dividends of 8 and 16 bits, and for those of 32 and 64 bits that are near the
+//! ends of the range or near multiples of the divisor, or random. The vectors have tails.
 
 use crate::support;
 use crate::support::{Random, compile};
@@ -154,7 +154,7 @@ fn quotients_and_remainders(target: &str) {
         let dtype = DType::from_name(dtype).expect("a type");
         let (low, high) = dtype.int_range();
         let all = DIVISORS.into_iter().chain(NEGATIVE);
-        let all: Vec<i128> = all.filter(|d| (low..=high).contains(&d)).collect();
+        let all: Vec<i128> = all.filter(|d| (low..=high).contains(d)).collect();
         for divisors in all.chunks(10) {
             check(dtype, divisors, &options);
         }

@@ -157,7 +157,7 @@ const RATES: [Fact<VectorRates>; 6] = [
     ("cycles of a division", |rates| rates.divide),
 ];
 
-const CORE: [Fact<Processor>; 12] = [
+const CORE: [Fact<Processor>; 13] = [
     ("clock, GHz", |core| core.ghz),
     ("integer operations per cycle", |core| core.integers),
     ("operations per cycle", |core| core.issue),
@@ -165,6 +165,7 @@ const CORE: [Fact<Processor>; 12] = [
     ("store buffer, stores", |core| core.store_buffer),
     ("cycles of a gathered lane", |core| core.gather),
     ("time of several streams, of one", |core| core.many_streams),
+    ("time of a nontemporal line, of one read", |core| core.nontemporal),
     ("multiply-add latency, cycles", |core| core.multiply_latency),
     ("sum latency, cycles", |core| core.add_latency),
     ("scalar forwarding, cycles", |core| core.forward_latency),

@@ -65,6 +65,18 @@ pub enum OffsetLoad {
         /// The shuffle that moves them into lanes.
         shuffle: Shuffle,
     },
+    /// The same by two loads of `half` bytes that overlap, where no load has the length: the first
+    /// ones and the last ones, one behind the other in a register.
+    Halves {
+        /// The least offset.
+        first: i64,
+        /// The offset of the second load.
+        second: i64,
+        /// Bytes of a load: 4 or 8.
+        half: u64,
+        /// The shuffle that moves the elements into lanes.
+        shuffle: Shuffle,
+    },
     /// Runs of consecutive elements, each under a mask.
     Runs(Vec<Run>),
     /// Vectors as long as the result, from whose doublewords those of the result are taken.
@@ -302,12 +314,34 @@ impl LaneOffsets {
                 return Some(OffsetLoad::Shuffled { first: *first, count, shuffle });
             }
         }
+        if let Some(halves) = self.halves(*first, length, bytes) {
+            return Some(halves);
+        }
         let runs = self.runs();
         let masked = masks_elements(bytes, isa) && lanes * bytes >= 16;
         if masked && runs.len() <= MAX_RUNS {
             return Some(OffsetLoad::Runs(runs));
         }
         self.interleaved(bytes).or_else(|| self.vectors(bytes, isa, (*first, *last)))
+    }
+
+    /// Returns the load of up to 15 bytes in two halves.
+    fn halves(&self, first: i64, length: u64, bytes: u64) -> Option<OffsetLoad> {
+        let half = match length {
+            5..=7 => 4,
+            9..=15 => 8,
+            _ => return None,
+        };
+        // Bytes of the second half are counted from its end, which is that of the elements.
+        let place = |offset: &i64| {
+            let at = (offset - first) as u64 * bytes;
+            let at = if at + bytes <= half { at } else { at + 2 * half - length };
+            (at % bytes == 0).then_some((at / bytes) as usize)
+        };
+        let elements: Vec<usize> = self.offsets.iter().map(place).collect::<Option<_>>()?;
+        let shuffle = Shuffle::of(&elements, bytes as usize)?;
+        let second = first + ((length - half) / bytes) as i64;
+        Some(OffsetLoad::Halves { first, second, half, shuffle })
     }
 
     /// Returns the load of elements of several rows in turns.
@@ -559,6 +593,18 @@ mod tests {
         assert_eq!(load(&turns(&rows, 16), 2, Avx2), None);
         let rows = [300, 0].to_vec();
         assert_eq!(load(&turns(&rows, 16), 2, Avx2), Some(OffsetLoad::Interleaved { rows }));
+        // Thirteen bytes of four pixels, the alpha of each in four lanes.
+        let alpha: Vec<i64> = (0..16).map(|lane| lane / 4 * 4 + 3).collect();
+        let Some(OffsetLoad::Halves { first: 3, second: 8, half: 8, shuffle }) =
+            load(&alpha, 1, Avx2)
+        else {
+            panic!("two halves");
+        };
+        assert_eq!(
+            shuffle.bytes.expect("a shuffle")[..],
+            [0, 4, 11, 15].map(|at| [at; 4]).concat()
+        );
+        assert!(matches!(load(&alpha, 1, Avx512), Some(OffsetLoad::Shuffled { .. })));
         // Every third byte: 46 of them hold 16 elements.
         let third: Vec<i64> = (0..32).map(|lane| 3 * lane + 1).collect();
         let one =
@@ -574,7 +620,8 @@ mod tests {
         };
         assert_eq!(loads, [[0, 36], [16, 36], [32, 36]]);
         assert!(matches!(load(&third[..6], 1, Avx2), Some(OffsetLoad::Shuffled { .. })));
-        assert_eq!(load(&third[..5], 1, Avx2), None);
+        assert!(matches!(load(&third[..5], 1, Avx2), Some(OffsetLoad::Halves { .. })));
+        assert_eq!(load(&[0, 2], 1, Avx2), None);
         // Four of them are in 16 bytes.
         let known = LaneOffsets { base: Expr::index(0), offsets: third[..8].to_vec() };
         let widened = known.widened_load(1, 4, false, Avx2).expect("two loads and a shuffle");
@@ -596,9 +643,9 @@ mod tests {
         assert_eq!(load(&third, 4, Avx2), Some(three));
         let fifth: Vec<i64> = (0..8).map(|lane| 5 * lane).collect();
         assert_eq!(load(&fifth, 4, Avx2), None);
-        // Seven bytes are no doublewords.
+        // Seven bytes are no doublewords, but two that overlap.
         let bytes: Vec<i64> = (0..7).chain(0..7).collect();
-        assert_eq!(load(&bytes, 1, Avx2), None);
+        assert!(matches!(load(&bytes, 1, Avx2), Some(OffsetLoad::Halves { half: 4, .. })));
         assert!(matches!(load(&bytes, 1, Avx512), Some(OffsetLoad::Shuffled { .. })));
     }
 }

@@ -40,6 +40,9 @@ pub struct Processor {
     /// The part of the time of lines from beyond L2 that they take if a loop reads four streams or
     /// more side by side; 1 if that is not known.
     pub many_streams: f64,
+    /// The time of a line that a nontemporal store writes, relative to one that a loop reads from
+    /// memory. Fitted on Zen 5 and Emerald Rapids.
+    pub nontemporal: f64,
     /// Latency of a multiply-add in cycles.
     pub multiply_latency: f64,
     /// Latency of a sum in cycles.
@@ -128,6 +131,7 @@ pub const GENERIC: Processor = Processor {
     store_buffer: 64.0,
     gather: 2.5,
     many_streams: 1.0,
+    nontemporal: 1.6,
     multiply_latency: 4.0,
     add_latency: 3.0,
     forward_latency: 8.0,
@@ -177,6 +181,7 @@ const ZEN2: Processor = Processor {
     store_buffer: 48.0,
     gather: 2.5,
     many_streams: 1.0,
+    nontemporal: 1.6,
     multiply_latency: 5.0,
     add_latency: 3.0,
     forward_latency: 8.0,
@@ -255,6 +260,7 @@ const HASWELL: Processor = Processor {
     store_buffer: 42.0,
     gather: 2.5,
     many_streams: 1.0,
+    nontemporal: 1.6,
     multiply_latency: 5.0,
     add_latency: 3.0,
     forward_latency: 5.0,
@@ -334,6 +340,7 @@ const SAPPHIRE_RAPIDS: Processor = Processor {
     store_buffer: 112.0,
     gather: 1.25,
     many_streams: 0.55,
+    nontemporal: 0.8,
     add_latency: 3.0,
     caches: &[
         CacheLevel::own(48, 12, 1.7, 4.5),

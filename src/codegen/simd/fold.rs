@@ -166,7 +166,7 @@ fn sets_flags(code: Code) -> bool {
     )
 }
 
-/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration, which saves a copy.
+/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration: this saves a copy.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
     use VOp::*;

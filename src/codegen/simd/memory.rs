@@ -639,9 +639,9 @@ impl Selector<'_> {
     }
 }
 
-/// The length of the first lanes of a vector, if a constant mask keeps these only and a move without
-/// a mask has that length. Such a move sets the other lanes to 0, as the masked one does, and takes
-/// what a move of this length has stored before from the store buffer.
+/// The length of the first lanes of a vector, if a constant mask keeps these only and a move
+/// without a mask has that length. Such a move sets the other lanes to 0, as the masked one does,
+/// and takes what a move of this length has stored before from the store buffer.
 fn first_bytes(mask: &Expr, bytes: u64) -> Option<u64> {
     let bits = constant_bits(mask)?;
     let lanes = u64::from(bits.trailing_ones());

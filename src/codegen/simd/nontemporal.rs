@@ -18,9 +18,9 @@ use regalloc2::VReg;
 /// Bytes of the shortest nontemporal store of a vector.
 const MIN_BYTES: u64 = 16;
 
-/// Whether there is a nontemporal store of `bytes` bytes.
+/// Whether there are nontemporal stores of `bytes` bytes.
 pub(super) fn has_nontemporal(bytes: u64) -> bool {
-    matches!(bytes, 16 | 32 | 64)
+    matches!(bytes, 16 | 32 | 48 | 64)
 }
 
 impl Selector<'_> {
@@ -28,26 +28,35 @@ impl Selector<'_> {
     pub(super) fn write_nontemporal(&mut self, buffer: &Buffer, mem: Mem, value: VReg, bytes: u64) {
         self.needs_fence = true;
         let (whole, other, done) = (self.b.block(), self.b.block(), self.b.block());
-        self.branch_if_aligned(mem, bytes, whole, other);
+        let longest = if bytes.is_power_of_two() { bytes } else { MIN_BYTES };
+        self.branch_if_aligned(mem, longest, whole, other);
         self.start(whole);
-        self.push_nontemporal(buffer, mem, value, bytes);
+        self.push_in_parts(buffer, mem, value, bytes, longest);
         self.b.jump(done, Vec::new());
         self.start_cold_block(other);
-        if bytes > MIN_BYTES {
+        if longest > MIN_BYTES {
             let (parts, plain) = (self.b.block(), self.b.block());
             self.branch_if_aligned(mem, MIN_BYTES, parts, plain);
             self.start_cold_block(parts);
-            for number in 0..bytes / MIN_BYTES {
-                let part = if number == 0 { value } else { self.quarter(value, number) };
-                let disp = mem.disp + (number * MIN_BYTES) as i32;
-                self.push_nontemporal(buffer, Mem { disp, ..mem }, part, MIN_BYTES);
-            }
+            self.push_in_parts(buffer, mem, value, bytes, MIN_BYTES);
             self.b.jump(done, Vec::new());
             self.start_cold_block(plain);
         }
         self.write(buffer, mem, Val::Vec(value), bytes);
         self.b.jump(done, Vec::new());
         self.start(done);
+    }
+
+    /// Nontemporal stores of a register: one, or parts of 16 bytes.
+    fn push_in_parts(&mut self, buffer: &Buffer, mem: Mem, value: VReg, bytes: u64, part: u64) {
+        if part == bytes {
+            return self.push_nontemporal(buffer, mem, value, bytes);
+        }
+        for number in 0..bytes / MIN_BYTES {
+            let value = if number == 0 { value } else { self.quarter(value, number) };
+            let disp = mem.disp + (number * MIN_BYTES) as i32;
+            self.push_nontemporal(buffer, Mem { disp, ..mem }, value, MIN_BYTES);
+        }
     }
 
     /// Waits for the nontemporal stores, if there are any.

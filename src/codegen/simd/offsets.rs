@@ -58,6 +58,14 @@ impl Selector<'_> {
                 let value = self.read(buffer, mem, length, false, Width::of(length));
                 self.shuffle(value, length, &shuffle)
             }
+            Some(OffsetLoad::Halves { first, second, half, shuffle }) => {
+                let halves = [first, second].map(|offset| {
+                    let mem = self.address(buffer, &at(offset));
+                    self.read(buffer, mem, half, false, Width::X)
+                });
+                let joined = self.join_halves(halves, half);
+                self.shuffle(joined, 2 * half, &shuffle)
+            }
             Some(OffsetLoad::Runs(runs)) => {
                 let parts = runs.into_iter().map(|run| {
                     let first = at(run.offset.wrapping_sub(run.lane.into()));
@@ -87,6 +95,12 @@ impl Selector<'_> {
             }
             None => crate::bug!("no load for the offsets of `{}`", buffer.name),
         }
+    }
+
+    /// The first bytes of two registers, one behind the other.
+    fn join_halves(&mut self, [low, high]: [VReg; 2], half: u64) -> VReg {
+        let op = if half == 4 { VOp::UnpckLDq } else { VOp::UnpckLQdq };
+        self.b.op2(op, Width::X, low, high)
     }
 
     /// Elements of rows in turns, which begin at these indices: each row is widened to doublewords

@@ -80,6 +80,16 @@ impl Facts {
             }
             _ => crate::bug!("{op:?} is no comparison"),
         }
+        // Of the remainders of a division, one may be left.
+        if let Some(difference) = a.minus(&b)
+            && let [(mono, 1 | -1)] = difference.terms.as_slice()
+            && let [atom] = mono.as_slice()
+        {
+            let left = self.atom_interval(*atom);
+            if left.lo == left.hi {
+                self.learn_remainder(*atom, left.lo);
+            }
+        }
     }
 
     /// Learns `poly >= 0`; nothing if `poly` is `None`.
@@ -183,10 +193,6 @@ impl Facts {
                 self.ranges.insert(atom, new);
                 self.note(Undo::Range(atom, old));
                 self.forget_intervals();
-                let now = self.atom_interval(atom);
-                if now.lo == now.hi {
-                    self.learn_remainder(atom, now.lo);
-                }
                 queue.extend(self.mentions[&atom].iter().rev().take(16));
             }
         }

@@ -429,6 +429,17 @@ fn the_examples_of_the_documentation_hold() {
     let sum = Expr::add(mul(&at(2), &m), at(3));
     assert_eq!(learnt.residue(&learnt.poly(&sum), 8), Some(3));
 
+    // Of three remainders, two are excluded.
+    let mut learnt = facts.clone();
+    let third = bin(BinOp::FloorMod, &m, &at(3));
+    learnt.assume(&bin(BinOp::Ne, &third, &at(0)));
+    assert_eq!(learnt.residue(&learnt.poly(&m), 3), None);
+    learnt.push();
+    learnt.assume(&bin(BinOp::Ne, &third, &at(1)));
+    assert_eq!(learnt.residue(&learnt.poly(&m), 3), Some(2));
+    learnt.pop();
+    assert_eq!(learnt.residue(&learnt.poly(&m), 3), None);
+
     let mut loops = facts.clone();
     loops.bind(&i_var, &at(0), &at(10));
     assert!(loops.prove(&Expr::lt(Expr::add(mul(&at(3), &i), at(2)), at(30))));

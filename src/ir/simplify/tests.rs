@@ -216,6 +216,20 @@ fn conditions_of_vectors() {
     let both =
         format!("select({cond}, {masked}, (A[ramp((i*8), 1, 8)] if (x8(n) <= ramp((i*8), 1, 8))))");
     check(facts, &pick(&some, read(&some), read(&outside)), &both);
+    let divided = |op, base: &Expr| {
+        let kind = ExprKind::Binary(op, ramp(base, 1), all(&index(3)));
+        Expr::new(lanes(DType::Index), kind)
+    };
+    let base = add(&mul(i, &index(6)), &index(4));
+    check(facts, &divided(BinOp::FloorMod, &base), "floormod(ramp(1, 1, 8), x8(3))");
+    let quotient = "(x8(((i*2) + 1)) + floordiv(ramp(1, 1, 8), x8(3)))";
+    check(facts, &divided(BinOp::FloorDiv, &base), quotient);
+    check(facts, &divided(BinOp::FloorMod, i), "floormod(ramp(i, 1, 8), x8(3))");
+    check(
+        facts,
+        &divided(BinOp::FloorDiv, &index(-1)),
+        "(x8(-1) + floordiv(ramp(2, 1, 8), x8(3)))",
+    );
     let holds = Expr::new(lanes(DType::Bool), ExprKind::Unary(UnOp::Not, none));
     check(facts, &read(&holds), "A[ramp((i*8), 1, 8)]");
     check(facts, &read(&cmp(BinOp::Lt, &ramp(&index(4), 1), &all(&index(4)))), "x8(0f)");

@@ -2,9 +2,9 @@
 //!
 //! Range reduction (Cody and Waite): `x = n ln 2 + r`, `n` the nearest integer to `x / ln 2`, with
 //! ln 2 in two parts, so that `|r| <= ln 2 / 2`; `exp2` takes `r = x - n`, which is exact. Then a
-//! minimax polynomial (`tools/minimax.py`) and a product with `2^n`. It rounds once, if the result is
-//! denormal, overflows or underflows, so no special case is left: as one instruction where there is
-//! one (AVX-512), else in two factors, of which the first is exact. Largest error measured:
+//! minimax polynomial (`tools/minimax.py`) and a product with `2^n`. It rounds once, if the result
+//! is denormal, overflows or underflows, so no special case is left: as one instruction where there
+//! is one (AVX-512), else in two factors, of which the first is exact. Largest error measured:
 //! `docs/MATH.md`.
 
 use super::builder::Value;

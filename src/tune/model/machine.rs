@@ -37,6 +37,8 @@ pub struct MachineModel {
     pub store_buffer: f64,
     /// The part of the time of lines from beyond L2 that they take if a loop reads several streams.
     pub many_streams: f64,
+    /// The time of a line that a nontemporal store writes, relative to one from memory.
+    pub nontemporal: f64,
     /// Latency of a multiply-add in cycles.
     pub multiply_latency: f64,
     /// Latency of a sum in cycles.
@@ -159,6 +161,7 @@ impl MachineModel {
             window: processor.window,
             store_buffer: processor.store_buffer,
             many_streams: processor.many_streams,
+            nontemporal: processor.nontemporal,
             multiply_latency: processor.multiply_latency,
             add_latency: processor.add_latency,
             forward_latency: processor.forward_latency,

@@ -81,8 +81,6 @@ const ALLOCATION_SECONDS: f64 = 3e-8;
 const GATHER_PAGE_MISS_FACTOR: f64 = 3.0;
 /// Factor on a line from memory that a masked load misses: it is not prefetched.
 const MASKED_LOAD_MISS_FACTOR: f64 = 4.0;
-/// Factor on a line that a nontemporal store writes.
-const NONTEMPORAL_STORE_FACTOR: f64 = 1.6;
 /// Factor on a line that a store misses in L1 and that is not prefetched: stores retire in order.
 const STORE_MISS_FACTOR: f64 = 4.0;
 /// Values of run-time integers that an estimate assumes; others are [`ASSUMED_VALUE`].
@@ -351,7 +349,7 @@ impl<'p> TermTable<'p> {
                     Some((_, apart)) if apart >= cache.line && level >= caches => {
                         cache.unprefetched_cycles * GATHER_PAGE_MISS_FACTOR
                     }
-                    _ if access.nontemporal => cache.prefetched_cycles * NONTEMPORAL_STORE_FACTOR,
+                    _ if access.nontemporal => cache.prefetched_cycles * machine.nontemporal,
                     _ if access.masked && level + 1 == caches => {
                         cache.unprefetched_cycles * MASKED_LOAD_MISS_FACTOR
                     }

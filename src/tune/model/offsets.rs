@@ -45,6 +45,7 @@ impl Walker<'_> {
         let (moves, shuffles) = match known.load(bytes, isa)? {
             OffsetLoad::OneElement => (1.0, 0.0),
             OffsetLoad::Shuffled { .. } => (1.0, 1.0),
+            OffsetLoad::Halves { .. } => (2.0, 2.0),
             OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
             OffsetLoad::Vectors { starts, .. } => {
                 let vectors = starts.len() as f64;

@@ -37,6 +37,8 @@ enum OpKind {
 const LOAD_LATENCY: f64 = 6.0;
 /// Cycles until a stored value can be loaded.
 const STORE_FORWARD_LATENCY: f64 = 6.0;
+/// Stores of a vector whose address is aligned to 16 bytes: one in two is aligned to 32.
+const NONTEMPORAL_PARTS: f64 = 3.0;
 /// Cycles of a nontemporal store that writes part of a line. Fitted on Zen 5.
 const PARTIAL_LINE_CYCLES: f64 = 400.0;
 /// Ordinary updates of an element in memory that a masked one counts as: a masked store is not
@@ -403,6 +405,8 @@ impl Walker<'_> {
             }
         }
         let near = if self.in_simd_kernel { self.offsets_cost(buffer, index, mask) } else { None };
+        // Lanes at constant distances are loaded without their mask.
+        let masked = mask.is_some() && near.is_none();
         let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
         let cost = near.or_else(tile);
         if cost.is_none() {
@@ -420,7 +424,6 @@ impl Walker<'_> {
         let work = self.work();
         work.registers += live;
         work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
-        let masked = mask.is_some();
         let warp = self.warp_access(buffer, index, mask, (frame, copies / close), false);
         let traits = AccessTraits { write: false, masked, iterations: cost.iterations, warp };
         self.remember(buffer, sum, index.ty.lanes, traits);
@@ -618,18 +621,23 @@ impl Walker<'_> {
         }
         let times = copies / close * self.weight;
         let bytes = buffer.dtype.bytes() as f64;
-        let whole = |elements: f64| (elements * bytes) % 64.0 == 0.0;
-        let lines = whole(f64::from(index.ty.lanes)) && mask.is_none();
-        let in_lines =
-            whole(sum.linear.constant) && sum.linear.terms.iter().all(|term| whole(term.1));
+        let whole = |elements: f64, part: f64| (elements * bytes) % part == 0.0;
+        let aligned_to = |part: f64| {
+            let mut terms = sum.linear.terms.iter();
+            whole(sum.linear.constant, part) && terms.all(|term| whole(term.1, part))
+        };
+        // Vectors at other addresses are stored in parts of 16 bytes, which fill the lines of rows
+        // that follow each other, or by ordinary stores.
+        let parts = whole(f64::from(index.ty.lanes), 16.0) && mask.is_none();
         let nontemporal = self.nontemporal;
-        // Unaligned addresses get ordinary stores.
-        self.nontemporal &= in_lines || !lines;
+        self.nontemporal &= aligned_to(16.0) || !parts;
+        let in_parts = self.nontemporal && parts && !aligned_to(64.0);
+        let split = if in_parts { NONTEMPORAL_PARTS } else { 1.0 };
         let work = self.work();
-        work.stores += times * cost.moves * masked;
+        work.stores += times * cost.moves * masked * split;
         work.gather += times * cost.gather;
         // A partly written line is evicted and loaded again for the rest.
-        work.calls += if nontemporal && !lines { times * PARTIAL_LINE_CYCLES } else { 0.0 };
+        work.calls += if nontemporal && !parts { times * PARTIAL_LINE_CYCLES } else { 0.0 };
         if buffer.scope == Scope::Shared {
             self.shared_stores += 1;
         }
