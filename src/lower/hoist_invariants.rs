@@ -258,7 +258,7 @@ impl<'a> Hoister<'a> {
             ExprKind::Load { buffer, .. } => {
                 Traits { invariant: !self.is_changed(buffer), reads: true, worth: true }
             }
-            // Constant lanes need no instructions, and masks of them hide in no variable.
+            // Constant lanes need no instructions, and a variable would hide a mask of them.
             _ => {
                 let worth = is_costly(expr) && lane_offsets(expr).is_none();
                 Traits { invariant: true, reads: false, worth }

@@ -64,6 +64,7 @@ struct Ctx {
     fast: bool,
     /// The instruction set of nests of the SIMD back end.
     simd: Option<SimdIsa>,
+    /// Whether the statement is in such a nest.
     in_simd_kernel: bool,
 }
 
