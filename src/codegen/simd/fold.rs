@@ -1,8 +1,9 @@
 //! Peephole optimizations before register allocation: removes unused instructions and overwritten
 //! stores, and makes a load with one use the memory operand of that instruction.
 
-use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem};
+use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem, Width};
 use super::table::{ALL_FORMS, VOp};
+use crate::target::SimdIsa;
 use iced_x86::Code;
 use regalloc2::{OperandKind, RegClass, VReg};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,6 +13,7 @@ pub(super) fn simplify(func: &mut Func) {
     remove_overwritten(func);
     merge_equal(func);
     remove_unused(func);
+    merge_blends(func);
     choose_accumulators(func);
 }
 
@@ -166,6 +168,86 @@ fn sets_flags(code: Code) -> bool {
     )
 }
 
+/// Lets an operation write some lanes of a register itself, instead of all lanes of another one that
+/// a blend selects from (AVX-512): `c + 1` and a blend with `c` become one addition under the mask.
+fn merge_blends(func: &mut Func) {
+    let uses = count_uses(func);
+    let (blends, maskable) = (blends(), maskable());
+    for block in &mut func.blocks {
+        let mut defined: FxHashMap<VReg, usize> = FxHashMap::default();
+        let mut gone = vec![false; block.insts.len()];
+        for place in 0..block.insts.len() {
+            let inst = &block.insts[place];
+            if let Some(result) = result_of(inst) {
+                defined.insert(result, place);
+            }
+            let ([Arg::Def(to), Arg::Use(kept), Arg::Use(new)], Some(mask)) =
+                (&inst.args[..], inst.mask)
+            else {
+                continue;
+            };
+            let (to, kept, new) = (*to, *kept, *new);
+            let Some(form) = blends.get(&inst.code) else { continue };
+            let Some(&earlier) = defined.get(&new).filter(|_| uses[new.vreg()] == 1) else {
+                continue;
+            };
+            let operation = &block.insts[earlier];
+            let is_plain = operation.mask.is_none() && operation.access.is_none();
+            let overwrites = match operation.args[0] {
+                Arg::Def(_) => true,
+                Arg::Mod { from, .. } => from == kept,
+                _ => false,
+            };
+            if !is_plain || !overwrites || maskable.get(&operation.code) != Some(form) {
+                continue;
+            }
+            // It stands where the mask is known.
+            let mut merged = operation.clone();
+            merged.args[0] = Arg::Mod { from: kept, to };
+            merged.mask = Some(mask);
+            block.insts[place] = merged;
+            gone[earlier] = true;
+        }
+        let mut place = 0;
+        block.insts.retain(|_| {
+            place += 1;
+            !gone[place - 1]
+        });
+    }
+}
+
+/// The blends under AVX-512 masks, with their widths and the bytes of a lane.
+fn blends() -> FxHashMap<Code, (Width, u64)> {
+    use Code::*;
+    FxHashMap::from_iter([
+        (EVEX_Vpblendmd_xmm_k1z_xmm_xmmm128b32, (Width::X, 4)),
+        (EVEX_Vpblendmd_ymm_k1z_ymm_ymmm256b32, (Width::Y, 4)),
+        (EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32, (Width::Z, 4)),
+        (EVEX_Vpblendmq_xmm_k1z_xmm_xmmm128b64, (Width::X, 8)),
+        (EVEX_Vpblendmq_ymm_k1z_ymm_ymmm256b64, (Width::Y, 8)),
+        (EVEX_Vpblendmq_zmm_k1z_zmm_zmmm512b64, (Width::Z, 8)),
+    ])
+}
+
+/// Operations whose mask has a bit for each lane that they compute, with their widths and the bytes
+/// of a lane.
+fn maskable() -> FxHashMap<Code, (Width, u64)> {
+    use VOp::*;
+    #[rustfmt::skip]
+    const OPS: [VOp; 38] = [
+        AddPs, AddPd, SubPs, SubPd, MulPs, MulPd, DivPs, DivPd, MinPs, MinPd, MaxPs, MaxPd,
+        Fma231Ps, Fma231Pd, Fmsub231Ps, Fmsub231Pd, Fnmadd231Ps, Fnmadd231Pd,
+        AddD, AddQ, SubD, SubQ, MulD, MulQ, MinSD, MinSQ, MaxSD, MaxSQ, MinUD, MinUQ, MaxUD, MaxUQ,
+        And, AndQ, Or, OrQ, Xor, XorQ,
+    ];
+    let forms = ALL_FORMS.into_iter().filter(|(_, isa)| *isa == SimdIsa::Avx512);
+    let codes = forms.flat_map(|(width, isa)| {
+        let bytes = |op: &VOp| u64::from(op.broadcast_bytes());
+        OPS.iter().filter_map(move |op| Some((op.code(width, isa)?, (width, bytes(op)))))
+    });
+    codes.collect()
+}
+
 /// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration: this saves a copy.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
@@ -189,7 +271,10 @@ fn choose_accumulators(func: &mut Func) {
         // What a loop does not define has the same value in its next iteration.
         let stays = |reg: VReg| block.is_hot && !own.contains(&reg);
         for inst in &mut block.insts {
-            let Some(code) = other.get(&inst.code) else { continue };
+            // A mask keeps lanes of the register that is overwritten.
+            let Some(code) = other.get(&inst.code).filter(|_| inst.mask.is_none()) else {
+                continue;
+            };
             let [Arg::Mod { from: c, to }, Arg::Use(a), Arg::Use(b)] = inst.args[..] else {
                 continue;
             };

@@ -100,9 +100,14 @@ impl Selector<'_> {
         if let Some(column) = plan::tile_column(index) {
             return Some(self.tile_column(buffer, column));
         }
-        let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
-        match parts[&(first as i64)] {
-            Some(value) => Some(value),
+        let first = plan::first_index(index).and_then(Expr::as_int).expect("constant") as i64;
+        let of = parts.keys().copied().filter(|part| *part <= first).max();
+        let part = of.expect("a part or lanes of one");
+        match parts[&part] {
+            Some(value) => {
+                let (bytes, lanes) = (buffer.dtype.bytes(), u64::from(index.ty.lanes));
+                Some(self.lanes(value, (first - part) as u64 * bytes, lanes * bytes))
+            }
             // A part that was never written may have any value.
             None => Some(self.b.zero()),
         }
@@ -581,7 +586,16 @@ impl Selector<'_> {
 
     /// Moves lane `lane` of a vector to lane 0.
     pub(super) fn extract(&mut self, value: VReg, bytes: u64, lane: u32) -> VReg {
-        let place = u64::from(lane) * bytes;
+        self.lanes(value, u64::from(lane) * bytes, bytes)
+    }
+
+    /// Moves `bytes` bytes from `place` on to the first lanes, where [`plan::register_parts`] finds
+    /// that an instruction or two do.
+    fn lanes(&mut self, value: VReg, place: u64, bytes: u64) -> VReg {
+        if place == 32 && bytes > 16 {
+            let half = EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8;
+            return self.b.make(half, &[Arg::Use(value), Arg::Imm(1)]);
+        }
         let mut part = value;
         if place >= 16 {
             part = self.quarter(value, place / 16);

@@ -32,8 +32,12 @@ fn constant_range(index: &Expr) -> Option<(i64, i64)> {
     }
 }
 
+/// The most accesses to lanes of one part. Each is a shuffle or two; memory gives two in a cycle.
+const MOST_LANE_ACCESSES: usize = 8;
+
 /// The parts of an allocated buffer if it can live in registers: all accesses are to constant
-/// ranges of elements that do not overlap, at most one for each register.
+/// ranges of elements. Those that are stored are the parts, at most one for each register, and do
+/// not overlap; loads read a part or some lanes of one, as the last steps of a reduction do.
 pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Option<Vec<i64>> {
     let most = isa.registers() as usize;
     if buffer.dtype == DType::Bool || !matches!(buffer.scope, Scope::Register | Scope::Local) {
@@ -42,26 +46,73 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Opti
     if let Some(parts) = tile_parts(buffer, body) {
         return Some(parts);
     }
-    let mut ranges: FxHashMap<i64, i64> = FxHashMap::default();
+    let mut stored: FxHashMap<i64, i64> = FxHashMap::default();
     let mut fits = true;
-    for_each_access(body, &mut |accessed, index, mask| {
-        if accessed != buffer || !fits {
-            return;
-        }
-        match constant_range(index) {
-            Some((first, count)) if mask.is_none() => {
-                fits = *ranges.entry(first).or_insert(count) == count;
+    visit::walk_stmt(
+        body,
+        &mut |stmt| match stmt {
+            Stmt::Store { buffer: accessed, indices, .. } if accessed == buffer => {
+                let range = constant_range(&indices[0]);
+                fits &= range
+                    .is_some_and(|(first, count)| *stored.entry(first).or_insert(count) == count);
             }
-            _ => fits = false,
+            _ => {}
+        },
+        &mut |_| {},
+    );
+    let mut accessed: FxHashSet<(i64, i64)> = FxHashSet::default();
+    for_each_access(body, &mut |of, index, mask| {
+        if of == buffer && fits {
+            let range = constant_range(index).filter(|_| mask.is_none());
+            fits = range.is_some();
+            accessed.extend(range);
         }
     });
-    if !fits || ranges.len() > most {
+    if !fits || accessed.len() > most * MOST_LANE_ACCESSES {
         return None;
     }
-    let mut sorted: Vec<(i64, i64)> = ranges.into_iter().collect();
-    sorted.sort_unstable();
-    let apart = sorted.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
-    apart.then(|| sorted.into_iter().map(|(first, _)| first).collect())
+    let mut parts: Vec<(i64, i64)> = stored.into_iter().collect();
+    let mut lane_accesses: FxHashMap<i64, usize> = FxHashMap::default();
+    for (first, count) in accessed {
+        let within = |part: &&(i64, i64)| part.0 <= first && first + count <= part.0 + part.1;
+        match parts.iter().find(within) {
+            Some(part) if *part == (first, count) => {}
+            Some((part, _)) if are_lanes((first - part, count), buffer.dtype) => {
+                *lane_accesses.entry(*part).or_default() += 1;
+            }
+            Some(_) => return None,
+            // What is never written may have any value.
+            None => parts.push((first, count)),
+        }
+    }
+    let few = lane_accesses.values().all(|count| *count <= MOST_LANE_ACCESSES);
+    if parts.len() > most || !few || !lane_accesses.is_empty() && is_broadcast(buffer, body) {
+        return None;
+    }
+    parts.sort_unstable();
+    let apart = parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+    apart.then(|| parts.into_iter().map(|(first, _)| first).collect())
+}
+
+/// Whether one instruction or two move these lanes of a register to its first lanes: the first
+/// ones, lanes within 16 bytes, or the upper half of 64 bytes.
+fn are_lanes((first, count): (i64, i64), dtype: DType) -> bool {
+    let bytes = dtype.bytes() as i64;
+    let (start, length) = (first * bytes, count * bytes);
+    start == 0 || start % 16 + length <= 16 || (start == 32 && length <= 32)
+}
+
+/// Whether an element of a buffer is broadcast, which memory does at no cost.
+fn is_broadcast(buffer: &Buffer, body: &Stmt) -> bool {
+    let is_broadcast = |expr: &Expr| {
+        matches!(&expr.kind, ExprKind::Broadcast(one)
+            if matches!(&one.kind, ExprKind::Load { buffer: loaded, .. } if loaded == buffer))
+    };
+    let mut found = false;
+    visit::walk_stmt(body, &mut |_| {}, &mut |expr| {
+        found = found || visit::any_expr(expr, &mut |node| is_broadcast(node));
+    });
+    found
 }
 
 /// A column of a tile in registers: `lanes` elements from `first` on, `stride` apart.

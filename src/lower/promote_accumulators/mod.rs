@@ -4,6 +4,7 @@
 //! After:  `allocate C.acc: register; C.acc[0] = 0; for k { C.acc[0] = C.acc[0] + A[k] };
 //!          C[i] = C.acc[0]`
 //! The loop may have bounds that are computed between (`C[i] = 0; let end = P[i]; for k { … }`).
+//! It may be cut into several loops that follow each other.
 //! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), some of whose terms may
 //! have conditions, for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that
 //! provably do not overlap. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
@@ -299,7 +300,7 @@ impl Promoter<'_> {
     }
 
     /// Promotes the elements that `stores`, which stand directly before `nest`, initialize. The
-    /// stores in `after` stand directly after it and may update them, too.
+    /// stores and loops in `after` stand directly after it and may update them, too.
     fn promote_group(&self, stores: Vec<Stmt>, nest: Stmt, after: Vec<Stmt>) -> Stmt {
         self.promote_all(stores, nest, after, &[]).expect("no element has a condition")
     }
@@ -356,7 +357,10 @@ impl Promoter<'_> {
         if !after.is_empty() {
             stores = vec![in_registers(stores, &in_nest)];
             in_nest.clear();
-            stores.extend(after);
+            stores.extend(after.into_iter().map(|stmt| match stmt {
+                Stmt::For { .. } => self.promote(stmt),
+                other => other,
+            }));
         }
         in_nest.extend(to_end);
         Some(in_registers(stores, &in_nest))
@@ -550,10 +554,29 @@ fn stores_again(stmt: &Stmt, stores: &[Stmt]) -> bool {
     is_guarded_store(stmt) && stores_of(then).is_some_and(|inner| inner.iter().all(same))
 }
 
-/// Whether a statement is a store that updates a buffer that one of `stores` writes.
+/// Whether a statement is a store, or a loop with one, that updates a buffer that one of `stores`
+/// writes.
 fn updates_one_of(stmt: &Stmt, stores: &[Stmt]) -> bool {
-    let Stmt::Store { buffer, value, .. } = stmt else { return false };
-    reads_buffer(value, buffer) && stores.iter().any(|store| stored_buffers(store).contains(buffer))
+    let is_stored =
+        |buffer: &Buffer| stores.iter().any(|store| stored_buffers(store).contains(buffer));
+    match stmt {
+        Stmt::Store { buffer, value, .. } => reads_buffer(value, buffer) && is_stored(buffer),
+        // The rest of a loop that was cut.
+        Stmt::For { kind: ForKind::Serial | ForKind::UnrollHint, body, .. } => {
+            let mut updates = false;
+            walk_stmt(
+                body,
+                &mut |inner| {
+                    if let Stmt::Store { buffer, value, .. } = inner {
+                        updates |= reads_buffer(value, buffer) && is_stored(buffer);
+                    }
+                },
+                &mut |_| {},
+            );
+            updates
+        }
+        _ => false,
+    }
 }
 
 /// Adds the statements of nested blocks to one list.
