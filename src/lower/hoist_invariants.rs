@@ -286,13 +286,14 @@ fn is_costly(expr: &Expr) -> bool {
 }
 
 /// Whether a statement that uses an expression twice computes it once. Constant lanes need no
-/// instructions, and a variable would hide them from the SIMD back end.
+/// instructions, and a variable would hide them, and ramps, from the SIMD back end.
 fn is_worth_sharing(expr: &Expr) -> bool {
     let costly = match &expr.kind {
         ExprKind::Broadcast(scalar) => is_costly(scalar),
         _ => is_costly(expr),
     };
-    costly && lane_offsets(expr).is_none()
+    let is_index = expr.ty.dtype == DType::Index && expr.ty.lanes > 1;
+    costly && !is_index && lane_offsets(expr).is_none()
 }
 
 /// Binds each costly expression that consecutive stores evaluate more than once to a variable.

@@ -6,8 +6,9 @@
 //! Schedules that a legality check refuses run without the check and must give wrong results
 //! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
-//! Sums over run-time sizes have rows that may not exist (`rows`). Integers of many types are
-//! computed in narrower ones (`integers`).
+//! Sums over run-time sizes have rows that may not exist (`rows`). Vectors of partial results are
+//! reduced in steps (`lanes`). Channels of pixels are fused with columns (`pixels`). Integers of
+//! many types are computed in narrower ones (`integers`).
 //! Programs with packs give the loops of the same programs without (`packs`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
@@ -27,8 +28,10 @@ mod express;
 mod faults;
 mod generate;
 mod integers;
+mod lanes;
 mod packs;
 mod pipeline;
+mod pixels;
 mod recurrence;
 mod rows;
 mod run;
@@ -119,6 +122,16 @@ fn sums_of_products_agree() {
 #[test]
 fn rows_that_may_not_exist_agree() {
     rows::rows(setting("TEC_FUZZ_N", 80), setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn reductions_in_lanes_agree() {
+    lanes::lanes(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn pixels_agree() {
+    pixels::pixels(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

@@ -20,6 +20,12 @@ pub(super) fn truth(cond: &Expr) -> Option<bool> {
 impl Simplifier<'_> {
     /// Simplifies a comparison, connective, negation, division, choice or masked load of vectors.
     pub(super) fn lanes(&mut self, expr: &Expr) -> Expr {
+        if let ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, divisor) = &expr.kind {
+            let a = self.expr(a);
+            if self.divides_at_run_time(&a, divisor) {
+                return Expr::binary(*op, a, divisor.clone());
+            }
+        }
         let simple = map_children(expr, &mut |child| self.expr(child));
         let decided = match &simple.kind {
             ExprKind::Binary(op, a, b) if op.is_comparison() => self.lane_comparison(*op, a, b),
@@ -67,28 +73,39 @@ impl Simplifier<'_> {
         })
     }
 
-    /// Takes the multiples of a constant divisor out of a ramp: `ramp(48*p + 1, 1, 16) % x16(3)` is
-    /// `ramp(1, 1, 16) % x16(3)`, and the quotient is greater by `16*p` in all lanes.
+    /// Takes the multiples of a constant divisor out of a ramp, or out of what all lanes of a sum
+    /// have in common: `ramp(48*p + 1, 1, 16) % x16(3)` is `ramp(1, 1, 16) % x16(3)`, and the
+    /// quotient is greater by `16*p` in all lanes.
     fn lane_division(&mut self, op: BinOp, a: &Expr, by: &Expr) -> Option<Expr> {
-        let (ExprKind::Ramp(base, stride), ExprKind::Broadcast(divisor)) = (&a.kind, &by.kind)
-        else {
-            return None;
-        };
+        let ExprKind::Broadcast(divisor) = &by.kind else { return None };
         let divisor = divisor.as_int().filter(|c| *c > 1 && a.ty.dtype == DType::Index)?;
+        let base = match &a.kind {
+            ExprKind::Ramp(base, _) => base,
+            ExprKind::Binary(BinOp::Add, common, _) => match &common.kind {
+                ExprKind::Broadcast(base) => base,
+                _ => return None,
+            },
+            _ => return None,
+        };
         let rest = self.facts.residue(&self.facts.poly(base), divisor)?;
         if base.as_int() == Some(rest) {
             return None;
         }
-        let rest = Expr::index(i64::try_from(rest).ok()?);
-        let ramp = Expr::new(a.ty, ExprKind::Ramp(rest, stride.clone()));
-        let inside = Expr::binary(op, ramp, by.clone());
+        let first = Expr::index(i64::try_from(rest).ok()?);
+        let of_all = |value: Expr| Expr::new(a.ty, ExprKind::Broadcast(value));
+        let rest = match &a.kind {
+            ExprKind::Ramp(_, stride) => Expr::new(a.ty, ExprKind::Ramp(first, stride.clone())),
+            ExprKind::Binary(_, _, own) if rest == 0 => own.clone(),
+            ExprKind::Binary(_, _, own) => Expr::add(of_all(first), own.clone()),
+            _ => return None,
+        };
+        let inside = Expr::binary(op, rest, by.clone());
         if op == BinOp::FloorMod {
             return Some(inside);
         }
         let divisor = Expr::index(i64::try_from(divisor).ok()?);
         let quotient = self.expr(&Expr::binary(BinOp::FloorDiv, base.clone(), divisor));
-        let quotient = Expr::new(a.ty, ExprKind::Broadcast(quotient));
-        Some(Expr::add(quotient, inside))
+        Some(Expr::add(of_all(quotient), inside))
     }
 
     /// Decides a comparison of ramps: it has one value in all lanes if the first and the last lane

@@ -176,20 +176,24 @@ impl Legalizer {
             few && written_out_parts(parts) || touches_registers(store)
         };
         let mut width = lanes_of(true);
-        let mut together = None;
+        let mut periods = None;
         let written_out = written_out(width) || {
             let narrow = lanes_of(false);
             if narrow < width {
                 let count = parts_of_a_period([index, value], mask.as_ref(), first..lanes, width);
-                together = count.filter(|count| written_out_parts(*count));
+                let count = count.filter(|count| written_out_parts(*count));
+                periods = count.and_then(|together| {
+                    let turns = rest / width / together;
+                    Some((together, self.loop_of_parts(store, first, width, turns, together)?))
+                });
             }
-            width = if together.is_some() { width } else { narrow };
-            together.is_none() && written_out(width)
+            width = if periods.is_some() { width } else { narrow };
+            periods.is_none() && written_out(width)
         };
         let parts = rest / width;
         let mut stmts = Vec::new();
-        if let Some(together) = together {
-            stmts.push(self.loop_of_parts(store, first, width, parts / together, together));
+        if let Some((together, periods)) = periods {
+            stmts.push(periods);
             for part in parts / together * together..parts {
                 let start = Expr::index((first + part * width).into());
                 stmts.push(self.part(store, &start, width));
@@ -231,8 +235,22 @@ impl Legalizer {
     }
 
     /// Returns a loop of `turns` iterations, each of which stores some vectors of `width` lanes: as
-    /// many as the constants in its indices have in a period, so that they stay constants.
-    fn loop_of_parts(&self, store: &Store, first: u32, width: u32, turns: u32, parts: u32) -> Stmt {
+    /// many as the constants in its indices have in a period, so that they stay constants; `None`
+    /// if they do not.
+    fn loop_of_parts(
+        &self,
+        store: &Store,
+        first: u32,
+        width: u32,
+        turns: u32,
+        parts: u32,
+    ) -> Option<Stmt> {
+        let isa = self.isa.expect("nests are outlined for targets with a SIMD back end");
+        let are_constants = |stmt: &Stmt| {
+            let Stmt::Store { buffer, indices, value, mask, .. } = stmt else { return true };
+            let (index, mask) = (&indices[0], mask.as_ref());
+            simd_lanes(index, value, mask, buffer, 0..width, true, isa) == width
+        };
         let var = Var::index("part");
         let mut facts = Facts::new();
         facts.bind(&var, &Expr::index(0), &Expr::index(turns.into()));
@@ -240,10 +258,11 @@ impl Legalizer {
         let part = |part: u32| {
             let start = Expr::add(step.clone(), Expr::index((first + part * width).into()));
             let stmt = self.part(store, &start, width);
-            rewrite_exprs(stmt, &mut |expr| simplify_expr(expr, &facts))
+            let stmt = rewrite_exprs(stmt, &mut |expr| simplify_expr(expr, &facts));
+            are_constants(&stmt).then_some(stmt)
         };
-        let body = Stmt::Block((0..parts).map(part).collect());
-        Stmt::serial(var, Expr::index(turns.into()), body)
+        let body = Stmt::Block((0..parts).map(part).collect::<Option<Vec<Stmt>>>()?);
+        Some(Stmt::serial(var, Expr::index(turns.into()), body))
     }
 
     /// Expands the functions of a store in a nest of the SIMD back end.

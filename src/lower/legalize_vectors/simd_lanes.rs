@@ -52,9 +52,10 @@ pub(super) fn simd_lanes(
     let has_form =
         |(access, index): &(VectorAccess, Expr)| access_form(*access, index, width, isa).is_some();
     let own = search.lanes.clone();
-    let fits = |(bytes, index): &(u64, MaskedOffsets)| {
+    let fits = |(access, index, known): &(VectorAccess, Expr, MaskedOffsets)| {
         let whole = own.len() / width as usize * width as usize;
-        index.fits(own.start..own.start + whole, width as usize, *bytes, isa)
+        known.fits(own.start..own.start + whole, width as usize, access.bytes, isa)
+            || has_short_offsets(index) && access_form(*access, index, width, isa).is_some()
     };
     let all = search.masked.iter().all(has_form) && search.offsets.iter().all(fits);
     if all { width } else { 1 }
@@ -106,8 +107,8 @@ struct LaneSearch {
     maskable: bool,
     /// The accesses under masks, with their indices.
     masked: Vec<(VectorAccess, Expr)>,
-    /// The loads under constant masks at constant distances, with the bytes of their elements.
-    offsets: Vec<(u64, MaskedOffsets)>,
+    /// The loads under constant masks at constant distances. Those that are far apart are gathered.
+    offsets: Vec<(VectorAccess, Expr, MaskedOffsets)>,
     seen: FxHashSet<usize>,
 }
 
@@ -157,7 +158,8 @@ impl LaneSearch {
             && let Some(known) = MaskedOffsets::of(index, mask)
         {
             self.maskable = false;
-            self.offsets.push((bytes, known));
+            let access = VectorAccess { bytes, masked: true, is_store };
+            self.offsets.push((access, index.clone(), known));
             return;
         }
         if mask.is_some() {
