@@ -173,6 +173,36 @@ fn the_default_number_of_threads_is_that_of_a_module() {
 }
 
 #[test]
+fn estimates_take_run_time_integers() {
+    let dir = scratch();
+    let file = dir.path().join("two.te");
+    let two = "kernel copy(n: var) { input A: float32[n] output B[i: n] = A[i] }\n\
+               kernel twice(m: var) { input A: float32[m] output B[i: m] = A[i] * 2.0 }\n";
+    std::fs::write(&file, two).expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    let fixed = ["explain", file, "--machine", "typical", "--target", "x86-avx2", "--threads", "1"];
+    let seconds = |vars: &[&str]| {
+        let all = json(&succeeds(dir.path(), &[&fixed[..], &["--json"], vars].concat()));
+        [0, 1].map(|at| positive(&all["kernels"][at]["seconds"]))
+    };
+    let (usual, given) = (seconds(&[]), seconds(&["--var", "n=251", "--var", "m=251000"]));
+    assert_eq!(usual[0], given[0]);
+    assert!(given[1] > 100.0 * usual[1], "{given:?} {usual:?}");
+    assert_eq!(seconds(&["--var", "twice.m=251000"]), given);
+    seconds(&["--var", "n=-1", "--var", "m=9223372036854775807"]);
+
+    for (var, part) in [
+        ("nn=3", "did you mean `n`?"),
+        ("n=x", "`x` is not an integer"),
+        ("twice.n=3", "`twice` has no run-time integer `n`"),
+    ] {
+        let output = tec(dir.path(), &[&fixed[..], &["--var", var]].concat());
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && told.contains(part), "{var}: {told}");
+    }
+}
+
+#[test]
 fn modules_are_compared_too() {
     let dir = scratch();
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();

@@ -37,9 +37,7 @@ impl Arguments {
     /// that none of them has is an error.
     pub fn read(&self, kernel: &Kernel, kernels: &[&Kernel]) -> Result<Given, Error> {
         let mut given = Given { seed: self.seed, ..Given::default() };
-        for (option, settings) in
-            [("--input", &self.input), ("--var", &self.var), ("--scalar", &self.scalar)]
-        {
+        for (option, settings) in [("--input", &self.input), ("--scalar", &self.scalar)] {
             refuse_contradictions(option, settings)?;
         }
         for (text, kernels) in &own(&self.input, kernel, kernels) {
@@ -51,15 +49,7 @@ impl Arguments {
                 given.tensors.push((name.to_string(), npy::read(path, name, dtype)?));
             }
         }
-        for (text, kernels) in &own(&self.var, kernel, kernels) {
-            let (name, value) = split_value("--var", text)?;
-            let is_var = |param: &Param| matches!(param, Param::Runtime { .. });
-            find("run-time integer", name, kernel, kernels, &is_var)?;
-            let value = value.parse().map_err(|_| {
-                Diag::global("E0543", format!("`--var {text}`: `{value}` is not an integer"))
-            })?;
-            given.vars.push((name.to_string(), value));
-        }
+        given.vars = run_time_integers(&self.var, kernel, kernels)?;
         for (text, kernels) in &own(&self.scalar, kernel, kernels) {
             let (name, value) = split_value("--scalar", text)?;
             let is_scalar = |param: &Param| matches!(param, Param::Scalar { .. });
@@ -93,6 +83,29 @@ impl Arguments {
         });
         Arguments { input, var, scalar, ..self.clone() }
     }
+}
+
+/// Reads the settings `--var [KERNEL.]NAME=VALUE` for `kernel`. One may belong to another one of
+/// `kernels`; a name that none of them has is an error.
+pub fn run_time_integers(
+    settings: &[String],
+    kernel: &Kernel,
+    kernels: &[&Kernel],
+) -> Result<Vec<(String, i64)>, Error> {
+    refuse_contradictions("--var", settings)?;
+    let mut vars = Vec::new();
+    for (text, kernels) in &own(settings, kernel, kernels) {
+        let (name, value) = split_value("--var", text)?;
+        let is_var = |param: &Param| matches!(param, Param::Runtime { .. });
+        let found = find("run-time integer", name, kernel, kernels, &is_var)?;
+        let value = value.parse().map_err(|_| {
+            Diag::global("E0543", format!("`--var {text}`: `{value}` is not an integer"))
+        })?;
+        if found.is_some() {
+            vars.push((name.to_string(), value));
+        }
+    }
+    Ok(vars)
 }
 
 /// Returns the settings `[KERNEL.]NAME=VALUE` that are not for another one of `kernels`, without

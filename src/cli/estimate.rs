@@ -1,5 +1,6 @@
 //! `tec explain`: the cost model's estimate of a kernel, term by term.
 
+use super::arguments::run_time_integers;
 use super::compile::{Compiled, compile_file};
 use super::machine;
 use super::options::CompileArgs;
@@ -7,9 +8,10 @@ use super::report::{Error, print, show_trace};
 use super::text::duration;
 use super::threads::{self, MAX_THREADS};
 use crate::driver::{self, Failure, Network, Options, Trace};
+use crate::ir::{Kernel, Param, Var};
 use crate::schedule::{BoundedSchedule, PrepackedInputs};
 use crate::target::Target;
-use crate::tune::model::{Estimate, MachineModel, estimate};
+use crate::tune::model::{Estimate, MachineModel, RunTimeValues, estimate_at};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -17,6 +19,7 @@ Examples:
   tec explain matmul.te                             # the cost of each part, and its loop
   tec explain matmul.te --schedule block -D n=512   # under one schedule
   tec explain matmul.te --machine typical --json    # for a typical machine, as JSON
+  tec explain gemv.te --var n=4                     # of calls with this run-time integer
   tec explain resnet50.onnx                         # the kernels of a network
   tec explain resnet50.onnx --terms                 # the cost of their parts, too";
 
@@ -36,6 +39,11 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_THREADS))]
     threads: Option<u32>,
+    /// Estimate calls with this value of a run-time integer (repeatable) [default: 251]
+    ///
+    /// `KERNEL.NAME` is for one of several kernels.
+    #[arg(long, value_name = "n=100")]
+    var: Vec<String>,
     /// Machine to estimate for [default: measured, if `tec bench` measured this machine]
     #[arg(long, value_enum, value_name = "WHICH")]
     machine: Option<MachineOption>,
@@ -67,10 +75,18 @@ pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let compiled = compile_file(&args.file, args.compile.side_files(), &options, &mut trace)?;
     let Compiled { program, bounded, networks, .. } = &compiled;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
+    if let (Some(network), [var, ..]) = (networks.first(), &args.var[..]) {
+        let text = format!("`--var {var}` is of kernels; `{}` is a network", network.graph.name);
+        return Err(Error::Usage(text));
+    }
     let mut estimator = Estimator { machine, threads, options: &options, trace: &mut trace };
+    let kernels: Result<Vec<_>, _> = bounded.iter().map(|one| estimator.lower(one)).collect();
+    let kernels = kernels.map_err(failed)?;
+    let known: Vec<&Kernel> = kernels.iter().collect();
     let mut all = Vec::new();
-    for one in bounded {
-        all.push(estimator.kernel(one).map_err(failed)?);
+    for (one, kernel) in bounded.iter().zip(&kernels) {
+        let values = values_of(&args.var, kernel, &known)?;
+        all.push(estimator.kernel(one, kernel, &values).map_err(failed)?);
     }
     for network in networks {
         all.extend(estimator.network(network).map_err(failed)?);
@@ -103,24 +119,37 @@ struct Estimator<'a> {
 }
 
 impl Estimator<'_> {
-    fn kernel(&mut self, one: &BoundedSchedule) -> Result<KernelEstimate, Failure> {
-        let Estimator { machine, threads, options, trace } = self;
-        let kernel = driver::lower_to_estimate(one, options, trace)?;
-        let ahead = match driver::prepacked_kernel(one, &PrepackedInputs::All, trace)? {
+    fn lower(&mut self, one: &BoundedSchedule) -> Result<Kernel, Failure> {
+        driver::lower_to_estimate(one, self.options, self.trace)
+    }
+
+    /// Returns the estimate of a kernel for calls with these run-time integers.
+    fn kernel(
+        &mut self,
+        one: &BoundedSchedule,
+        kernel: &Kernel,
+        values: &RunTimeValues,
+    ) -> Result<KernelEstimate, Failure> {
+        let ahead = match driver::prepacked_kernel(one, &PrepackedInputs::All, self.trace)? {
             None => None,
             Some(ahead) => {
-                let kernel = driver::lower_to_estimate(&ahead, options, trace)?;
-                let estimate = estimate(&kernel, machine, *threads);
-                Some((driver::packed_in_calls(one, trace)?, estimate))
+                let kernel = self.lower(&ahead)?;
+                let inputs = driver::packed_in_calls(one, self.trace)?;
+                Some((inputs, self.estimate(&kernel, values)))
             }
         };
         Ok(KernelEstimate {
             kernel: kernel.name.clone(),
             schedule: super::bench::label(&one.schedule).to_string(),
-            estimate: estimate(&kernel, machine, *threads),
+            estimate: self.estimate(kernel, values),
             ahead,
             part: None,
         })
+    }
+
+    fn estimate(&self, kernel: &Kernel, values: &RunTimeValues) -> Estimate {
+        let estimates = estimate_at(kernel, &self.machine, &[self.threads], values);
+        estimates.into_iter().next().expect("an estimate for each number of threads")
     }
 
     /// Returns the estimates of the kernels of a network, whose params are packed already.
@@ -128,7 +157,8 @@ impl Estimator<'_> {
         let calls = &network.planned.plan.calls;
         let mut all = Vec::new();
         for (at, one) in network.kernels.iter().enumerate() {
-            let mut found = self.kernel(&one.bounded)?;
+            let kernel = self.lower(&one.bounded)?;
+            let mut found = self.kernel(&one.bounded, &kernel, &RunTimeValues::default())?;
             if let Some((_, estimate)) = found.ahead.take() {
                 found.estimate = estimate;
             }
@@ -138,6 +168,21 @@ impl Estimator<'_> {
         }
         Ok(all)
     }
+}
+
+/// Returns the values that `--var` gives to the run-time integers of `kernel`, one of `kernels`.
+fn values_of(
+    settings: &[String],
+    kernel: &Kernel,
+    kernels: &[&Kernel],
+) -> Result<RunTimeValues, Error> {
+    let given = run_time_integers(settings, kernel, kernels)?;
+    let vars = kernel.params.iter().filter_map(|param| match param {
+        Param::Runtime { var, .. } => Some(var),
+        _ => None,
+    });
+    let value = |var: &Var| given.iter().find(|(name, _)| name == var.name()).map(|given| given.1);
+    Ok(vars.filter_map(|var| Some((var.clone(), value(var)?))).collect())
 }
 
 /// The estimate of a kernel.
