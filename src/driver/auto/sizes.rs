@@ -69,14 +69,16 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
     estimator.choose((&small, 0), count / FEW_INTERVAL, &mut seen);
+    let serial = serial_versions(&seen, vars.len());
+    for text in serial {
+        let seconds = estimator.seconds(&text, &small, &THREADS);
+        seen.extend(seconds.map(|seconds| (text, seconds)));
+    }
     let Some(of_usual) = estimator.seconds(&usual, &small, &THREADS) else { return Some(usual) };
     // The best schedule for each small integer, with the conditions under which it is used.
     let mut versions: Vec<(&str, Vec<String>)> = Vec::new();
     for (at, var) in vars.iter().enumerate() {
-        let mean = |seconds: &[f64]| {
-            let of_var = &seconds[at * FEW.len()..][..FEW.len()];
-            of_var.iter().product::<f64>().powf(1.0 / FEW.len() as f64)
-        };
+        let mean = |seconds: &[f64]| mean_of(at, seconds);
         let mut near: Vec<(f64, &str)> =
             seen.iter().map(|(text, seconds)| (mean(seconds), &text[..])).collect();
         near.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -105,6 +107,33 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let is_legal =
         |text: &String| estimator.seconds(text, &[RunTimeValues::default()], &THREADS).is_some();
     join(&versions, &usual).filter(is_legal).or(Some(usual))
+}
+
+/// Returns the mean of the seconds of calls in which the integer number `at` is small.
+fn mean_of(at: usize, seconds: &[f64]) -> f64 {
+    let of_var = &seconds[at * FEW.len()..][..FEW.len()];
+    of_var.iter().product::<f64>().powf(1.0 / FEW.len() as f64)
+}
+
+/// Returns the best schedules for each of `vars` small integers without their parallel loops. The
+/// search tries few candidates, and calls with small integers are often too short for threads.
+fn serial_versions(seen: &[(String, Vec<f64>)], vars: usize) -> BTreeSet<String> {
+    let best = |at: usize| {
+        let mut all: Vec<&(String, Vec<f64>)> = seen.iter().collect();
+        all.sort_by(|a, b| mean_of(at, &a.1).total_cmp(&mean_of(at, &b.1)));
+        all.into_iter().take(MOST_NEAR)
+    };
+    let versions = (0..vars).flat_map(best).map(|(text, _)| without_threads(text));
+    versions.filter(|text| seen.iter().all(|(known, _)| known != text)).collect()
+}
+
+/// Returns a schedule without its parallel loops and the comments on them.
+fn without_threads(text: &str) -> String {
+    let kept = |line: &&str| {
+        let line = line.trim_start();
+        !line.starts_with("# parallel:") && !line.contains(".parallel(")
+    };
+    text.split_inclusive('\n').filter(kept).collect()
 }
 
 /// Returns the schedule that is faster than the usual one up to the largest value of an integer,

@@ -176,13 +176,15 @@ impl Simplifier<'_> {
                 let (a, b) = (self.expr(a), self.expr(b));
                 self.product(&a, &b)
             }
-            ExprKind::Binary(BinOp::FloorDiv, a, b) => {
-                let (a, b) = (self.expr(a), self.expr(b));
-                self.divide(&a, &b)
-            }
-            ExprKind::Binary(BinOp::FloorMod, a, b) => {
-                let (a, b) = (self.expr(a), self.expr(b));
-                self.modulo(&a, &b)
+            ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, divisor) => {
+                let (a, b) = (self.expr(a), self.expr(divisor));
+                if self.divides_at_run_time(&a, divisor) {
+                    return Some(Expr::binary(*op, a, divisor.clone()));
+                }
+                match op {
+                    BinOp::FloorDiv => self.divide(&a, &b),
+                    _ => self.modulo(&a, &b),
+                }
             }
             ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) => {
                 let (a, b) = (self.expr(a), self.expr(b));

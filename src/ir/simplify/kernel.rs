@@ -16,7 +16,8 @@ pub fn simplify_kernel(kernel: Kernel) -> Kernel {
 }
 
 /// Simplifies a kernel's body in which run-time integers have these values, like
-/// [`simplify_kernel`]. What the kernel states about them is not used.
+/// [`simplify_kernel`]. What the kernel states about them is not used. Divisors in which they stand
+/// are unchanged.
 pub fn simplify_at(kernel: &Kernel, values: &FxHashMap<Var, i64>) -> Kernel {
     simplify_body(Kernel { facts: Vec::new(), ..kernel.clone() }, false, values)
 }
@@ -33,6 +34,7 @@ fn simplify_body(kernel: Kernel, join_symbolic: bool, values: &FxHashMap<Var, i6
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let mut simplifier = Simplifier::new(Cow::Owned(facts));
     simplifier.join_symbolic = join_symbolic;
+    simplifier.given.extend(values.keys().cloned());
     let values = values.iter().map(|(var, value)| (var.clone(), Expr::index(*value)));
     simplifier.replaced.extend(values);
     let body = simplifier.stmt(&kernel.body);

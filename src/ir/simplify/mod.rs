@@ -22,7 +22,7 @@ pub use kernel::{join_divisions, simplify_at, simplify_kernel};
 
 use super::arith::Facts;
 use super::equal::equal;
-use super::visit::{Memo, any_expr, map_children, rewrite_exprs};
+use super::visit::{Memo, any_expr, map_children, rewrite_exprs, walk_expr};
 use super::{BinOp, DType, Expr, ExprKind, Stmt, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
@@ -74,6 +74,9 @@ struct Simplifier<'f> {
     /// values.
     seen_lets: FxHashSet<Var>,
     visits: usize,
+    /// The run-time integers whose values are given. Divisors stay as they are, because a division
+    /// by a run-time integer takes many times as long as one by a constant.
+    given: FxHashSet<Var>,
     /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m`, too. Only `join_divisions` does
     /// this: `tec lower --simple` shows the form before.
     join_symbolic: bool,
@@ -82,8 +85,20 @@ struct Simplifier<'f> {
 impl<'f> Simplifier<'f> {
     fn new(facts: Cow<'f, Facts>) -> Simplifier<'f> {
         let (memo, replaced) = (vec![Memo::default()], FxHashMap::default());
-        let seen_lets = FxHashSet::default();
-        Simplifier { facts, memo, replaced, seen_lets, visits: 0, join_symbolic: false }
+        let (seen_lets, given) = (FxHashSet::default(), FxHashSet::default());
+        Simplifier { facts, memo, replaced, seen_lets, visits: 0, given, join_symbolic: false }
+    }
+
+    /// Whether a simplified `a` is divided by a value that only run-time integers determine.
+    fn divides_at_run_time(&self, a: &Expr, divisor: &Expr) -> bool {
+        let mut given =
+            !self.given.is_empty() && a.as_int().is_none() && divisor.as_int().is_none();
+        walk_expr(divisor, &mut |node| match &node.kind {
+            ExprKind::Var(var) => given &= self.given.contains(var),
+            ExprKind::Load { .. } | ExprKind::Let(..) => given = false,
+            _ => {}
+        });
+        given
     }
 
     /// Opens a scope of facts.

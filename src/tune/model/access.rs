@@ -18,17 +18,20 @@ const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
 impl Walker<'_> {
     /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in
     /// pieces, and columns are shuffled from registers.
+    /// A condition in the loop beside them may skip some.
     pub(super) fn tile(&self, buffer: &Buffer, sum: &Sum, lanes: u32) -> Option<AccessCost> {
         let bytes = buffer.dtype.bytes() as f64;
         let piece = ROW_CHUNK_BYTES as f64 / bytes;
         let apart = matches!(sum.lane, Lane::By(step) if step.abs() > 1.0);
-        if !self.in_simd_kernel || !apart || sum.irregular || self.weight < 1.0 || piece < 2.0 {
+        if !self.in_simd_kernel || !apart || sum.irregular || piece < 2.0 {
             return None;
         }
         let inner = self.enclosing.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
         let beside = |open: &&EnclosingLoop| {
             let even = sum.uneven & 1 << open.dim.min(63) == 0;
-            even && sum.linear.terms.contains(&(open.dim, 1.0)) && open.count >= piece
+            even && self.weight >= open.weight
+                && sum.linear.terms.contains(&(open.dim, 1.0))
+                && open.count >= piece
         };
         let beside = self.enclosing[inner..].iter().find(beside)?;
         let count = beside.count;
@@ -43,6 +46,7 @@ impl Walker<'_> {
             shuffles: (1.0 - rest) * shuffles,
             gather: rest * rows * self.machine.gather,
             iterations: if beside.frame.is_some() { piece } else { 1.0 },
+            row: beside.frame.is_none().then_some((beside.dim, count)),
         })
     }
 

@@ -8,6 +8,7 @@
 //! Coefficients are `f64`, because the sums are estimates: unknown extents have the value
 //! [`ASSUMED_VALUE`], and divisions that do not come out even are not rounded.
 
+use super::RunTimeValues;
 use crate::ir::arith::Linear;
 use crate::ir::visit::{walk_expr, walk_stmt};
 use crate::ir::{BinOp, Expr, ExprKind, Stmt, UnOp, Var};
@@ -124,13 +125,14 @@ pub(super) struct Indices {
 pub const ASSUMED_VALUE: f64 = 251.0;
 
 impl Indices {
-    /// Prepares for the loops of a statement.
-    pub(super) fn new(body: &Stmt) -> Indices {
+    /// Prepares for the loops of a statement, in which run-time integers have these values.
+    pub(super) fn new(body: &Stmt, values: &RunTimeValues) -> Indices {
         let mut divisors = FxHashMap::default();
         walk_stmt(body, &mut |_| {}, &mut |expr| {
-            walk_expr(expr, &mut |node| collect_divisors(node, &mut divisors));
+            walk_expr(expr, &mut |node| collect_divisors(node, values, &mut divisors));
         });
-        Indices { divisors, ..Indices::default() }
+        let vars = values.iter().map(|(var, at)| (var.clone(), Sum::constant(*at as f64)));
+        Indices { divisors, vars: vars.collect(), ..Indices::default() }
     }
 
     /// Returns the dimensions of a loop of `count` iterations, outermost first, each as an extent
@@ -287,21 +289,30 @@ fn terms(sum: &Expr) -> Vec<&Var> {
 }
 
 /// Collects the divisors of each variable in a node, those of nested divisions multiplied.
-fn collect_divisors(expr: &Expr, divisors: &mut FxHashMap<Var, Vec<f64>>) {
+fn collect_divisors(expr: &Expr, values: &RunTimeValues, divisors: &mut FxHashMap<Var, Vec<f64>>) {
     if let ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, a, by) = &expr.kind
-        && let Some(by) = by.as_int()
+        && let Some(by) = value_at(by, values)
     {
         let (vars, by) = match &a.kind {
             ExprKind::Binary(BinOp::FloorDiv, inner, first) => {
-                (inner.as_var().into_iter().collect(), by * first.as_int().unwrap_or(0))
+                (inner.as_var().into_iter().collect(), by * value_at(first, values).unwrap_or(0.0))
             }
             _ => (terms(a), by),
         };
-        for var in vars.into_iter().filter(|_| by > 1) {
+        for var in vars.into_iter().filter(|_| by > 1.0) {
             let known = divisors.entry(var.clone()).or_default();
-            if let Err(at) = known.binary_search_by(|known| known.total_cmp(&(by as f64))) {
-                known.insert(at, by as f64);
+            if let Err(at) = known.binary_search_by(|known| known.total_cmp(&by)) {
+                known.insert(at, by);
             }
         }
+    }
+}
+
+/// Returns the value of a divisor; `None` if it depends on more than `values`.
+fn value_at(divisor: &Expr, values: &RunTimeValues) -> Option<f64> {
+    match &divisor.kind {
+        ExprKind::Var(var) => values.get(var).map(|value| *value as f64),
+        ExprKind::Binary(BinOp::Mul, a, b) => Some(value_at(a, values)? * value_at(b, values)?),
+        _ => divisor.as_int().map(|value| value as f64),
     }
 }

@@ -61,20 +61,19 @@ fn runs_lane_by_lane(
                 }
                 _ => None,
             };
+            let access = VectorAccess { bytes, masked: true, is_store: false };
             match constant {
-                Some(known) => offsets.push((bytes, known)),
-                None => {
-                    let access = VectorAccess { bytes, masked: true, is_store: false };
-                    masked.push((access, indices[0].clone()));
-                }
+                Some(known) => offsets.push((access, indices[0].clone(), known)),
+                None => masked.push((access, indices[0].clone())),
             }
         }
     });
     let Some(isa) = isa else { return !masked.is_empty() };
     let width = (u64::from(isa.bytes()) / longest).clamp(1, u64::from(index.ty.lanes)) as u32;
     let whole = index.ty.lanes / width * width;
-    let fits = |(bytes, known): &(u64, MaskedOffsets)| {
-        known.fits(0..whole as usize, width as usize, *bytes, isa)
+    let fits = |(access, index, known): &(VectorAccess, Expr, MaskedOffsets)| {
+        known.fits(0..whole as usize, width as usize, access.bytes, isa)
+            || access_form(*access, index, width, isa).is_some()
     };
     masked.iter().any(|(access, index)| access_form(*access, index, width, isa).is_none())
         || !offsets.iter().all(fits)

@@ -425,7 +425,8 @@ impl Walker<'_> {
         work.registers += live;
         work.changes = work.changes.max(if live > 1.0 { changes } else { 1.0 });
         let warp = self.warp_access(buffer, index, mask, (frame, copies / close), false);
-        let traits = AccessTraits { write: false, masked, iterations: cost.iterations, warp };
+        let AccessCost { iterations, row, .. } = cost;
+        let traits = AccessTraits { write: false, masked, iterations, row, warp };
         self.remember(buffer, sum, index.ty.lanes, traits);
         let into = self.storing.as_ref().map(|(buffer, _)| buffer.clone());
         if let Some(into) = into.filter(|into| self.in_launch && is_private(into))
@@ -647,7 +648,7 @@ impl Walker<'_> {
             buffer,
             sum,
             index.ty.lanes,
-            AccessTraits { write: true, masked: mask.is_some(), iterations: 1.0, warp },
+            AccessTraits { write: true, masked: mask.is_some(), iterations: 1.0, row: None, warp },
         );
         self.nontemporal = nontemporal;
     }
@@ -672,7 +673,7 @@ impl Walker<'_> {
 
     /// Records an access for the traffic.
     fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, how: AccessTraits) {
-        let AccessTraits { write, masked, iterations, warp } = how;
+        let AccessTraits { write, masked, iterations, row, warp } = how;
         let bytes = buffer.dtype.bytes() as f64;
         let count = f64::from(lanes);
         let (width, apart) = match sum.lane {
@@ -681,10 +682,12 @@ impl Walker<'_> {
             Lane::Same => (bytes, None),
             Lane::Irregular => (bytes, Some((count, bytes))),
         };
+        let width = width * row.map_or(1.0, |(_, elements)| elements);
+        let moving = sum.linear.terms.iter().filter(|(dim, _)| row.is_none_or(|row| row.0 != *dim));
         let access = Access {
             buffer: self.memory(buffer),
             frame: self.frame,
-            strides: sum.linear.terms.iter().map(|(dim, factor)| (*dim, factor * bytes)).collect(),
+            strides: moving.map(|(dim, factor)| (*dim, factor * bytes)).collect(),
             first: sum.linear.constant * bytes,
             width,
             lanes: apart,
@@ -706,6 +709,7 @@ struct AccessTraits {
     write: bool,
     masked: bool,
     iterations: f64,
+    row: Option<(Dim, f64)>,
     warp: Option<WarpAccess>,
 }
 
@@ -721,11 +725,13 @@ pub(super) struct AccessCost {
     pub(super) gather: f64,
     /// The iterations of the frame whose elements are loaded together.
     pub(super) iterations: f64,
+    /// The unrolled loop whose elements are loaded together, and its iterations.
+    pub(super) row: Option<(Dim, f64)>,
 }
 
 impl AccessCost {
     pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
-        AccessCost { parts, moves, shuffles: 0.0, gather: 0.0, iterations: 1.0 }
+        AccessCost { parts, moves, shuffles: 0.0, gather: 0.0, iterations: 1.0, row: None }
     }
 }
 

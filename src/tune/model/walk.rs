@@ -108,6 +108,8 @@ pub(super) struct EnclosingLoop {
     pub(super) count: f64,
     pub(super) min: f64,
     pub(super) var: Var,
+    /// [`Walker::weight`] of the loop.
+    pub(super) weight: f64,
     /// The GPU index that it is bound to.
     pub(super) index: Option<ThreadIndex>,
 }
@@ -125,7 +127,7 @@ pub(super) fn plan(
         machine,
         threads: threads.max(1) as f64,
         plan: CostPlan::default(),
-        indices: Indices::new(&kernel.body),
+        indices: Indices::new(&kernel.body, values),
         enclosing: Vec::new(),
         places: FxHashMap::default(),
         lets: FxHashMap::default(),
@@ -510,6 +512,7 @@ impl Walker<'_> {
             count,
             min: min_value,
             var: var_of,
+            weight: self.weight,
             index: None,
         });
         self.stmt(body);
@@ -582,7 +585,9 @@ impl Walker<'_> {
         let dim = self.indices.open(var, min.clone(), &[(count, 1.0)])[0];
         self.places.insert(var.clone(), self.enclosing.len());
         let (min, var) = (min.linear.constant, var.clone());
-        self.enclosing.push(EnclosingLoop { frame: None, dim, count, min, var, index: None });
+        let weight = self.weight;
+        let open = EnclosingLoop { frame: None, dim, count, min, var, weight, index: None };
+        self.enclosing.push(open);
     }
 
     pub(super) fn close_unrolled(&mut self, var: &Var) {

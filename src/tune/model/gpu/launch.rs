@@ -84,6 +84,7 @@ impl Walker<'_> {
                 count,
                 min: 0.0,
                 var: var.clone(),
+                weight: self.weight,
                 index,
             });
         }
