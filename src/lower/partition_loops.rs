@@ -239,14 +239,18 @@ impl Partitioner {
         guards.filter(|reach| agrees(reach)).collect()
     }
 
-    /// Whether a body does nothing if this reach is negative. Several of its conditions may have
-    /// it, such as those of the initial store of a sum and of its updates.
+    /// Whether a body does nothing if this reach is negative. So are those that are less by a
+    /// constant, such as the reaches of other terms of an unrolled loop. Several conditions may
+    /// have the same one, such as those of the initial store of a sum and of its updates.
     fn decides(&self, reach: &Expr, body: &Stmt, found: &[LikelyCondition]) -> bool {
         let wanted = self.facts.poly(reach);
-        let is_same = |one: &&LikelyCondition| {
-            one.reach.as_ref().is_some_and(|its| self.facts.poly(its) == wanted)
+        let fails = |one: &&LikelyCondition| {
+            one.reach.as_ref().is_some_and(|its| {
+                let less = wanted.plus_scaled(&self.facts.poly(its), -1);
+                less.and_then(|less| less.as_constant()).is_some_and(|less| less >= 0)
+            })
         };
-        let conds: Vec<&Expr> = found.iter().filter(is_same).map(|one| &one.cond).collect();
+        let conds: Vec<&Expr> = found.iter().filter(fails).map(|one| &one.cond).collect();
         is_nothing_without(body, &conds)
     }
 
@@ -398,7 +402,8 @@ fn is_nothing_without(stmt: &Stmt, conds: &[&Expr]) -> bool {
         Stmt::For { body, .. }
         | Stmt::Let { body, .. }
         | Stmt::Allocate { body, .. }
-        | Stmt::Produce { body, .. } => is_nothing_without(body, conds),
+        | Stmt::Produce { body, .. }
+        | Stmt::Tensorize { body, .. } => is_nothing_without(body, conds),
         Stmt::If { then, otherwise, .. } => {
             is_nothing_without(then, conds)
                 && otherwise.as_ref().is_none_or(|stmt| is_nothing_without(stmt, conds))
