@@ -92,11 +92,11 @@ impl Writer {
             0 => format!("X[y, x, {one}]"),
             1 => format!("X[y, x, (c + {by}) % {channels}]"),
             2 => format!("X[y, x, {} - c]", channels - 1),
-            3 => format!("X[y, x // 2, c]"),
+            3 => "X[y, x // 2, c]".to_string(),
             4 => format!("X[y, x // 2 * 2, {one}]"),
-            5 => format!("X[y, clamp(x - 1, 0, w - 1), c]"),
-            6 => format!("X[y, w - 1 - x, c]"),
-            7 => format!("X[y, x, c // 2]"),
+            5 => "X[y, clamp(x - 1, 0, w - 1), c]".to_string(),
+            6 => "X[y, w - 1 - x, c]".to_string(),
+            7 => "X[y, x, c // 2]".to_string(),
             _ => "X[y, x, c]".to_string(),
         };
         let read = format!("({read} as {into})");
