@@ -119,7 +119,7 @@ impl Writer {
             lines.push(format!("let io, ii = S.split(i, factor={factor})"));
             at = "ii";
             if self.chance(30) {
-                lines.push(format!("S.parallel(io)"));
+                lines.push("S.parallel(io)".to_string());
             }
         }
         let factors = self.pick(&[
