@@ -168,8 +168,9 @@ fn sets_flags(code: Code) -> bool {
     )
 }
 
-/// Lets an operation write some lanes of a register itself, instead of all lanes of another one that
-/// a blend selects from (AVX-512): `c + 1` and a blend with `c` become one addition under the mask.
+/// Lets an operation write some lanes of a register itself, instead of all lanes of another one
+/// that a blend selects from (AVX-512): `c + 1` and a blend with `c` become one addition under the
+/// mask.
 fn merge_blends(func: &mut Func) {
     let uses = count_uses(func);
     let (blends, maskable) = (blends(), maskable());

@@ -50,7 +50,20 @@ impl Simplifier<'_> {
             },
             _ => None,
         };
-        decided.unwrap_or_else(|| fold::fold_node(simple))
+        decided.unwrap_or_else(|| fold::fold_node(self.with_run_time_bound(expr, simple)))
+    }
+
+    /// Puts the bound of an undecided mask back if only run-time integers with given values
+    /// determine it: the code does not know which lanes are on.
+    fn with_run_time_bound(&self, mask: &Expr, simple: Expr) -> Expr {
+        match (&mask.kind, &simple.kind) {
+            (ExprKind::Binary(op, _, bound), ExprKind::Binary(_, lanes, _))
+                if op.is_comparison() && self.depends_on_given(bound) =>
+            {
+                Expr::binary(*op, lanes.clone(), bound.clone())
+            }
+            _ => simple,
+        }
     }
 
     /// Simplifies a choice between a value and a load whose mask is the condition. Masked lanes are

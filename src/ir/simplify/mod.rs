@@ -74,8 +74,9 @@ struct Simplifier<'f> {
     /// values.
     seen_lets: FxHashSet<Var>,
     visits: usize,
-    /// The run-time integers whose values are given. Divisors stay as they are, because a division
-    /// by a run-time integer takes many times as long as one by a constant.
+    /// The run-time integers whose values are given. Divisors and bounds of lanes stay as they are,
+    /// because a division by a run-time integer takes many times as long as one by a constant, and
+    /// lanes at constant distances are shuffled only under a constant mask.
     given: FxHashSet<Var>,
     /// Whether `(a // m)*m + a % m` becomes `a` for symbolic `m`, too. Only `join_divisions` does
     /// this: `tec lower --simple` shows the form before.
@@ -91,14 +92,22 @@ impl<'f> Simplifier<'f> {
 
     /// Whether a simplified `a` is divided by a value that only run-time integers determine.
     fn divides_at_run_time(&self, a: &Expr, divisor: &Expr) -> bool {
-        let mut given =
-            !self.given.is_empty() && a.as_int().is_none() && divisor.as_int().is_none();
-        walk_expr(divisor, &mut |node| match &node.kind {
-            ExprKind::Var(var) => given &= self.given.contains(var),
-            ExprKind::Load { .. } | ExprKind::Let(..) => given = false,
+        a.as_int().is_none() && self.depends_on_given(divisor)
+    }
+
+    /// Whether an expression depends on run-time integers whose values are given, and on nothing
+    /// else.
+    fn depends_on_given(&self, expr: &Expr) -> bool {
+        let (mut depends, mut only) = (false, !self.given.is_empty());
+        walk_expr(expr, &mut |node| match &node.kind {
+            ExprKind::Var(var) => {
+                depends = true;
+                only &= self.given.contains(var);
+            }
+            ExprKind::Load { .. } | ExprKind::Let(..) => only = false,
             _ => {}
         });
-        given
+        depends && only
     }
 
     /// Opens a scope of facts.

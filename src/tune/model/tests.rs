@@ -620,20 +620,25 @@ fn estimates_for_several_numbers_of_threads_are_those_for_each() {
     }
 }
 
+/// The estimate of a kernel for calls with these run-time integers.
+fn estimated_at(text: &str, given: &[i64]) -> Estimate {
+    let machine = machine();
+    let kernel = lowered(text, &machine);
+    let vars = kernel.params.iter().filter_map(|param| match param {
+        Param::Runtime { var, .. } => Some(var.clone()),
+        _ => None,
+    });
+    let values: RunTimeValues = vars.zip(given.iter().copied()).collect();
+    estimate_at(&kernel, &machine, &[1], &values).remove(0)
+}
+
 /// The estimate of a transposition `B[j, i] = A[i, j]` of run-time extents under a schedule.
 fn transposed(n: i64, m: i64, schedule: &str) -> Estimate {
     let text = format!(
         "kernel k(n: var, m: var) {{\n input A: float32[n, m]\n \
          output B[j: m, i: n] = A[i, j]\n}}\nschedule k {{\n{schedule}\n}}\n"
     );
-    let machine = machine();
-    let kernel = lowered(&text, &machine);
-    let vars = kernel.params.iter().filter_map(|param| match param {
-        Param::Runtime { var, .. } => Some(var.clone()),
-        _ => None,
-    });
-    let values: RunTimeValues = vars.zip([n, m]).collect();
-    estimate_at(&kernel, &machine, &[1], &values).remove(0)
+    estimated_at(&text, &[n, m])
 }
 
 /// Tiles that are read by rows and written by columns.
@@ -658,4 +663,14 @@ fn rows_of_a_tile_are_loaded_once() {
     let vectors = "let io, ii = B.split(i, factor=16)\nB.vectorize(ii)";
     let columns = transposed(16, 1024, vectors);
     assert!(columns.seconds > 1.1 * conflict.seconds, "{} {}", columns.seconds, conflict.seconds);
+}
+
+#[test]
+fn a_run_time_number_of_lanes_is_no_constant_mask() {
+    // Every second element is shuffled from whole vectors, but gathered under a mask that is known
+    // at run time only.
+    let text = "kernel k(n: var) {\n input A: float32[2*n]\n output B[i: n] = A[2*i]\n}\n\
+                schedule k {\n let o, v = B.split(i, factor=64)\n B.vectorize(v)\n}\n";
+    let gathers = |n: i64| alone(&estimated_at(text, &[n]), TermKind::Gathers);
+    assert!(gathers(64) == 0.0 && gathers(48) > 0.0, "{} {}", gathers(64), gathers(48));
 }
