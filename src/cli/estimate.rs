@@ -77,7 +77,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let Compiled { program, bounded, networks, .. } = &compiled;
     let failed = |failure| Error::Compile(program.sources.clone(), failure);
     if let (Some(network), [var, ..]) = (networks.first(), &args.var[..]) {
-        let text = format!("`--var {var}` is of kernels; `{}` is a network", network.graph.name);
+        let name = &network.graph.name;
+        let text =
+            format!("`--var {var}`: `{name}` is a network; estimates with values are for kernels");
         return Err(Error::Usage(text));
     }
     let mut estimator = Estimator { machine, threads, options: &options, trace: &mut trace };

@@ -1,9 +1,25 @@
 //! Batches of random programs of one kind, each compared in all ways.
 
 use crate::differential::{Case, Verdict, compare_all};
+use rand::RngExt;
 use std::collections::BTreeMap;
 use tec::driver::Options;
 use tec::target::Target;
+
+/// Draws of the generators.
+pub trait Draw: RngExt {
+    /// Returns true in so many of 100 cases.
+    fn chance(&mut self, percent: u32) -> bool {
+        self.random_range(0..100) < percent
+    }
+
+    /// Returns one of some values.
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.random_range(0..from.len())]
+    }
+}
+
+impl<R: RngExt> Draw for R {}
 
 /// A kind of programs.
 pub struct Batch<'a> {

@@ -2,7 +2,7 @@
 //! reads lanes of the one before, in registers or in memory. Types, reductions, conditions, the
 //! numbers of lanes and the sizes differ, some of which are known at run time only.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Draw};
 use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -49,26 +49,18 @@ struct Writer {
 }
 
 impl Writer {
-    fn chance(&mut self, percent: u32) -> bool {
-        self.rng.random_range(0..100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.rng.random_range(0..from.len())]
-    }
-
     /// Draws a size, sometimes none or one element, or whole vectors.
     fn size(&mut self, most: i64) -> i64 {
         match self.rng.random_range(0..8) {
-            0 => self.pick(&[0, 1]),
-            1 => self.pick(&[16, 32, 64, 128]).min(most),
+            0 => self.rng.pick(&[0, 1]),
+            1 => self.rng.pick(&[16, 32, 64, 128]).min(most),
             _ => self.rng.random_range(1..most),
         }
     }
 
     /// Returns a program and whether the number of terms is constant.
     fn program(&mut self) -> (String, bool) {
-        let ty = self.pick(&[
+        let ty = self.rng.pick(&[
             "float32", "float32", "float32", "float64", "float16", "int32", "int16", "uint8",
             "int64", "uint64",
         ]);
@@ -77,10 +69,10 @@ impl Writer {
             "uint8" => "int32",
             other => other,
         };
-        let constant = self.chance(40);
+        let constant = self.rng.chance(40);
         let extent =
             if constant { format!("m = {}", self.size(150)) } else { "m: var".to_string() };
-        let term = self.pick(&[
+        let term = self.rng.pick(&[
             "(A[i, k] as T) * (B[k] as T)",
             "(A[i, k] as T) * (B[k] as T)",
             "(A[i, k] as T)",
@@ -90,13 +82,13 @@ impl Writer {
             "(A[i, k // 2] as T)",
         ]);
         let term = term.replace('T', sum);
-        let condition = self.pick(&["", "", "", ", where=k <= i + 3", ", where=B[k] > 0"]);
+        let condition = self.rng.pick(&["", "", "", ", where=k <= i + 3", ", where=B[k] > 0"]);
         let output = match self.rng.random_range(0..10) {
             0 | 1 => format!("S[i: n] = max({term}, axis=k{condition})"),
             2 => format!("S[i: n] = min({term}, axis=k{condition})"),
             _ => format!("S[i: n] = sum({term}, axis=k{condition})"),
         };
-        let more = match self.chance(50) {
+        let more = match self.rng.chance(50) {
             true => format!("    output R[i: n] = S[i] + (A[i, 0] as {sum})\n"),
             false => String::new(),
         };
@@ -114,15 +106,15 @@ impl Writer {
     fn schedule(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut at = "i";
-        if self.chance(40) {
-            let factor = self.pick(&[2, 3, 4, 8]);
+        if self.rng.chance(40) {
+            let factor = self.rng.pick(&[2, 3, 4, 8]);
             lines.push(format!("let io, ii = S.split(i, factor={factor})"));
             at = "ii";
-            if self.chance(30) {
+            if self.rng.chance(30) {
                 lines.push("S.parallel(io)".to_string());
             }
         }
-        let factors = self.pick(&[
+        let factors = self.rng.pick(&[
             &[64, 16, 4][..],
             &[64, 16],
             &[32, 8, 4],
@@ -146,20 +138,20 @@ impl Writer {
             stages.push((name, outer, inner.clone()));
             axis = inner;
         }
-        if self.chance(60) {
+        if self.rng.chance(60) {
             lines.push(format!("S.unroll({axis})"));
         }
-        let local = self.chance(80);
+        let local = self.rng.chance(80);
         for (name, outer, inner) in stages.iter().rev() {
             lines.push(format!("{name}.compute_at(S, {at})"));
             if local {
                 lines.push(format!("{name}.set_scope(local)"));
             }
             lines.push(format!("{name}.reorder(i, {outer}, {inner})"));
-            if self.chance(85) {
+            if self.rng.chance(85) {
                 lines.push(format!("{name}.vectorize({inner})"));
             }
-            if outer != "ko" && self.chance(70) {
+            if outer != "ko" && self.rng.chance(70) {
                 lines.push(format!("{name}.unroll({outer})"));
             }
         }

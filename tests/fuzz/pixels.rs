@@ -3,7 +3,7 @@
 //! channels are fused and vectorized, often in lanes that end in the middle of a pixel or of a row,
 //! and stored with or without the cache.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Draw};
 use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -43,33 +43,25 @@ struct Writer {
 }
 
 impl Writer {
-    fn chance(&mut self, percent: u32) -> bool {
-        self.rng.random_range(0..100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.rng.random_range(0..from.len())]
-    }
-
     /// Draws a number of pixels in a row.
     fn width(&mut self) -> i64 {
         match self.rng.random_range(0..8) {
-            0 => self.pick(&[1, 2]),
-            1 => self.pick(&[16, 32, 64]),
+            0 => self.rng.pick(&[1, 2]),
+            1 => self.rng.pick(&[16, 32, 64]),
             _ => self.rng.random_range(1..90),
         }
     }
 
     /// Returns a program and whether the length of a row is constant.
     fn program(&mut self) -> (String, bool) {
-        let channels = self.pick(&[2, 3, 3, 3, 4, 4, 5]);
-        let from = self.pick(&["uint8", "uint8", "float32", "float32", "uint16", "float16"]);
+        let channels = self.rng.pick(&[2, 3, 3, 3, 4, 4, 5]);
+        let from = self.rng.pick(&["uint8", "uint8", "float32", "float32", "uint16", "float16"]);
         let into = match from {
-            "float16" => self.pick(&["float32", "float16"]),
-            "uint8" => self.pick(&["uint8", "uint8", "float32", "int32"]),
+            "float16" => self.rng.pick(&["float32", "float16"]),
+            "uint8" => self.rng.pick(&["uint8", "uint8", "float32", "int32"]),
             other => other,
         };
-        let constant = self.chance(70);
+        let constant = self.rng.chance(70);
         let width = if constant { format!("w = {}", self.width()) } else { "w: var".to_string() };
         let mut value = self.term(channels, into);
         for c in (0..self.rng.random_range(0..channels)).rev() {
@@ -123,13 +115,13 @@ impl Writer {
                 "p"
             }
         };
-        let lanes = self.pick(&[4, 8, 16, 16, 32, 64]);
+        let lanes = self.rng.pick(&[4, 8, 16, 16, 32, 64]);
         let factor = match self.rng.random_range(0..3) {
             0 => lanes * channels,
-            1 => 12 * self.pick(&[1, 2, 4]),
+            1 => 12 * self.rng.pick(&[1, 2, 4]),
             _ => lanes,
         };
-        let tail = self.pick(&["", "", ", tail=mask", ", tail=guard"]);
+        let tail = self.rng.pick(&["", "", ", tail=mask", ", tail=guard"]);
         if axis == "c" {
             lines.push("Y.vectorize(c)".to_string());
         } else {
@@ -138,13 +130,13 @@ impl Writer {
                 lines.push("Y.reorder(y, po, c, pi)".to_string());
             }
             lines.push("Y.vectorize(pi)".to_string());
-            if self.chance(25) {
-                let outer = self.pick(&[2, 3]);
+            if self.rng.chance(25) {
+                let outer = self.rng.pick(&[2, 3]);
                 lines.push(format!("let poo, poi = Y.split(po, factor={outer})"));
                 lines.push("Y.unroll(poi)".to_string());
             }
         }
-        if self.chance(35) {
+        if self.rng.chance(35) {
             lines.push("Y.store_nontemporal()".to_string());
         }
         lines

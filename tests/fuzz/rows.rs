@@ -2,7 +2,7 @@
 //! not exist, and their sums stay in registers with those of the others. Terms differ between the
 //! rows in indices, in conditions, in values and in data.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Draw};
 use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -39,31 +39,23 @@ struct Writer {
 }
 
 impl Writer {
-    fn chance(&mut self, percent: u32) -> bool {
-        self.rng.random_range(0..100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.rng.random_range(0..from.len())]
-    }
-
     /// Draws a size: mostly one that ends in the middle of a tile, sometimes none or one element.
     fn size(&mut self) -> i64 {
         match self.rng.random_range(0..10) {
-            0 => self.pick(&[0, 1]),
-            1 => self.pick(&[8, 16, 32, 48, 64]),
+            0 => self.rng.pick(&[0, 1]),
+            1 => self.rng.pick(&[8, 16, 32, 48, 64]),
             _ => self.rng.random_range(1..45),
         }
     }
 
     fn program(&mut self) -> String {
-        let ty = self.pick(&["float32", "float32", "float64", "int32", "uint8", "float16"]);
+        let ty = self.rng.pick(&["float32", "float32", "float64", "int32", "uint8", "float16"]);
         let sum = match ty {
             "uint8" => "int32",
             "float16" => "float32",
             other => other,
         };
-        let row = self.pick(&[
+        let row = self.rng.pick(&[
             "A[i, k]",
             "A[i, k]",
             "A[i, k]",
@@ -85,7 +77,7 @@ impl Writer {
         }
         // The quotient has no other data than integers.
         let (sum, data) = if term.contains("//") { ("int32", "float32") } else { (sum, sum) };
-        let condition = self.pick(&["", "", "", ", where=k <= j", ", where=k < i + 9"]);
+        let condition = self.rng.pick(&["", "", "", ", where=k <= j", ", where=k < i + 9"]);
         let reduction = match self.rng.random_range(0..6) {
             0 => format!("max({term}, axis=k{condition})"),
             _ => format!("sum({term}, axis=k{condition})"),
@@ -108,51 +100,51 @@ impl Writer {
 
     fn schedule(&mut self, is_tuple: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        let tile = !is_tuple && self.chance(40);
+        let tile = !is_tuple && self.rng.chance(40);
         let (sums, stage) = if tile { ("T", "C") } else { ("C", "C") };
         if tile {
             lines.push("let T = C.cache_write(local)".to_string());
         }
         let height = self.rng.random_range(2..10);
-        let lanes = self.pick(&[4, 8, 16]);
-        let width = lanes * self.pick(&[1, 1, 2]);
+        let lanes = self.rng.pick(&[4, 8, 16]);
+        let width = lanes * self.rng.pick(&[1, 1, 2]);
         lines.push(format!("let io, ii = {stage}.split(i, factor={height})"));
         lines.push(format!("let jo, ji = {stage}.split(j, factor={width})"));
         let mut outer = vec!["io", "jo"];
-        if self.chance(50) {
+        if self.rng.chance(50) {
             // Tiles of tiles: some begin outside of the domain.
-            let (i, j) = (self.pick(&[2, 3]), self.pick(&[2, 4]));
+            let (i, j) = (self.rng.pick(&[2, 3]), self.rng.pick(&[2, 4]));
             lines.push(format!("let ioo, ioi = {stage}.split(io, factor={i})"));
             lines.push(format!("let joo, joi = {stage}.split(jo, factor={j})"));
             outer = vec!["ioo", "joo", "ioi", "joi"];
         }
-        if self.chance(50) {
+        if self.rng.chance(50) {
             outer.swap(0, 1);
         }
-        if outer.len() == 4 && self.chance(50) {
+        if outer.len() == 4 && self.rng.chance(50) {
             outer.swap(2, 3);
         }
-        let by = self.pick(&[1, 1, 2, 3]);
+        let by = self.rng.pick(&[1, 1, 2, 3]);
         let (mut terms, mut unrolled) = (vec!["k"], false);
         if by > 1 {
             let of = if tile { sums } else { stage };
             lines.push(format!("let ko, ki = {of}.split(k, factor={by})"));
             terms = vec!["ko", "ki"];
-            unrolled = self.chance(70);
+            unrolled = self.rng.chance(70);
         }
         if tile {
             lines.push(format!("C.reorder({}, ii, ji)", outer.join(", ")));
             lines.push(format!("T.compute_at(C, {})", outer[outer.len() - 1]));
             lines.push(format!("T.reorder({}, i, j)", terms.join(", ")));
             lines.push("T.unroll(i)".to_string());
-            if self.chance(80) {
+            if self.rng.chance(80) {
                 lines.push("T.vectorize(j)".to_string());
             }
         } else {
             lines.push(format!("C.reorder({}, {}, ii, ji)", outer.join(", "), terms.join(", ")));
         }
         lines.push(format!("{stage}.unroll(ii)"));
-        if self.chance(80) {
+        if self.rng.chance(80) {
             lines.push(format!("{stage}.vectorize(ji)"));
         }
         if unrolled {

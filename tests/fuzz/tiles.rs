@@ -2,7 +2,7 @@
 //! lanes of vectors and of instructions, unrolled rows, tiles of tiles, conditions and gathers.
 //! `schedule::whole_tiles` decides for each axis whether a tile is computed whole.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Draw};
 use crate::differential::Case;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -64,36 +64,29 @@ struct Writer {
 }
 
 impl Writer {
-    fn chance(&mut self, percent: u32) -> bool {
-        self.rng.random_range(0..100) < percent
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.rng.random_range(0..from.len())]
-    }
-
     fn program(mut self) -> String {
-        let (a, b, sum, terms, instruction) = self.pick(&KINDS);
-        let tensorized = terms > 1 && self.chance(75);
-        let group = if tensorized { terms } else { self.pick(&[1, 1, 2, 3]) };
+        let (a, b, sum, terms, instruction) = self.rng.pick(&KINDS);
+        let tensorized = terms > 1 && self.rng.chance(75);
+        let group = if tensorized { terms } else { self.rng.pick(&[1, 1, 2, 3]) };
         let sizes: Vec<i64> = (0..3).map(|_| self.rng.random_range(1..45)).collect();
         let (rows, columns, depth) = (sizes[0], sizes[1], sizes[2]);
-        let gather = self.chance(15);
-        let same_rows = !gather && self.chance(12);
+        let gather = self.rng.chance(15);
+        let same_rows = !gather && self.rng.chance(12);
         let row = match (gather, same_rows) {
             (true, _) => "G[i]",
             (_, true) => "0",
             _ => "i",
         };
         let (x, y) = (format!("(A[{row}, k] as {sum})"), format!("(B[k, j] as {sum})"));
-        let mut term = if self.chance(50) { format!("{x} * {y}") } else { format!("{y} * {x}") };
-        if !tensorized && self.chance(15) {
+        let mut term =
+            if self.rng.chance(50) { format!("{x} * {y}") } else { format!("{y} * {x}") };
+        if !tensorized && self.rng.chance(15) {
             term = format!("{term} + D[j]");
         }
-        let bias = self.chance(25);
+        let bias = self.rng.chance(25);
         let condition = match tensorized {
             true => "",
-            false => self.pick(&["", "", ", where=k <= j", ", where=k < i + 9"]),
+            false => self.rng.pick(&["", "", ", where=k <= j", ", where=k < i + 9"]),
         };
         let mut text = format!(
             "kernel product() {{\n    input A: {a}[{rows}, {depth}]\n    \
@@ -126,24 +119,24 @@ impl Writer {
         }
         let in_tiles = instruction.is_some_and(|name| name.starts_with("tile"));
         let lanes = match instruction {
-            Some(_) if in_tiles => self.pick(&[2, 5, 16, 16]),
+            Some(_) if in_tiles => self.rng.pick(&[2, 5, 16, 16]),
             Some(_) => 16,
-            None => self.pick(&[4, 8, 16]),
+            None => self.rng.pick(&[4, 8, 16]),
         };
-        let vectors = self.pick(&[1, 1, 2, 3]);
-        let side = if in_tiles { self.pick(&[2, 3, 7, 16]) } else { 1 };
-        let (width, height) = (lanes * vectors, side * self.pick(&[1, 2, 3, 5]));
-        let packs_rows = !in_tiles && self.chance(40);
-        if instruction.is_some() || self.chance(75) {
-            let panel = if self.chance(85) { width } else { lanes };
+        let vectors = self.rng.pick(&[1, 1, 2, 3]);
+        let side = if in_tiles { self.rng.pick(&[2, 3, 7, 16]) } else { 1 };
+        let (width, height) = (lanes * vectors, side * self.rng.pick(&[1, 2, 3, 5]));
+        let packs_rows = !in_tiles && self.rng.chance(40);
+        if instruction.is_some() || self.rng.chance(75) {
+            let panel = if self.rng.chance(85) { width } else { lanes };
             let layout = packed(("ax1", panel), ("ax0", group));
             lines.push(format!("let BP = B.cache_read(global, [{tile}], layout=[{layout}])"));
-            if group > 1 && panel > 1 && self.chance(50) {
+            if group > 1 && panel > 1 && self.rng.chance(50) {
                 // Rows of terms in turns.
                 lines.push("let bt = BP.fuse(p2, p3)".to_string());
                 lines.push("BP.vectorize(bt)".to_string());
             }
-        } else if self.chance(40) {
+        } else if self.rng.chance(40) {
             lines.push(format!("let BL = B.cache_read(local, [{tile}])"));
         }
         if packs_rows {
@@ -155,19 +148,19 @@ impl Writer {
         lines.push(format!("let jo, ji = C.split(j, factor={width})"));
         let mut order = vec!["io", "jo", "ii", "ji"];
         let mut at = "jo";
-        if self.chance(50) {
+        if self.rng.chance(50) {
             // Tiles of tiles: some begin outside of the domain.
-            let (i, j) = (self.pick(&[2, 3]), self.pick(&[2, 3]));
+            let (i, j) = (self.rng.pick(&[2, 3]), self.rng.pick(&[2, 3]));
             lines.push(format!("let ioo, ioi = C.split(io, factor={i})"));
             lines.push(format!("let joo, joi = C.split(jo, factor={j})"));
             order = vec!["ioo", "joo", "ioi", "joi", "ii", "ji"];
             at = "joi";
         }
         lines.push(format!("C.reorder({})", order.join(", ")));
-        if self.chance(70) {
+        if self.rng.chance(70) {
             lines.push("C.vectorize(ji)".to_string());
         }
-        if self.chance(30) {
+        if self.rng.chance(30) {
             lines.push(format!("C.parallel({})", order[0]));
         }
         lines.push(format!("{tile}.compute_at(C, {at})"));
@@ -175,7 +168,7 @@ impl Writer {
             lines.push(format!("BL.compute_at(C, {at})"));
         }
         if in_tiles {
-            let groups = self.pick(&[2, 3, 8, 16]);
+            let groups = self.rng.pick(&[2, 3, 8, 16]);
             lines.push(format!("let ko, km, ki = {tile}.split(k, factors=[{groups}, {group}])"));
             lines.push(format!("let it, ir = {tile}.split(i, factor={side})"));
         } else {
@@ -184,7 +177,7 @@ impl Writer {
         lines.push(format!("let jv, jl = {tile}.split(j, factor={lanes})"));
         match instruction {
             Some(name) if in_tiles => {
-                let order = self.pick(&["it, jv", "jv, it"]);
+                let order = self.rng.pick(&["it, jv", "jv, it"]);
                 lines.push(format!("{tile}.reorder(ko, {order}, ir, jl, km, ki)"));
                 lines.push(format!("{tile}.tensorize(ir, {name})"));
             }
@@ -194,13 +187,13 @@ impl Writer {
             }
             None => {
                 lines.push(format!("{tile}.reorder(ko, ki, i, jv, jl)"));
-                if self.chance(85) {
+                if self.rng.chance(85) {
                     lines.push(format!("{tile}.vectorize(jl)"));
                 }
             }
         }
         for axis in [if in_tiles { "it" } else { "i" }, "jv"] {
-            if self.chance(75) {
+            if self.rng.chance(75) {
                 lines.push(format!("{tile}.unroll({axis})"));
             }
         }

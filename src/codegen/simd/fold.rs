@@ -172,8 +172,11 @@ fn sets_flags(code: Code) -> bool {
 /// that a blend selects from (AVX-512): `c + 1` and a blend with `c` become one addition under the
 /// mask.
 fn merge_blends(func: &mut Func) {
-    let uses = count_uses(func);
-    let (blends, maskable) = (blends(), maskable());
+    let mut insts = func.blocks.iter().flat_map(|block| &block.insts);
+    if !insts.any(|inst| blend_form(inst.code).is_some()) {
+        return;
+    }
+    let (uses, maskable) = (count_uses(func), maskable());
     for block in &mut func.blocks {
         let mut defined: FxHashMap<VReg, usize> = FxHashMap::default();
         let mut gone = vec![false; block.insts.len()];
@@ -188,7 +191,7 @@ fn merge_blends(func: &mut Func) {
                 continue;
             };
             let (to, kept, new) = (*to, *kept, *new);
-            let Some(form) = blends.get(&inst.code) else { continue };
+            let Some(form) = blend_form(inst.code) else { continue };
             let Some(&earlier) = defined.get(&new).filter(|_| uses[new.vreg()] == 1) else {
                 continue;
             };
@@ -199,7 +202,7 @@ fn merge_blends(func: &mut Func) {
                 Arg::Mod { from, .. } => from == kept,
                 _ => false,
             };
-            if !is_plain || !overwrites || maskable.get(&operation.code) != Some(form) {
+            if !is_plain || !overwrites || maskable.get(&operation.code) != Some(&form) {
                 continue;
             }
             // It stands where the mask is known.
@@ -217,17 +220,18 @@ fn merge_blends(func: &mut Func) {
     }
 }
 
-/// The blends under AVX-512 masks, with their widths and the bytes of a lane.
-fn blends() -> FxHashMap<Code, (Width, u64)> {
-    use Code::*;
-    FxHashMap::from_iter([
-        (EVEX_Vpblendmd_xmm_k1z_xmm_xmmm128b32, (Width::X, 4)),
-        (EVEX_Vpblendmd_ymm_k1z_ymm_ymmm256b32, (Width::Y, 4)),
-        (EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32, (Width::Z, 4)),
-        (EVEX_Vpblendmq_xmm_k1z_xmm_xmmm128b64, (Width::X, 8)),
-        (EVEX_Vpblendmq_ymm_k1z_ymm_ymmm256b64, (Width::Y, 8)),
-        (EVEX_Vpblendmq_zmm_k1z_zmm_zmmm512b64, (Width::Z, 8)),
-    ])
+/// The width of a blend under an AVX-512 mask, and the bytes of a lane; `None` for another
+/// instruction.
+fn blend_form(code: Code) -> Option<(Width, u64)> {
+    Some(match code {
+        Code::EVEX_Vpblendmd_xmm_k1z_xmm_xmmm128b32 => (Width::X, 4),
+        Code::EVEX_Vpblendmd_ymm_k1z_ymm_ymmm256b32 => (Width::Y, 4),
+        Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32 => (Width::Z, 4),
+        Code::EVEX_Vpblendmq_xmm_k1z_xmm_xmmm128b64 => (Width::X, 8),
+        Code::EVEX_Vpblendmq_ymm_k1z_ymm_ymmm256b64 => (Width::Y, 8),
+        Code::EVEX_Vpblendmq_zmm_k1z_zmm_zmmm512b64 => (Width::Z, 8),
+        _ => return None,
+    })
 }
 
 /// Operations whose mask has a bit for each lane that they compute, with their widths and the bytes

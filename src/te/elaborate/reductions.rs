@@ -270,7 +270,11 @@ impl<'a> Elaborator<'a> {
                     Diag::new("E0201", item.span, format!("unknown reduction axis `{text}`"));
                 self.error(match closest(text, axes.iter().copied()) {
                     Some(close) => diag.help(format!("did you mean `{close}`?")),
-                    None => diag.help(format!("declare it: `reduce {text}: 0..n`")),
+                    None => {
+                        let known = format!("the reduction axes here are: {}", axes.join(", "));
+                        let diag = if axes.is_empty() { diag } else { diag.note(known) };
+                        diag.help(format!("declare it: `reduce {text}: 0..n`"))
+                    }
                 });
                 wrong
             }

@@ -3,7 +3,9 @@
 use super::walk::Walker;
 use crate::ir::visit::{NodeSet, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind};
-use crate::simd_ops::{MaskedOffsets, VectorAccess, access_form, has_masked_move};
+use crate::simd_ops::{
+    MaskedOffsets, VectorAccess, access_form, has_masked_move, has_short_offsets,
+};
 use crate::target::SimdIsa;
 
 /// Integer instructions of a lane besides its arithmetic: the test of its mask, and the branch.
@@ -73,7 +75,7 @@ fn runs_lane_by_lane(
     let whole = index.ty.lanes / width * width;
     let fits = |(access, index, known): &(VectorAccess, Expr, MaskedOffsets)| {
         known.fits(0..whole as usize, width as usize, access.bytes, isa)
-            || access_form(*access, index, width, isa).is_some()
+            || has_short_offsets(index) && access_form(*access, index, width, isa).is_some()
     };
     masked.iter().any(|(access, index)| access_form(*access, index, width, isa).is_none())
         || !offsets.iter().all(fits)
