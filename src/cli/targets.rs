@@ -157,13 +157,14 @@ const RATES: [Fact<VectorRates>; 6] = [
     ("cycles of a division", |rates| rates.divide),
 ];
 
-const CORE: [Fact<Processor>; 13] = [
+const CORE: [Fact<Processor>; 14] = [
     ("clock, GHz", |core| core.ghz),
     ("integer operations per cycle", |core| core.integers),
     ("operations per cycle", |core| core.issue),
     ("reorder buffer, operations", |core| core.window),
     ("store buffer, stores", |core| core.store_buffer),
     ("cycles of a gathered lane", |core| core.gather),
+    ("cycles of a masked store of AVX2", |core| core.masked_store),
     ("time of several streams, of one", |core| core.many_streams),
     ("time of a nontemporal line, of one read", |core| core.nontemporal),
     ("multiply-add latency, cycles", |core| core.multiply_latency),

@@ -18,10 +18,10 @@ use crate::ir::equal::equal;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    NodeSet, any_expr, for_each_load, map_children, map_stmts, mentions, needs_guard, reads_any,
-    reads_memory, rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
+    NodeSet, any_expr, for_each_load, map_children, mentions, needs_guard, reads_any, reads_memory,
+    rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
 };
-use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Type, Var};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
 use crate::simd_ops::masks_elements;
 use crate::target::{SimdIsa, Target};
 use rustc_hash::FxHashMap;
@@ -29,29 +29,40 @@ use rustc_hash::FxHashMap;
 /// Vectorizes every vectorized loop.
 pub fn vectorize_loops(kernel: Kernel, target: &Target) -> Result<Kernel> {
     let mut body = kernel.body;
+    let mut facts = Facts::new();
+    kernel.facts.iter().for_each(|cond| facts.assume(cond));
     if target.is_gpu() {
-        let mut facts = Facts::new();
-        kernel.facts.iter().for_each(|cond| facts.assume(cond));
-        body = DecideOnce(facts).stmt(body);
+        body = DecideOnce(facts.clone()).stmt(body);
     }
-    Ok(Kernel { body: vectorize(body, target), ..kernel })
+    let body = Vectorizer { facts, isa: target.simd() }.stmt(body);
+    Ok(Kernel { body, ..kernel })
 }
 
-fn vectorize(stmt: Stmt, target: &Target) -> Stmt {
-    let Stmt::For { var, min, extent, kind: ForKind::Vectorized, body } = stmt else {
-        return map_stmts(stmt, &mut |inner| vectorize(inner, target));
-    };
-    let lanes = extent.as_int().and_then(|lanes| u32::try_from(lanes).ok());
-    let Some(lanes) = lanes else {
-        return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
-    };
-    // One lane is a scalar: the simplifier replaces its variable.
-    if lanes <= 1 {
-        return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
+/// The facts around the vectorized loops, and the instructions of the SIMD back end.
+struct Vectorizer {
+    facts: Facts,
+    isa: Option<SimdIsa>,
+}
+
+impl ScopedRewrite for Vectorizer {
+    fn facts(&mut self) -> &mut Facts {
+        &mut self.facts
     }
-    let (isa, vectors) = (target.simd(), FxHashMap::default());
-    let mut all = Lanes { isa, var, min, lanes, vectors, conditions: Vec::new() };
-    all.body(*body)
+
+    fn stmt(&mut self, stmt: Stmt) -> Stmt {
+        let Stmt::For { var, min, extent, kind: ForKind::Vectorized, body } = stmt else {
+            return self.children(stmt);
+        };
+        let lanes = extent.as_int().and_then(|lanes| u32::try_from(lanes).ok());
+        // One lane is a scalar: the simplifier replaces its variable.
+        let Some(lanes) = lanes.filter(|lanes| *lanes > 1) else {
+            return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
+        };
+        let (isa, vectors) = (self.isa, FxHashMap::default());
+        let outside = &self.facts;
+        let mut all = Lanes { isa, outside, var, min, lanes, vectors, conditions: Vec::new() };
+        all.body(*body)
+    }
 }
 
 /// Replaces comparisons that have the same result in all lanes by that of the first lane: of
@@ -110,9 +121,11 @@ impl DecideOnce {
 }
 
 /// The state of vectorizing one loop.
-struct Lanes {
+struct Lanes<'a> {
     /// The instructions of the SIMD back end.
     isa: Option<SimdIsa>,
+    /// What holds around the loop.
+    outside: &'a Facts,
     var: Var,
     min: Expr,
     lanes: u32,
@@ -122,7 +135,7 @@ struct Lanes {
     conditions: Vec<Expr>,
 }
 
-impl Lanes {
+impl Lanes<'_> {
     /// Returns the statement for all lanes: in vectors, or else lane by lane.
     fn body(&mut self, stmt: Stmt) -> Stmt {
         match self.stmt(&stmt, None) {
@@ -290,6 +303,23 @@ impl Lanes {
         })
     }
 
+    /// Whether an element exists whatever condition the lanes have: a load of it needs no mask, and
+    /// stays one for all lanes.
+    fn has(&self, buffer: &Buffer, indices: &[Expr]) -> bool {
+        let size = buffer
+            .shape
+            .iter()
+            .map(Expr::as_int)
+            .try_fold(1i128, |size, extent| extent.and_then(|extent| size.checked_mul(extent)));
+        let ([index], Some(size)) = (indices, size) else { return false };
+        let (first, last) = self.outside.const_bounds(index);
+        matches!(buffer.scope, Scope::Global | Scope::Constant)
+            && buffer.strides.is_none()
+            && !reads_memory(index)
+            && first.is_some_and(|first| first >= 0)
+            && last.is_some_and(|last| last < size)
+    }
+
     /// Returns the value in all lanes, a scalar if they agree. Lanes that `mask` turns off read no
     /// memory.
     fn expr(&mut self, expr: &Expr, mask: Option<&Expr>) -> Expr {
@@ -330,7 +360,8 @@ impl Lanes {
             }
             ExprKind::Load { buffer, indices, mask: None } => {
                 let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
-                if mask.is_none() && indices.iter().all(|index| index.ty.is_scalar()) {
+                let is_scalar = indices.iter().all(|index| index.ty.is_scalar());
+                if is_scalar && (mask.is_none() || self.has(buffer, &indices)) {
                     return Expr::load(buffer, indices);
                 }
                 let indices: Vec<Expr> = indices.into_iter().map(|i| self.widen(i)).collect();

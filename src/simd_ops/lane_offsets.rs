@@ -79,10 +79,13 @@ pub enum OffsetLoad {
     },
     /// Runs of consecutive elements, each under a mask.
     Runs(Vec<Run>),
-    /// Vectors as long as the result, from whose doublewords those of the result are taken.
+    /// Vectors as long as the result, or parts of vectors from rows that are far apart, from whose
+    /// doublewords those of the result are taken.
     Vectors {
         /// The offsets of their first elements. The last vector ends with the greatest offset.
         starts: Vec<i64>,
+        /// The number of elements of each.
+        each: u32,
         /// The places of doublewords in all vectors, one behind the other.
         doublewords: Vec<u32>,
     },
@@ -250,6 +253,17 @@ fn offsets_of(index: &Expr, nodes: &mut usize) -> Option<LaneOffsets> {
                 None => Expr::mul(base, Expr::index(factor)),
             };
             with(base, offsets.iter().map(|offset| offset.checked_mul(factor)).collect())
+        }
+        ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) => {
+            let (a, b) = (offsets_of(a, nodes)?, offsets_of(b, nodes)?);
+            let value = |of: &LaneOffsets, offset: i64| {
+                i64::try_from(of.base.as_int()?).ok()?.checked_add(offset)
+            };
+            let clamped = |(x, y): (&i64, &i64)| {
+                let (x, y) = (value(&a, *x)?, value(&b, *y)?);
+                Some(if *op == BinOp::Min { x.min(y) } else { x.max(y) })
+            };
+            with(Expr::index(0), a.offsets.iter().zip(&b.offsets).map(clamped).collect())
         }
         ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, divisor) => {
             let divisor = i128::from(all_lanes(divisor).filter(|divisor| *divisor > 0)?);
@@ -427,6 +441,9 @@ impl LaneOffsets {
             SimdIsa::Avx512 => length >= 16,
             SimdIsa::Avx2 => length > 16,
         };
+        if has_form && let Some(rows) = self.rows(bytes) {
+            return Some(rows);
+        }
         let span = i64::try_from(span).ok()?;
         let count = (span + lanes - 1) / lanes;
         if !has_form || !(1..=MAX_VECTORS).contains(&count) || span < lanes {
@@ -444,7 +461,41 @@ impl LaneOffsets {
             from..from + words
         });
         let doublewords = doublewords.collect();
-        Some(OffsetLoad::Vectors { starts, doublewords })
+        Some(OffsetLoad::Vectors { starts, each: lanes as u32, doublewords })
+    }
+
+    /// Returns the load of neighbours from two to four rows that are further apart than a vector is
+    /// long.
+    fn rows(&self, bytes: u64) -> Option<OffsetLoad> {
+        let lanes = self.offsets.len() as i64;
+        let mut sorted = self.offsets.clone();
+        sorted.sort_unstable();
+        let mut rows: Vec<Range<i64>> = Vec::new();
+        for offset in sorted {
+            let end = offset.checked_add(1)?;
+            match rows.last_mut() {
+                Some(row) if end.checked_sub(row.start)? <= lanes => row.end = end,
+                _ => rows.push(offset..end),
+            }
+        }
+        let each = rows[0].end - rows[0].start;
+        let even = rows.iter().all(|row| row.end - row.start == each);
+        if !(2..=MAX_VECTORS as usize).contains(&rows.len())
+            || !even
+            || !(2..lanes).contains(&each)
+            || !(each as u64 * bytes).is_power_of_two()
+        {
+            return None;
+        }
+        let words = bytes as i64 / 4;
+        let doublewords = self.offsets.iter().flat_map(|offset| {
+            let row = rows.iter().position(|row| row.contains(offset)).expect("one of the rows");
+            let from = (row as i64 * lanes + offset - rows[row].start) * words;
+            (from..from + words).map(|word| word as u32)
+        });
+        let doublewords = doublewords.collect();
+        let starts = rows.iter().map(|row| row.start).collect();
+        Some(OffsetLoad::Vectors { starts, each: each as u32, doublewords })
     }
 
     /// The distance of all neighbouring lanes, if it is the same.
@@ -567,9 +618,10 @@ mod tests {
         // Every second element, the last vector ending with the last one.
         let even: Vec<i64> = (0..8).map(|lane| 2 * lane).collect();
         let doublewords = vec![0, 2, 4, 6, 9, 11, 13, 15];
-        let two = OffsetLoad::Vectors { starts: vec![0, 7], doublewords };
+        let two = OffsetLoad::Vectors { starts: vec![0, 7], each: 8, doublewords };
         assert_eq!(load(&even, 4, Avx2), Some(two));
-        let Some(OffsetLoad::Vectors { starts, doublewords }) = load(&even[..4], 8, Avx2) else {
+        let Some(OffsetLoad::Vectors { starts, doublewords, .. }) = load(&even[..4], 8, Avx2)
+        else {
             panic!("two vectors");
         };
         assert_eq!(starts, [0, 3]);
@@ -639,10 +691,17 @@ mod tests {
         // Every third one needs three vectors, every fifth one more than four.
         let third: Vec<i64> = (0..8).map(|lane| 3 * lane).collect();
         let doublewords = vec![0, 3, 6, 9, 12, 15, 20, 23];
-        let three = OffsetLoad::Vectors { starts: vec![0, 8, 14], doublewords };
+        let three = OffsetLoad::Vectors { starts: vec![0, 8, 14], each: 8, doublewords };
         assert_eq!(load(&third, 4, Avx2), Some(three));
         let fifth: Vec<i64> = (0..8).map(|lane| 5 * lane).collect();
         assert_eq!(load(&fifth, 4, Avx2), None);
+        // Elements of two rows in turns.
+        let turns: Vec<i64> = (0..8).map(|lane| lane / 2 + lane % 2 * 100 + 3).collect();
+        let doublewords = vec![0, 8, 1, 9, 2, 10, 3, 11];
+        let rows = OffsetLoad::Vectors { starts: vec![3, 103], each: 4, doublewords };
+        assert_eq!(load(&turns, 4, Avx2), Some(rows));
+        let extremes = [i64::MIN, i64::MAX, 0, 1, i64::MIN, i64::MAX, 0, 1];
+        assert_eq!(load(&extremes, 4, Avx2), None);
         // Seven bytes are no doublewords, but two that overlap.
         let bytes: Vec<i64> = (0..7).chain(0..7).collect();
         assert!(matches!(load(&bytes, 1, Avx2), Some(OffsetLoad::Halves { half: 4, .. })));

@@ -37,6 +37,8 @@ pub struct Processor {
     /// because the lanes have indices of their own and what was scattered is not forwarded to
     /// loads. Fitted on Zen 5, Zen 4 and Emerald Rapids.
     pub gather: f64,
+    /// Cycles of a masked store of AVX2. AMD's cores execute it in microcode; measured on Zen 3.
+    pub masked_store: f64,
     /// The part of the time of lines from beyond L2 that they take if a loop reads four streams or
     /// more side by side; 1 if that is not known.
     pub many_streams: f64,
@@ -130,6 +132,7 @@ pub const GENERIC: Processor = Processor {
     window: 350.0,
     store_buffer: 64.0,
     gather: 2.5,
+    masked_store: 1.5,
     many_streams: 1.0,
     nontemporal: 1.6,
     multiply_latency: 4.0,
@@ -180,6 +183,7 @@ const ZEN2: Processor = Processor {
     window: 224.0,
     store_buffer: 48.0,
     gather: 2.5,
+    masked_store: 14.0,
     many_streams: 1.0,
     nontemporal: 1.6,
     multiply_latency: 5.0,
@@ -259,6 +263,7 @@ const HASWELL: Processor = Processor {
     window: 192.0,
     store_buffer: 42.0,
     gather: 2.5,
+    masked_store: 1.5,
     many_streams: 1.0,
     nontemporal: 1.6,
     multiply_latency: 5.0,

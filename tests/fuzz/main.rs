@@ -7,8 +7,8 @@
 //! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
 //! Sums over run-time sizes have rows that may not exist (`rows`). Vectors of partial results are
-//! reduced in steps (`lanes`). Channels of pixels are fused with columns (`pixels`). Integers of
-//! many types are computed in narrower ones (`integers`).
+//! reduced in steps (`lanes`). Channels of pixels are fused with columns (`pixels`), rows are clamped
+//! at their ends (`borders`). Integers of many types are computed in narrower ones (`integers`).
 //! Programs with packs give the loops of the same programs without (`packs`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic
@@ -23,6 +23,7 @@
 mod algebra;
 mod barriers;
 mod batch;
+mod borders;
 mod damage;
 mod express;
 mod faults;
@@ -127,6 +128,11 @@ fn rows_that_may_not_exist_agree() {
 #[test]
 fn reductions_in_lanes_agree() {
     lanes::lanes(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
+}
+
+#[test]
+fn borders_agree() {
+    borders::borders(setting("TEC_FUZZ_N", 200), setting("TEC_FUZZ_SEED", 0));
 }
 
 #[test]

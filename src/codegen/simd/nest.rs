@@ -45,6 +45,8 @@ pub(super) struct LoadKey {
     pub(super) mem: Mem,
     pub(super) bytes: u64,
     pub(super) broadcast: bool,
+    /// The mask of the lanes that are loaded; the others are 0.
+    pub(super) mask: Option<VReg>,
 }
 
 /// The values that are available in a part of the program.

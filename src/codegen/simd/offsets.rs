@@ -75,8 +75,10 @@ impl Selector<'_> {
                 let or = |a, b| self.b.op2(VOp::Or, width_of(ty), a, b);
                 parts.into_iter().reduce(or).expect("a run")
             }
-            Some(OffsetLoad::Vectors { starts, doublewords }) => {
-                let vectors = starts.iter().map(|start| self.load_vector(buffer, &at(*start), ty));
+            Some(OffsetLoad::Vectors { starts, each, doublewords }) => {
+                let part = Type { lanes: each, ..ty };
+                let vectors =
+                    starts.iter().map(|start| self.load_vector(buffer, &at(*start), part));
                 let vectors: Vec<VReg> = vectors.collect();
                 self.of_vectors(&vectors, &doublewords)
             }

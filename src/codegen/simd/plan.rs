@@ -9,7 +9,7 @@ use crate::ir::equal::equal;
 use crate::ir::limits::ROW_CHUNK_BYTES;
 use crate::ir::visit::{NodeSet, reads_buffer, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
-use crate::simd_ops::lane_count;
+use crate::simd_ops::{lane_count, lane_offsets};
 use crate::target::SimdIsa;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -453,8 +453,10 @@ fn direct_in_stmt(
         _ => {}
     }
     let mut note = |buffer: &Buffer, index: &Expr, _: Option<&Expr>| {
-        if let Some(first) = first_index(index) {
-            found.push((buffer.clone(), first.clone()));
+        // Lanes at constant distances have a pointer to the scalar that they are counted from.
+        let first = first_index(index).cloned();
+        if let Some(first) = first.or_else(|| Some(lane_offsets(index)?.base)) {
+            found.push((buffer.clone(), first));
         }
     };
     if let Stmt::Store { buffer, indices, mask, .. } = stmt {

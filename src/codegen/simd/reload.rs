@@ -7,7 +7,8 @@
 //! alive, it ends the value whose next use is farthest among those that are nothing but a load, and
 //! loads it again in front of that use. A load with one use left becomes an operand of it.
 
-use super::inst::{AccessKind, Arg, Func, Inst, InstKind};
+use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem};
+use super::memory::is_masked_load;
 use regalloc2::{OperandKind, RegClass, VReg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -213,6 +214,10 @@ impl Pass {
         let new = VReg::new(self.num_vregs, RegClass::Float);
         self.num_vregs += 1;
         let mut load = self.loads[&reg].1.clone();
+        load.rename_uses(&mut |mask| match self.renamed.get(&mask) {
+            Some(Some(new)) => *new,
+            _ => mask,
+        });
         load.args[0] = Arg::Def(new);
         self.done.push(load);
         self.renamed.insert(reg, Some(new));
@@ -249,9 +254,11 @@ impl Pass {
 fn is_load(inst: &Inst) -> bool {
     let reads = inst.access.is_some_and(|access| access.kind != AccessKind::Write);
     let alone = inst.clobbered.is_none() && inst.implicit.is_empty();
-    let from_memory = matches!(
-        inst.args[..],
-        [Arg::Def(_), Arg::Mem(mem)] if !mem.index.is_some_and(|(index, _)| is_vector(index))
-    );
+    let is_plain = |mem: Mem| !mem.index.is_some_and(|(index, _)| is_vector(index));
+    let from_memory = match inst.args[..] {
+        [Arg::Def(_), Arg::Mem(mem)] => is_plain(mem),
+        [Arg::Def(_), Arg::Use(_), Arg::Mem(mem)] => is_masked_load(inst.code) && is_plain(mem),
+        _ => false,
+    };
     reads && alone && from_memory && inst.kind == InstKind::Plain
 }

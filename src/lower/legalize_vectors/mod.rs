@@ -154,8 +154,12 @@ impl Legalizer {
             let body = self.part(&store, &start, width);
             stmts.push(Stmt::serial(var, Expr::index(parts.into()), body));
         }
-        for lane in parts * width..lanes {
-            stmts.push(self.part(&store, &Expr::index(lane.into()), 1));
+        if self.overlaps(&store, parts * width, lanes, width) {
+            stmts.push(self.part(&store, &Expr::index((lanes - width).into()), width));
+        } else {
+            for lane in parts * width..lanes {
+                stmts.push(self.part(&store, &Expr::index(lane.into()), 1));
+            }
         }
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
     }
@@ -211,10 +215,40 @@ impl Legalizer {
             stmts.push(Stmt::serial(var, Expr::index(parts.into()), body));
         }
         let done = first + parts * width;
-        if done < lanes {
+        let is_one = isa == SimdIsa::Avx512 || (lanes - done).is_power_of_two();
+        let has_form = |start| {
+            simd_lanes(index, value, mask.as_ref(), buffer, start..lanes, true, isa) == width
+        };
+        if !is_one && self.overlaps(store, done, lanes, width) && has_form(lanes - width) {
+            stmts.push(self.part(store, &Expr::index((lanes - width).into()), width));
+        } else if done < lanes {
             stmts.push(self.simd_store(store, done, lanes));
         }
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
+    }
+
+    /// Whether the lanes from `done` on are stored by a vector of `width` lanes that ends with them,
+    /// so that some are stored twice: in place of several shorter vectors, or a mask. The value must
+    /// not have changed. A partly written line makes nontemporal stores slow, and lanes that are not
+    /// next to each other cost as much as their number.
+    fn overlaps(&self, store: &Store, done: u32, lanes: u32, width: u32) -> bool {
+        let are_adjacent = |index: &Expr| match &index.kind {
+            ExprKind::Ramp(_, stride) => stride.as_int() == Some(1),
+            ExprKind::Broadcast(_) => true,
+            _ => index.ty.lanes == 1,
+        };
+        let mut repeats = true;
+        let mut seen = NodeSet::default();
+        for_each_load(&store.value, &mut seen, &mut |buffer, indices, mask| {
+            repeats &= *buffer != store.buffer && mask.is_none() && are_adjacent(&indices[0]);
+        });
+        lanes > done + 1
+            && done >= width
+            && repeats
+            && matches!(&store.index.kind, ExprKind::Ramp(_, stride) if stride.as_int() == Some(1))
+            && store.mask.is_none()
+            && !store.nontemporal
+            && !touches_registers(store)
     }
 
     /// Returns a store and the lanes of the vectors that it can be split into; 1 lane if it must be

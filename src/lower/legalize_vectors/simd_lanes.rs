@@ -189,10 +189,12 @@ impl LaneSearch {
     }
 }
 
-/// Whether an expression has a load without a mask that `before` does not evaluate.
+/// Whether an expression has a vector load without a mask that `before` does not evaluate. A scalar
+/// one in a vector expression exists whatever condition the lanes have.
 fn reads_all_lanes(expr: &Expr, before: &Expr) -> bool {
     any_expr(expr, &mut |load| {
         matches!(load.kind, ExprKind::Load { mask: None, .. })
+            && load.ty.lanes > 1
             && !any_expr(before, &mut |e| equal(e, load))
     })
 }

@@ -1,10 +1,12 @@
 //! The cost of loads and stores in the core: moves, gathers, and columns of rows.
 
 use super::index::{Lane, Sum};
+use super::machine::MASKED_STORE_CYCLES;
 use super::ops::AccessCost;
 use super::walk::{EnclosingLoop, Walker};
 use crate::ir::limits::ROW_CHUNK_BYTES;
 use crate::ir::{Buffer, Expr, Scope};
+use crate::simd_ops::constant_mask;
 
 /// Cycles of each lane of one or two bytes that is loaded or stored by itself. Fitted on Zen 4.
 const SHORT_LANE_CYCLES: f64 = 1.0;
@@ -14,6 +16,11 @@ const SCALAR_GATHER_LANES: f64 = 2.0;
 /// Cycles of the load of a vector whose elements were just scattered: each waits until the stores
 /// are in the cache. Fitted on Zen 4.
 const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
+
+/// Bytes of a line.
+const LINE_BYTES: f64 = 64.0;
+/// Lines whose parts a core gathers at the same time before it writes them to memory: 8 or more.
+const WRITE_BUFFERS: f64 = 8.0;
 
 impl Walker<'_> {
     /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in
@@ -79,6 +86,39 @@ impl Walker<'_> {
                 AccessCost { gather: count * lane, ..AccessCost::moves(parts, 0.0) }
             }
         }
+    }
+
+    /// Returns the stores that a store of some lanes counts as. With AVX2, a constant mask takes a
+    /// few moves of parts of the register.
+    pub(super) fn masked_stores(&self, mask: &Expr) -> f64 {
+        match constant_mask(mask) {
+            Some(_) => MASKED_STORE_CYCLES,
+            None => self.machine.masked_store,
+        }
+    }
+
+    /// Whether nontemporal stores of `width` bytes fill lines before the buffers that gather their
+    /// parts are needed for other lines.
+    pub(super) fn fills_lines(&self, buffer: &Buffer, sum: &Sum, width: f64) -> bool {
+        let bytes = buffer.dtype.bytes() as f64;
+        let mut inner: Vec<(usize, f64)> =
+            sum.linear.terms.iter().map(|(dim, factor)| (*dim, (factor * bytes).abs())).collect();
+        inner.sort_by_key(|(dim, _)| std::cmp::Reverse(*dim));
+        let (mut run, mut lines) = (width, 1.0);
+        for (dim, step) in inner {
+            let count = self.indices.extents[dim];
+            if run >= LINE_BYTES {
+                break;
+            } else if step <= run {
+                run += step * (count - 1.0);
+            } else {
+                lines *= count;
+            }
+            if lines > WRITE_BUFFERS {
+                return false;
+            }
+        }
+        run >= LINE_BYTES
     }
 
     /// Returns the cycles that a load waits because its elements were not stored as one vector: a

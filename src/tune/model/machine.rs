@@ -6,6 +6,9 @@
 
 use crate::target::{Arch, CacheLevel, Gpu, Processor, SimdIsa, Target};
 
+/// Cycles of a store under a mask register, or of one under a constant mask.
+pub(super) const MASKED_STORE_CYCLES: f64 = 1.5;
+
 /// A machine. Rates are those of one thread.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MachineModel {
@@ -51,6 +54,8 @@ pub struct MachineModel {
     pub divide: f64,
     /// Cycles of each lane of a gather or scatter.
     pub gather: f64,
+    /// Cycles of a masked store.
+    pub masked_store: f64,
     /// Cycles of a mispredicted branch.
     pub mispredict: f64,
     /// Seconds to start and end a parallel loop on all threads.
@@ -168,6 +173,10 @@ impl MachineModel {
             wide_forward_latency: processor.wide_forward_latency,
             divide: rates.divide,
             gather: processor.gather,
+            masked_store: match target.simd() {
+                Some(SimdIsa::Avx2) => processor.masked_store,
+                _ => MASKED_STORE_CYCLES,
+            },
             mispredict: processor.mispredict,
             launch: 1.5e-6,
             caches: caches(processor),

@@ -20,6 +20,7 @@ pub mod machine;
 mod nest;
 mod offsets;
 mod ops;
+mod partial_sums;
 mod paths;
 mod plan;
 mod prefetch;

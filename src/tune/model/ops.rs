@@ -616,7 +616,7 @@ impl Walker<'_> {
         self.index_work(index);
         self.note_scatter(buffer, &cost, mask.is_none().then_some(index.ty.lanes));
         let copies = self.copies_here();
-        let masked = if mask.is_some() { 1.5 } else { 1.0 };
+        let masked = mask.map_or(1.0, |mask| self.masked_stores(mask));
         if let Some(mask) = mask {
             self.value(mask);
         }
@@ -634,11 +634,13 @@ impl Walker<'_> {
         self.nontemporal &= aligned_to(16.0) || !parts;
         let in_parts = self.nontemporal && parts && !aligned_to(64.0);
         let split = if in_parts { NONTEMPORAL_PARTS } else { 1.0 };
+        let width = f64::from(index.ty.lanes) * bytes;
+        let fills = parts && (!self.nontemporal || self.fills_lines(buffer, &sum, width));
         let work = self.work();
         work.stores += times * cost.moves * masked * split;
         work.gather += times * cost.gather;
         // A partly written line is evicted and loaded again for the rest.
-        work.calls += if nontemporal && !parts { times * PARTIAL_LINE_CYCLES } else { 0.0 };
+        work.calls += if nontemporal && !fills { times * PARTIAL_LINE_CYCLES } else { 0.0 };
         if buffer.scope == Scope::Shared {
             self.shared_stores += 1;
         }

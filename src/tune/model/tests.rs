@@ -115,6 +115,28 @@ fn a_tile_too_small_to_hide_the_latency_costs_more() {
 }
 
 #[test]
+fn sums_of_blocks_stay_in_registers() {
+    // Blocks of 64 terms are added to what earlier ones left in memory.
+    let blocks = "let ko, ki = C.split(k, factor=64)\nC.reorder(ko, xo, yo, ki, xi, yv, yl)";
+    let whole = product(256, &tile(8, 2));
+    let split = product(256, &format!("{}\n{blocks}", tile(8, 2)));
+    assert_eq!(split.terms[0].kind, TermKind::MultiplyAdds, "{:?}", split.terms);
+    assert!((0.8..1.3).contains(&(split.seconds / whole.seconds)), "{split:?}");
+}
+
+#[test]
+fn nontemporal_stores_of_parts_of_lines_are_slow() {
+    let lanes = |factor: u32| {
+        format!(
+            "let o, v = C.split(j, factor={factor})\nC.reorder(o, i, v)\nC.vectorize(v)\n\
+             C.store_nontemporal()"
+        )
+    };
+    let (whole, part) = (map(4096, "i, j", &lanes(16)), map(4096, "i, j", &lanes(8)));
+    assert!(part.seconds > 4.0 * whole.seconds, "{} {}", part.seconds, whole.seconds);
+}
+
+#[test]
 fn twice_the_traffic_costs_twice_as_much() {
     let lanes = "let o, v = C.split(j, factor=16)\nC.vectorize(v)";
     let (small, large) = (map(4096, "i, j", lanes), map(8192, "i, j", lanes));

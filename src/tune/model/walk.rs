@@ -209,6 +209,7 @@ impl Walker<'_> {
                 flatten(stmts, &mut flat);
                 self.block(&flat);
             }
+            Stmt::For { .. } if self.partial_sums(stmt) => {}
             Stmt::For { var, min, extent, kind, body } => {
                 self.for_(var, min, extent, kind, body);
             }
@@ -380,32 +381,50 @@ impl Walker<'_> {
                 continue;
             }
             let copies = copies_of(stores, &index);
-            let lanes = f64::from(index.ty.lanes);
-            let bytes = buffer.dtype.bytes() as f64;
-            let target = &self.machine.target;
-            let simd = target.simd().is_some();
-            let most = max_promoted_lanes(target.vector_bytes, simd, buffer.dtype);
-            let fits = copies <= MAX_PROMOTED_ELEMENTS as f64
-                && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
-                && lanes <= f64::from(most);
-            if fits && has_fixed_indices(nest, &buffer, &moved) {
-                let parts = self.parts(lanes, bytes);
-                self.in_registers.insert(buffer.clone(), copies * parts);
+            if self.fits_registers(&buffer, &index, copies)
+                && has_fixed_indices(nest, &buffer, &moved)
+            {
                 promoted.push((buffer, index, copies));
             }
         }
-        stores.iter().for_each(|stmt| self.stmt(stmt));
-        self.stmt(nest);
-        for (buffer, _, _) in &promoted {
-            self.in_registers.remove(buffer);
-        }
+        self.with_promoted(&promoted, |this| {
+            stores.iter().for_each(|stmt| this.stmt(stmt));
+            this.stmt(nest);
+        });
         for store in stores {
             self.write_back(store, &promoted);
         }
     }
 
+    /// Whether `promote_accumulators` keeps so many vectors with an index in registers.
+    pub(super) fn fits_registers(&self, buffer: &Buffer, index: &Expr, copies: f64) -> bool {
+        let lanes = f64::from(index.ty.lanes);
+        let bytes = buffer.dtype.bytes() as f64;
+        let target = &self.machine.target;
+        let most = max_promoted_lanes(target.vector_bytes, target.simd().is_some(), buffer.dtype);
+        copies <= MAX_PROMOTED_ELEMENTS as f64
+            && copies * lanes * bytes <= MAX_PROMOTED_BYTES as f64
+            && lanes <= f64::from(most)
+    }
+
+    /// Walks statements while elements are in registers.
+    pub(super) fn with_promoted(
+        &mut self,
+        promoted: &[(Buffer, Expr, f64)],
+        body: impl FnOnce(&mut Self),
+    ) {
+        for (buffer, index, copies) in promoted {
+            let parts = self.parts(f64::from(index.ty.lanes), buffer.dtype.bytes() as f64);
+            self.in_registers.insert(buffer.clone(), copies * parts);
+        }
+        body(self);
+        for (buffer, _, _) in promoted {
+            self.in_registers.remove(buffer);
+        }
+    }
+
     /// Adds the stores that write promoted elements back to memory after the loop.
-    fn write_back(&mut self, store: &Stmt, promoted: &[(Buffer, Expr, f64)]) {
+    pub(super) fn write_back(&mut self, store: &Stmt, promoted: &[(Buffer, Expr, f64)]) {
         match store {
             Stmt::Block(stmts) => stmts.iter().for_each(|stmt| self.write_back(stmt, promoted)),
             Stmt::For { var, min, extent, body, .. } => {
@@ -575,7 +594,13 @@ impl Walker<'_> {
         runs
     }
 
-    fn unrolled(&mut self, var: &Var, min: Sum, count: f64, body: impl FnOnce(&mut Self)) {
+    pub(super) fn unrolled(
+        &mut self,
+        var: &Var,
+        min: Sum,
+        count: f64,
+        body: impl FnOnce(&mut Self),
+    ) {
         self.open_unrolled(var, min, count);
         body(self);
         self.close_unrolled(var);
