@@ -157,7 +157,7 @@ const RATES: [Fact<VectorRates>; 6] = [
     ("cycles of a division", |rates| rates.divide),
 ];
 
-const CORE: [Fact<Processor>; 14] = [
+const CORE: [Fact<Processor>; 16] = [
     ("clock, GHz", |core| core.ghz),
     ("integer operations per cycle", |core| core.integers),
     ("operations per cycle", |core| core.issue),
@@ -166,6 +166,8 @@ const CORE: [Fact<Processor>; 14] = [
     ("cycles of a gathered lane", |core| core.gather),
     ("cycles of a masked store of AVX2", |core| core.masked_store),
     ("time of several streams, of one", |core| core.many_streams),
+    ("lines of a run without prefetch", |core| core.run_start),
+    ("rows in pieces with prefetch", |core| core.rows_in_pieces),
     ("time of a nontemporal line, of one read", |core| core.nontemporal),
     ("multiply-add latency, cycles", |core| core.multiply_latency),
     ("sum latency, cycles", |core| core.add_latency),

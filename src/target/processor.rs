@@ -42,6 +42,12 @@ pub struct Processor {
     /// The part of the time of lines from beyond L2 that they take if a loop reads four streams or
     /// more side by side; 1 if that is not known.
     pub many_streams: f64,
+    /// Lines of memory at the beginning of each run of bytes that are not prefetched; 0 if the
+    /// prefetcher follows all but short runs. Measured on Zen 3.
+    pub run_start: f64,
+    /// Rows that the prefetcher follows if they are loaded in pieces in turns; 16 if there is no
+    /// difference to whole rows. Measured on Zen 3.
+    pub rows_in_pieces: f64,
     /// The time of a line that a nontemporal store writes, relative to one that a loop reads from
     /// memory. Fitted on Zen 5 and Emerald Rapids.
     pub nontemporal: f64,
@@ -134,6 +140,8 @@ pub const GENERIC: Processor = Processor {
     gather: 2.5,
     masked_store: 1.5,
     many_streams: 1.0,
+    run_start: 0.0,
+    rows_in_pieces: 16.0,
     nontemporal: 1.6,
     multiply_latency: 4.0,
     add_latency: 3.0,
@@ -185,6 +193,8 @@ const ZEN2: Processor = Processor {
     gather: 2.5,
     masked_store: 14.0,
     many_streams: 1.0,
+    run_start: 8.0,
+    rows_in_pieces: 8.0,
     nontemporal: 1.6,
     multiply_latency: 5.0,
     add_latency: 3.0,
@@ -265,6 +275,8 @@ const HASWELL: Processor = Processor {
     gather: 2.5,
     masked_store: 1.5,
     many_streams: 1.0,
+    run_start: 0.0,
+    rows_in_pieces: 16.0,
     nontemporal: 1.6,
     multiply_latency: 5.0,
     add_latency: 3.0,

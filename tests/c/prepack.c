@@ -36,8 +36,8 @@ static void fixed(void) {
     void *packed = room(bytes), *again = room(bytes);
     EXPECT(matmul_add_pack_B(b, packed) == 0);
     int64_t shape[2] = {N, N}, width = 0;
-    /* The packed shape is [panels, N, width] with a width of at most 64 lanes. */
-    for (int64_t w = 1; w <= 64; w++) {
+    /* The packed shape is [panels, N, width]. The width is a few vectors: 16 or 64 lanes. */
+    for (int64_t w = 16; w <= 64; w *= 4) {
         if ((N + w - 1) / w * w * N * (int64_t)sizeof(float) == bytes) width = w;
     }
     int64_t panels[3] = {(N + width - 1) / width, N, width};

@@ -7,8 +7,9 @@
 //! (`unchecked`). Sums of products are rewritten by `merge` and
 //! `contract` (`algebra`), and computed in tiles that end outside of their tensors (`tiles`).
 //! Sums over run-time sizes have rows that may not exist (`rows`). Vectors of partial results are
-//! reduced in steps (`lanes`). Channels of pixels are fused with columns (`pixels`), rows are clamped
-//! at their ends (`borders`). Integers of many types are computed in narrower ones (`integers`).
+//! reduced in steps (`lanes`). Channels of pixels are fused with columns (`pixels`), rows are
+//! clamped at their ends (`borders`). Integers of many types are computed in narrower ones
+//! (`integers`).
 //! Programs with packs give the loops of the same programs without (`packs`).
 //! Injected faults must be found (`faults`), and nearly every barrier must be necessary
 //! (`barriers`). Damaged inputs of every kind must give an error or a result, never a panic

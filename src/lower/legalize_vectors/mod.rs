@@ -227,10 +227,10 @@ impl Legalizer {
         if stmts.len() == 1 { stmts.remove(0) } else { Stmt::Block(stmts) }
     }
 
-    /// Whether the lanes from `done` on are stored by a vector of `width` lanes that ends with them,
-    /// so that some are stored twice: in place of several shorter vectors, or a mask. The value must
-    /// not have changed. A partly written line makes nontemporal stores slow, and lanes that are not
-    /// next to each other cost as much as their number.
+    /// Whether the lanes from `done` on are stored by a vector of `width` lanes that ends with
+    /// them, so that some are stored twice: in place of several shorter vectors, or a mask. The
+    /// value must not have changed. A partly written line makes nontemporal stores slow, and lanes
+    /// that are not next to each other cost as much as their number.
     fn overlaps(&self, store: &Store, done: u32, lanes: u32, width: u32) -> bool {
         let are_adjacent = |index: &Expr| match &index.kind {
             ExprKind::Ramp(_, stride) => stride.as_int() == Some(1),

@@ -89,11 +89,11 @@ impl Walker<'_> {
     }
 
     /// Returns the stores that a store of some lanes counts as. With AVX2, a constant mask takes a
-    /// few moves of parts of the register.
+    /// few moves of parts of the register. Lanes that are stored one by one have branches.
     pub(super) fn masked_stores(&self, mask: &Expr) -> f64 {
         match constant_mask(mask) {
-            Some(_) => MASKED_STORE_CYCLES,
-            None => self.machine.masked_store,
+            None if !self.lane_by_lane => self.machine.masked_store,
+            _ => MASKED_STORE_CYCLES,
         }
     }
 

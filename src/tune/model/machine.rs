@@ -40,6 +40,10 @@ pub struct MachineModel {
     pub store_buffer: f64,
     /// The part of the time of lines from beyond L2 that they take if a loop reads several streams.
     pub many_streams: f64,
+    /// Lines at the beginning of each run of bytes in memory that are not prefetched.
+    pub run_start: f64,
+    /// Rows that the prefetcher follows if they are loaded in pieces in turns.
+    pub rows_in_pieces: f64,
     /// The time of a line that a nontemporal store writes, relative to one from memory.
     pub nontemporal: f64,
     /// Latency of a multiply-add in cycles.
@@ -166,6 +170,8 @@ impl MachineModel {
             window: processor.window,
             store_buffer: processor.store_buffer,
             many_streams: processor.many_streams,
+            run_start: processor.run_start,
+            rows_in_pieces: processor.rows_in_pieces,
             nontemporal: processor.nontemporal,
             multiply_latency: processor.multiply_latency,
             add_latency: processor.add_latency,

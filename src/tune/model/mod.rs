@@ -173,7 +173,7 @@ struct TermTable<'p> {
 
 impl<'p> TermTable<'p> {
     fn new(plan: &'p CostPlan, machine: &'p MachineModel, traffic: &'p Traffic) -> TermTable<'p> {
-        let unprefetched = unprefetched_fractions(plan);
+        let unprefetched = unprefetched_fractions(plan, machine);
         TermTable { plan, machine, traffic, runs: plan.runs(), unprefetched, terms: Vec::new() }
     }
 

@@ -1,5 +1,6 @@
 //! Which lines the hardware prefetcher brings: those of long runs of bytes, a few at a time.
 
+use super::machine::MachineModel;
 use super::ops::progressions;
 use super::plan::{Access, CostPlan};
 use rustc_hash::FxHashMap;
@@ -19,24 +20,46 @@ const PREFETCHED_RUN_BYTES: f64 = 256.0;
 /// The prefetcher follows at most this many streams.
 const MAX_STREAMS: f64 = 16.0;
 const LINE_BYTES: f64 = 64.0;
+/// A run of so many times the lines that are not prefetched is one without a beginning.
+const MANY_STARTS: f64 = 32.0;
+/// The number of the dimension of lanes.
+const LANES: usize = usize::MAX;
+
+/// What the prefetcher follows: numbers of [`MachineModel`].
+struct Prefetcher {
+    run_start: f64,
+    rows_in_pieces: f64,
+}
+
+impl Prefetcher {
+    fn of(machine: &MachineModel) -> Prefetcher {
+        Prefetcher { run_start: machine.run_start, rows_in_pieces: machine.rows_in_pieces }
+    }
+}
 
 /// Returns for each access the fraction of its lines that is not prefetched, from L2 and from
 /// beyond it. Accesses with the same strides share their streams: the border of a row moves with
 /// the row.
-pub(super) fn unprefetched_fractions(plan: &CostPlan) -> Vec<(f64, f64)> {
+pub(super) fn unprefetched_fractions(plan: &CostPlan, machine: &MachineModel) -> Vec<(f64, f64)> {
     type Beside = (usize, usize, bool, Vec<(usize, u64)>);
     let key = |access: &Access| -> Beside {
         let strides = access.strides.iter().map(|(dim, stride)| (*dim, stride.to_bits()));
         (access.frame, access.buffer, access.write, strides.collect())
     };
-    let mut groups: FxHashMap<Beside, f64> = FxHashMap::default();
-    for (access, fraction) in plan.accesses.iter().zip(fractions_of_runs(plan)) {
-        let part = groups.entry(key(access)).or_insert(1.0);
-        *part = part.min(fraction);
-    }
+    let of_groups = |prefetcher: &Prefetcher| {
+        let mut groups: FxHashMap<Beside, f64> = FxHashMap::default();
+        for (access, fraction) in plan.accesses.iter().zip(fractions_of_runs(plan, prefetcher)) {
+            let part = groups.entry(key(access)).or_insert(1.0);
+            *part = part.min(fraction);
+        }
+        groups
+    };
+    let near = of_groups(&Prefetcher { run_start: 0.0, ..Prefetcher::of(machine) });
+    let far = (machine.run_start > 0.0).then(|| of_groups(&Prefetcher::of(machine)));
     let parts = |access: &Access| {
-        let near = groups[&key(access)];
-        (near, near.max(strided_fraction(plan, access)))
+        let key = key(access);
+        let far = far.as_ref().unwrap_or(&near)[&key];
+        (near[&key], far.max(strided_fraction(plan, access)))
     };
     plan.accesses.iter().map(parts).collect()
 }
@@ -86,7 +109,9 @@ impl Run {
     /// Adds the loops that continue the run. Returns the fraction of lines that is not prefetched
     /// if the run becomes long: the prefetcher follows a few runs side by side, and runs become one
     /// where an outer loop reads what lies between them.
-    fn extend(&mut self) -> Option<f64> {
+    fn extend(&mut self, prefetcher: &Prefetcher) -> Option<f64> {
+        // Longer runs have no part that is worth counting.
+        let long = PREFETCHED_RUN_BYTES.max(MANY_STARTS * prefetcher.run_start * LINE_BYTES);
         let mut apart: Vec<(usize, f64, f64)> = Vec::new();
         for outer in std::mem::take(&mut self.around) {
             apart.push(outer);
@@ -95,11 +120,25 @@ impl Run {
             while let Some(near) = apart.iter().position(|(_, step, _)| step.abs() < reach(self)) {
                 let (_, step, count) = apart.remove(near);
                 let moved = step * (count - 1.0);
+                let before = self.span;
                 self.span = (self.span.0 + moved.min(0.0), self.span.1 + moved.max(0.0));
-                if self.bytes() >= PREFETCHED_RUN_BYTES {
-                    let apart: Vec<(f64, f64)> =
-                        apart.iter().map(|(_, step, count)| (step.abs(), *count)).collect();
-                    return Some(if progressions(&apart) <= MAX_STREAMS { 0.0 } else { 1.0 });
+                if self.bytes() < PREFETCHED_RUN_BYTES {
+                    continue;
+                }
+                let in_pieces = apart.iter().find(|(dim, ..)| *dim == LANES);
+                let few = prefetcher.rows_in_pieces;
+                let many = few < MAX_STREAMS && in_pieces.is_some_and(|rows| rows.2 > few);
+                let beside: Vec<(f64, f64)> =
+                    apart.iter().map(|(_, step, count)| (step.abs(), *count)).collect();
+                if many || progressions(&beside) > MAX_STREAMS {
+                    // An outer loop comes too late to continue a run.
+                    let ends =
+                        prefetcher.run_start > 0.0 && before.1 - before.0 >= PREFETCHED_RUN_BYTES;
+                    self.span = if ends { before } else { self.span };
+                    return Some(if ends { self.fraction(prefetcher) } else { 1.0 });
+                }
+                if self.bytes() >= long {
+                    return Some(self.fraction(prefetcher));
                 }
             }
         }
@@ -107,8 +146,11 @@ impl Run {
         None
     }
 
-    /// Returns the fraction of the lines of a short run that is not prefetched: 1 for single lines.
-    fn short(&self) -> f64 {
+    /// Returns the fraction of the lines of a run that is not prefetched: 1 for single lines.
+    fn fraction(&self, prefetcher: &Prefetcher) -> f64 {
+        if prefetcher.run_start > 0.0 {
+            return (prefetcher.run_start * LINE_BYTES / self.bytes()).min(1.0);
+        }
         ((PREFETCHED_RUN_BYTES - self.bytes()) / (PREFETCHED_RUN_BYTES - LINE_BYTES))
             .clamp(0.0, 1.0)
     }
@@ -116,19 +158,21 @@ impl Run {
 
 /// Returns for each access the fraction of the lines of its runs that is not prefetched: 0 for long
 /// runs, 1 for single lines. The parts of a row that several loops touch are one run.
-fn fractions_of_runs(plan: &CostPlan) -> Vec<f64> {
+fn fractions_of_runs(plan: &CostPlan, prefetcher: &Prefetcher) -> Vec<f64> {
     let mut fractions: Vec<Option<f64>> = plan.accesses.iter().map(without_run).collect();
     let mut runs: Vec<Run> = plan.accesses.iter().map(|access| run(access, plan)).collect();
     loop {
         for (run, fraction) in runs.iter_mut().zip(&mut fractions) {
             if fraction.is_none() {
-                *fraction = run.extend();
+                *fraction = run.extend(prefetcher);
             }
         }
         let open: Vec<usize> = (0..runs.len()).filter(|at| fractions[*at].is_none()).collect();
         if !join(plan, &mut runs, &open) {
             let all = runs.iter().zip(&fractions);
-            return all.map(|(run, known)| known.unwrap_or_else(|| run.short())).collect();
+            return all
+                .map(|(run, known)| known.unwrap_or_else(|| run.fraction(prefetcher)))
+                .collect();
         }
     }
 }
@@ -149,7 +193,7 @@ fn run(access: &Access, plan: &CostPlan) -> Run {
     let mut around: Vec<(usize, f64, f64)> = loops.collect();
     let mut bytes = access.width;
     match access.lanes {
-        Some((count, far)) if access.iterations > 1.0 => around.insert(0, (usize::MAX, far, count)),
+        Some((count, far)) if access.iterations > 1.0 => around.insert(0, (LANES, far, count)),
         Some((count, far)) => bytes += count * far,
         None => {}
     }
