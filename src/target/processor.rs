@@ -238,6 +238,8 @@ const ZEN4: Processor = Processor {
         stores: 0.5,
         divide: 6.0,
     }),
+    run_start: 0.0,
+    rows_in_pieces: 16.0,
     window: 320.0,
     forward_latency: 10.0,
     wide_forward_latency: 12.0,
