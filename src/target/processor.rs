@@ -37,7 +37,7 @@ pub struct Processor {
     /// because the lanes have indices of their own and what was scattered is not forwarded to
     /// loads. Fitted on Zen 5, Zen 4 and Emerald Rapids.
     pub gather: f64,
-    /// Cycles of a masked store of AVX2. AMD's cores execute it in microcode; measured on Zen 3.
+    /// Cycles of a masked store of AVX2. Measured on Zen 3; Zen 2 and 4 are taken to be like it.
     pub masked_store: f64,
     /// The part of the time of lines from beyond L2 that they take if a loop reads four streams or
     /// more side by side; 1 if that is not known.

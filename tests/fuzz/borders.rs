@@ -8,12 +8,14 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Parts of programs that legal programs must have.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 13] = [
     "clamp(x - 1",
     "min(x + ",
     "max(",
     "x % 2",
     "A[y, x // 2",
+    "x % 3 * h",
+    "x // 2 % 2",
     "f[y]",
     "uint8",
     "float64",
@@ -74,9 +76,9 @@ impl Writer {
             2 => format!("max({sum}, f[y])"),
             _ => sum,
         };
-        // Rows that take turns are as many as the image has, and far apart.
+        // Rows that take turns are `h` rows apart.
         let text = format!(
-            "kernel borders(h: var, {width}) {{\n    input A: {from}[2 * h, w + 1]\n    \
+            "kernel borders(h: var, {width}) {{\n    input A: {from}[4 * h, w + 1]\n    \
              input f: {into}[h]\n    output B[y: h, x: w] = {value}\n}}\n\n"
         );
         let lines = self.schedule();
@@ -86,7 +88,7 @@ impl Writer {
     /// Draws an element as a value of a type.
     fn term(&mut self, into: &str) -> String {
         let by = self.rng.random_range(1..4);
-        let read = match self.rng.random_range(0..9) {
+        let read = match self.rng.random_range(0..12) {
             0 => "A[y, clamp(x - 1, 0, w - 1)]".to_string(),
             1 => format!("A[y, clamp(x + {by}, 0, w - 1)]"),
             2 => format!("A[y, min(x + {by}, w)]"),
@@ -95,6 +97,9 @@ impl Writer {
             5 => "A[y, x // 2 + x % 2]".to_string(),
             6 => format!("A[y, (x + {by}) % w]"),
             7 => format!("A[y, w - 1 - max(x - {by}, 0)]"),
+            8 => "A[y + x % 3 * h, x // 3]".to_string(),
+            9 => "A[y + x % 4 * h, x // 4]".to_string(),
+            10 => "A[y + x // 2 % 2 * h, x // 4 * 2 + x % 2]".to_string(),
             _ => "A[y, x]".to_string(),
         };
         format!("({read} as {into})")

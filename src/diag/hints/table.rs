@@ -135,6 +135,12 @@ pub const TABLE: &[Hint] = &[
     hint(
         Kernel,
         "E0101",
+        "input $X @ [ $i : *e , $j : *f , $k : ** ] : <t>",
+        "an input has extents without axes, as in `input {X}: {t}[{e}, {f}]`",
+    ),
+    hint(
+        Kernel,
+        "E0101",
         "input $X @ [ $i : *e , $j : *f ] : <t>",
         "an input has extents without axes: `input {X}: {t}[{e}, {f}]`",
     ),
@@ -145,6 +151,12 @@ pub const TABLE: &[Hint] = &[
         "an input has extents without axes: `input {X}: {t}[{e}]`",
     ),
     hint(Kernel, "E0101", "input $X @ [ *e ] : <t>", "write `input {X}: {t}[{e}]`"),
+    hint(
+        Kernel,
+        "E0101",
+        "input $X : <t> [ $i @ : *e , $j : *f , $k : ** ]",
+        "an input has extents without axes, as in `input {X}: {t}[{e}, {f}]`",
+    ),
     hint(
         Kernel,
         "E0101",
