@@ -32,6 +32,20 @@ def run_tec(*args):
     return subprocess.run([tec_binary(), *map(str, args)], capture_output=True, text=True, cwd=ROOT)
 
 
+def has_feature(*flags):
+    """Whether this processor has instruction sets, by their names in /proc/cpuinfo."""
+    try:
+        return set(flags) <= set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return False
+
+
+def needs_feature(*flags):
+    """Skips a test, and says why, on a processor that lacks one of these instruction sets."""
+    reason = f"this processor lacks one of {', '.join(flags)}"
+    return pytest.mark.skipif(not has_feature(*flags), reason=reason)
+
+
 class Builder:
     """Builds each combination of file, schedule and definitions once."""
 

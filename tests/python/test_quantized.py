@@ -4,10 +4,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from conftest import needs_feature
 from dl import Module, tensor
 
 FILE = "tests/python/quantized.te"
-TARGETS = ["x86-64", "x86-avx2", "x86-avx512", "native"]
+AVX512 = needs_feature("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+TARGETS = [
+    "x86-64",
+    pytest.param("x86-avx2", marks=needs_feature("avx2", "fma", "f16c")),
+    pytest.param("x86-avx512", marks=AVX512),
+    "native",
+]
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
 

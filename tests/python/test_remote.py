@@ -157,10 +157,13 @@ def test_other_versions_are_refused_by_name(place):
         assert names in errors and version.split()[1] in errors
 
 
+LESS = {"target": "x86-avx512", "features": ["sse4.1"], "processor": "generic"}
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
-        ({"target": "x86-avx512", "features": ["sse4.1"]}, "without the feature"),
+        (LESS, "without the feature"),
         ({"target": "vax"}, "no target of this version"),
         ({"threads": 0}, "0 threads"),
         ({"machine": {"cores": -1}}, "unreadable"),

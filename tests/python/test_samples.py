@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, needs_feature
 from dl import Module
 
 SIZES = [0, 1, 2, 3, 7, 8, 31, 100, 257]
@@ -478,18 +478,9 @@ def test_matmul_add(build, rng, schedule, dtype):
         assert (np.abs(out - exact) <= tolerance).all()
 
 
-def has_feature(flag):
-    """Whether this processor has an instruction set, by its name in /proc/cpuinfo."""
-    try:
-        return flag in open("/proc/cpuinfo").read().split()
-    except OSError:
-        return False
-
-
 def ways(flag, feature):
     """Schedules and targets of a dot product; without its instruction, one is skipped."""
-    lacks = pytest.mark.skipif(not has_feature(flag), reason=f"this processor has no {flag}")
-    fast = pytest.param("fast", f"x86-avx512+{feature}", marks=lacks)
+    fast = pytest.param("fast", f"x86-avx512+{feature}", marks=needs_feature(flag))
     return [("default", None), ("fast", None), fast]
 
 
