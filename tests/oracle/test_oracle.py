@@ -228,7 +228,8 @@ def test_programs_are_the_same_for_a_seed() -> None:
 def test_a_batch_of_programs_agrees() -> None:
     tally = run_batch(0, 20, 1, targets())
     assert not tally.findings, "\n".join(map(str, tally.findings))
-    assert tally.calls > 100 and sum(tally.equal.values()) > 40
+    # A machine without AVX-512 runs two modules, others three.
+    assert tally.calls > 33 * tally.modules and sum(tally.equal.values()) > 13 * tally.modules
 
 
 def test_a_call_that_must_be_refused_is_refused(tmp_path: pathlib.Path) -> None:
