@@ -157,7 +157,7 @@ const RATES: [Fact<VectorRates>; 6] = [
     ("cycles of a division", |rates| rates.divide),
 ];
 
-const CORE: [Fact<Processor>; 16] = [
+const CORE: [Fact<Processor>; 17] = [
     ("clock, GHz", |core| core.ghz),
     ("integer operations per cycle", |core| core.integers),
     ("operations per cycle", |core| core.issue),
@@ -165,6 +165,7 @@ const CORE: [Fact<Processor>; 16] = [
     ("store buffer, stores", |core| core.store_buffer),
     ("cycles of a gathered lane", |core| core.gather),
     ("cycles of a masked store of AVX2", |core| core.masked_store),
+    ("multiply-adds of a permutation of AVX2", |core| core.permutation),
     ("time of several streams, of one", |core| core.many_streams),
     ("lines of a run without prefetch", |core| core.run_start),
     ("rows in pieces with prefetch", |core| core.rows_in_pieces),

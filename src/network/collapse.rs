@@ -102,8 +102,9 @@ fn substitute_axes(stage: &mut Stage, values: &FxHashMap<Var, Expr>) {
     });
 }
 
-/// Drops the axes of extent 1.
-fn drop_unit_axes(mut graph: Graph) -> Graph {
+/// Replaces axes of extent 1 in the bodies of stages: `A[k, x + r]` becomes `A[k, x]` if the
+/// reduction axis `r` has one position.
+pub fn replace_unit_axes(mut graph: Graph) -> Graph {
     let is_unit = |axis: &Axis| axis.extent.as_int() == Some(1);
     for stage in &mut graph.stages {
         let axes = stage.axes.iter().chain(stage.reduce_axes());
@@ -123,6 +124,12 @@ fn drop_unit_axes(mut graph: Graph) -> Graph {
             });
         }
     }
+    graph
+}
+
+/// Drops the axes of extent 1.
+fn drop_unit_axes(graph: Graph) -> Graph {
+    let mut graph = replace_unit_axes(graph);
     // A dimension is dropped if every access has the index 0.
     let mut kept: FxHashMap<Buffer, Vec<bool>> = FxHashMap::default();
     for buffer in tensors(&graph) {
@@ -271,10 +278,10 @@ impl StageAxes<'_> {
     }
 }
 
-/// Merges neighbouring axes that all accesses use together.
-fn merge_axes(mut graph: Graph) -> Graph {
+/// Returns which neighbouring axes all accesses of some stages use together.
+fn pairs_of<'a>(stages: impl Iterator<Item = &'a Stage>) -> Pairs {
     let mut pairs = Pairs::default();
-    for (number, stage) in graph.stages.iter().enumerate() {
+    for (number, stage) in stages.enumerate() {
         // The axes of the steps of a recurrence stay apart.
         let steps = stage.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
         for at in 0..steps.min(stage.axes.len().saturating_sub(1)) {
@@ -305,6 +312,19 @@ fn merge_axes(mut graph: Graph) -> Graph {
         let mut seen = FxHashSet::default();
         stage.body.for_each_expr(&mut |expr| examine(expr, &axes, &mut pairs, &mut seen));
     }
+    pairs
+}
+
+/// Whether the last two dimensions of a tensor become one in a kernel of some stages, so that its
+/// loops over them are one long loop.
+pub fn merges_last_dims<'a>(stages: impl Iterator<Item = &'a Stage>, tensor: &Buffer) -> bool {
+    let Some(first) = tensor.shape.len().checked_sub(2) else { return false };
+    pairs_of(stages).is_merged(&Pair::Dims(tensor.clone(), first))
+}
+
+/// Merges neighbouring axes that all accesses use together.
+fn merge_axes(mut graph: Graph) -> Graph {
+    let pairs = pairs_of(graph.stages.iter());
     let shapes: FxHashMap<Buffer, Vec<usize>> = tensors(&graph)
         .into_iter()
         .map(|buffer| {

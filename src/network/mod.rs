@@ -72,7 +72,8 @@ pub struct Planned {
 /// Cuts a network into kernels. `known` are the params whose elements are known.
 pub fn plan(graph: &Graph, known: &FxHashSet<Buffer>) -> Planned {
     let folded = fold::constant_stages(graph, known);
-    let groups = partition::partition(graph, &folded);
+    // A window of one element is none.
+    let groups = partition::partition(&collapse::replace_unit_axes(graph.clone()), &folded);
     let stages = graph.stages.iter().zip(&folded).filter(|(_, folded)| **folded);
     let folded_tensors = stages.flat_map(|(stage, _)| stage.buffers.iter().cloned());
     let constant: FxHashSet<Buffer> = known.iter().cloned().chain(folded_tensors).collect();

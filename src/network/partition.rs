@@ -12,11 +12,13 @@
 //! Stages that are read by one group only and continue no other group (padding, transposition,
 //! concatenation) belong to their reader, which can compute them in place. A stage that only moves
 //! elements is repeated in each reader. An exception: elements at a stride that a contraction reads
-//! are stored first, because it reads each of them many times.
+//! are stored first, because it reads each of them many times; so are those whose index arithmetic
+//! would cut the contraction's long loops into rows.
 //! Ensures: no group depends on its own results by way of another group. A group that reads
 //! elements of an `inout` tensor which an `update` overwrites comes before the group of the
 //! `update`, one that reads the new elements behind it. A group updates a tensor once.
 
+use super::collapse::merges_last_dims;
 use super::fold::is_movement;
 use super::reads::{Access, is_contraction, is_strided, reads};
 use crate::ir::equal::equal;
@@ -330,7 +332,7 @@ impl<'a> Partition<'a> {
             readers.sort_unstable();
             readers.dedup();
             let [reader] = readers[..] else { continue };
-            if self.gathers_for_contraction(group, &[reader]) {
+            if self.gathers_for_contraction(group, &[reader]) || self.shortens_rows(group, reader) {
                 continue;
             }
             if self.members[group].len() + self.members[reader].len() > MAX_STAGES
@@ -350,6 +352,21 @@ impl<'a> Partition<'a> {
         let contracts =
             |reader: &usize| self.members[*reader].iter().any(|at| is_contraction(self.stage(*at)));
         self.members[group].iter().any(strided) && readers.iter().any(contracts)
+    }
+
+    /// Whether a contraction of the group `reader` has long loops, over rows and columns as one,
+    /// that the index arithmetic of `group` would cut into rows.
+    ///
+    /// Before: a convolution of 1 x 1 reads `T[c, x_y: 169]`.
+    /// With the stage `T[c, x, y] = V[c, x // 4, x % 4, y]`: it reads 13 elements at a time.
+    fn shortens_rows(&self, group: usize, reader: usize) -> bool {
+        let stages = |group: usize| self.members[group].iter().map(|at| self.stage(*at));
+        let contractions = stages(reader).filter(|stage| is_contraction(stage));
+        let operands = contractions.flat_map(reads).map(|(operand, _)| operand);
+        operands.into_iter().any(|operand| {
+            merges_last_dims(stages(reader), &operand)
+                && !merges_last_dims(stages(reader).chain(stages(group)), &operand)
+        })
     }
 
     /// Returns the groups in an order in which they can run, with the moves that they repeat.

@@ -449,19 +449,28 @@ impl LaneOffsets {
         if !has_form || !(1..=MAX_VECTORS).contains(&count) || span < lanes {
             return None;
         }
-        let starts = (0..count).map(|number| first + (number * lanes).min(span - lanes));
-        let starts: Vec<i64> = starts.collect();
-        let words = bytes as u32 / 4;
-        let place = |offset: &i64| {
-            let number = ((offset - first) / lanes) as usize;
-            number as i64 * lanes + (offset - starts[number])
+        // The vectors begin at a distance of `lanes` elements, or, with AVX2, of one less: then
+        // every second, third or fourth element is in another lane of each, and blends join them.
+        let at_distance = |distance: i64| {
+            let number = |offset: &i64| ((offset - first) / distance).min(count - 1);
+            let starts = (0..count).map(|number| first + (number * distance).min(span - lanes));
+            let starts: Vec<i64> = starts.collect();
+            let words = bytes as u32 / 4;
+            let doublewords = self.offsets.iter().flat_map(|offset| {
+                let number = number(offset);
+                let from = (number * lanes + offset - starts[number as usize]) as u32 * words;
+                from..from + words
+            });
+            let doublewords = doublewords.collect();
+            OffsetLoad::Vectors { starts, each: lanes as u32, doublewords }
         };
-        let doublewords = self.offsets.iter().flat_map(|offset| {
-            let from = place(offset) as u32 * words;
-            from..from + words
-        });
-        let doublewords = doublewords.collect();
-        Some(OffsetLoad::Vectors { starts, each: lanes as u32, doublewords })
+        let apart = || (span - 1 == count * (lanes - 1)).then(|| at_distance(lanes - 1));
+        let blends = |load: &OffsetLoad| match load {
+            OffsetLoad::Vectors { doublewords, .. } => blend_lanes(doublewords).is_some(),
+            _ => false,
+        };
+        let blended = if isa == SimdIsa::Avx2 { apart().filter(blends) } else { None };
+        Some(blended.unwrap_or_else(|| at_distance(lanes)))
     }
 
     /// Returns the load of neighbours from two to four rows that are further apart than a vector is
@@ -531,6 +540,23 @@ fn every_nth(length: u64, span: u64, stride: u64) -> Option<Vec<Vec<u64>>> {
         starts.map(|start| start.min(last)).collect()
     };
     Some((0..count).map(load).collect())
+}
+
+/// Returns the doublewords that blends take from each vector, as bits, if no two vectors have
+/// theirs in the same place; a permutation of the blended ones is then the result. `places` are
+/// those of [`OffsetLoad::Vectors`].
+pub fn blend_lanes(places: &[u32]) -> Option<Vec<u32>> {
+    let count = places.len() as u32;
+    let mut taken: Vec<u32> = Vec::new();
+    for place in places {
+        let (vector, bit) = ((place / count) as usize, 1 << (place % count));
+        taken.resize(taken.len().max(vector + 1), 0);
+        if (0..).zip(&taken).any(|(other, bits)| other != vector && bits & bit != 0) {
+            return None;
+        }
+        taken[vector] |= bit;
+    }
+    Some(taken)
 }
 
 impl Shuffle {
@@ -620,6 +646,8 @@ mod tests {
         let doublewords = vec![0, 2, 4, 6, 9, 11, 13, 15];
         let two = OffsetLoad::Vectors { starts: vec![0, 7], each: 8, doublewords };
         assert_eq!(load(&even, 4, Avx2), Some(two));
+        assert_eq!(blend_lanes(&[0, 2, 4, 6, 9, 11, 13, 15]), Some(vec![0x55, 0xaa]));
+        assert_eq!(blend_lanes(&[0, 2, 4, 6, 8, 10, 12, 14]), None);
         let Some(OffsetLoad::Vectors { starts, doublewords, .. }) = load(&even[..4], 8, Avx2)
         else {
             panic!("two vectors");
@@ -690,9 +718,22 @@ mod tests {
         assert_eq!(known.widened_load(1, 2, false, Avx512), None);
         // Every third one needs three vectors, every fifth one more than four.
         let third: Vec<i64> = (0..8).map(|lane| 3 * lane).collect();
-        let doublewords = vec![0, 3, 6, 9, 12, 15, 20, 23];
-        let three = OffsetLoad::Vectors { starts: vec![0, 8, 14], each: 8, doublewords };
+        let doublewords = vec![0, 3, 6, 10, 13, 17, 20, 23];
+        let three = OffsetLoad::Vectors { starts: vec![0, 7, 14], each: 8, doublewords };
         assert_eq!(load(&third, 4, Avx2), Some(three));
+        // Every fourth one, in reverse; every third one of four lanes has no such places.
+        let fourth: Vec<i64> = (0..8).map(|lane| 28 - 4 * lane).collect();
+        let Some(OffsetLoad::Vectors { starts, doublewords, .. }) = load(&fourth, 4, Avx2) else {
+            panic!("four vectors");
+        };
+        assert_eq!(starts, [0, 7, 14, 21]);
+        assert_eq!(blend_lanes(&doublewords), Some(vec![0x11, 0x22, 0x44, 0x88]));
+        let Some(OffsetLoad::Vectors { starts, doublewords, .. }) = load(&third[..4], 8, Avx2)
+        else {
+            panic!("three vectors");
+        };
+        assert_eq!(starts, [0, 4, 6]);
+        assert_eq!(blend_lanes(&doublewords), None);
         let fifth: Vec<i64> = (0..8).map(|lane| 5 * lane).collect();
         assert_eq!(load(&fifth, 4, Avx2), None);
         // Elements of two rows in turns.

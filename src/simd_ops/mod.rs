@@ -16,7 +16,7 @@ use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
 pub use divide::{ConstantDivision, Reciprocal, constant_division};
 pub use lane_offsets::{
-    LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, constant_lanes,
+    LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, blend_lanes, constant_lanes,
     constant_mask, lane_offsets,
 };
 

@@ -39,6 +39,9 @@ pub struct Processor {
     pub gather: f64,
     /// Cycles of a masked store of AVX2. Measured on Zen 3; Zen 2 and 4 are taken to be like it.
     pub masked_store: f64,
+    /// Multiply-adds that a core could issue while it moves doublewords across the halves of a
+    /// register by `vpermd` of AVX2; 0 if it issues them beside it. Measured on Zen 3.
+    pub permutation: f64,
     /// The part of the time of lines from beyond L2 that they take if a loop reads four streams or
     /// more side by side; 1 if that is not known.
     pub many_streams: f64,
@@ -139,6 +142,7 @@ pub const GENERIC: Processor = Processor {
     store_buffer: 64.0,
     gather: 2.5,
     masked_store: 1.5,
+    permutation: 0.0,
     many_streams: 1.0,
     run_start: 0.0,
     rows_in_pieces: 16.0,
@@ -192,6 +196,7 @@ const ZEN2: Processor = Processor {
     store_buffer: 48.0,
     gather: 2.5,
     masked_store: 14.0,
+    permutation: 2.0,
     many_streams: 1.0,
     run_start: 8.0,
     rows_in_pieces: 8.0,
@@ -238,6 +243,7 @@ const ZEN4: Processor = Processor {
         stores: 0.5,
         divide: 6.0,
     }),
+    permutation: 0.0,
     run_start: 0.0,
     rows_in_pieces: 16.0,
     window: 320.0,
@@ -276,6 +282,7 @@ const HASWELL: Processor = Processor {
     store_buffer: 42.0,
     gather: 2.5,
     masked_store: 1.5,
+    permutation: 0.0,
     many_streams: 1.0,
     run_start: 0.0,
     rows_in_pieces: 16.0,

@@ -142,6 +142,26 @@ impl Builder {
         to
     }
 
+    /// The doublewords of `high` at the places of `bits`, and those of `low`. Of AVX2.
+    pub(super) fn blend_doublewords(
+        &mut self,
+        width: Width,
+        low: VReg,
+        high: VReg,
+        bits: u32,
+    ) -> VReg {
+        let to = self.vec();
+        let code = match width {
+            Width::X => Code::VEX_Vpblendd_xmm_xmm_xmmm128_imm8,
+            _ => Code::VEX_Vpblendd_ymm_ymm_ymmm256_imm8,
+        };
+        let args = vec![Arg::Def(to), Arg::Use(low), Arg::Use(high), Arg::Imm(bits.into())];
+        let mut inst = Inst::new(code, args);
+        inst.foldable.full = width.bytes() as u8;
+        self.push(inst);
+        to
+    }
+
     /// `a * b + c`. [`super::fold`] chooses the operand that the result overwrites.
     pub(super) fn fma(&mut self, double: bool, width: Width, a: VReg, b: VReg, c: VReg) -> VReg {
         self.accumulate(if double { VOp::Fma231Pd } else { VOp::Fma231Ps }, width, a, b, c)

@@ -178,13 +178,9 @@ impl Selector<'_> {
             let places = self.constant_bytes(places.flat_map(u32::to_le_bytes).collect());
             return self.b.accumulate(VOp::PermT2D, width, places, odd, even);
         }
-        const ODD: i64 = 0xaa;
+        const ODD: u32 = 0xaa;
         let even = self.shift_const(BinOp::Shr, quadwords, even, 32);
-        let blend = match width {
-            Width::X => VEX_Vpblendd_xmm_xmm_xmmm128_imm8,
-            _ => VEX_Vpblendd_ymm_ymm_ymmm256_imm8,
-        };
-        self.b.make(blend, &[Arg::Use(even), Arg::Use(odd), Arg::Imm(ODD)])
+        self.b.blend_doublewords(width, even, odd, ODD)
     }
 
     /// The high halves of the products of quadwords and a constant, from the products of their

@@ -8,8 +8,8 @@ use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Type};
 use crate::simd_ops::{
-    Conversion, LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, conversion,
-    has_masked_move, lane_offsets,
+    Conversion, LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, blend_lanes,
+    conversion, has_masked_move, lane_offsets,
 };
 use iced_x86::Code::*;
 use regalloc2::VReg;
@@ -204,6 +204,11 @@ impl Selector<'_> {
     /// the third one, and so on.
     fn of_vectors(&mut self, vectors: &[VReg], places: &[u32]) -> VReg {
         let count = places.len() as u32;
+        if !self.b.is_evex()
+            && let Some(lanes) = blend_lanes(places)
+        {
+            return self.of_blended(vectors, places, &lanes);
+        }
         let mut all = vectors[0];
         for (number, vector) in (1..).zip(&vectors[1..]) {
             // Lanes of later vectors keep what is there.
@@ -216,6 +221,22 @@ impl Selector<'_> {
             all = self.of_both(all, *vector, &places);
         }
         all
+    }
+
+    /// The same by one permutation, of registers whose doublewords are at different places: `lanes`
+    /// are those of each one, as bits.
+    fn of_blended(&mut self, vectors: &[VReg], places: &[u32], lanes: &[u32]) -> VReg {
+        let count = places.len() as u32;
+        let width = Width::of(u64::from(count) * 4);
+        let mut all = vectors[0];
+        for (vector, bits) in vectors.iter().zip(lanes).skip(1) {
+            let blend =
+                |selector: &mut Self| selector.b.blend_doublewords(width, all, *vector, *bits);
+            all = self.shuffled((all, *vector, vec![u32::MAX, *bits]), blend);
+        }
+        let doublewords = places.iter().map(|place| place % count).collect();
+        let shuffle = Shuffle { doublewords: Some(doublewords), bytes: None };
+        self.shuffle(all, width.bytes().into(), &shuffle)
     }
 
     /// The doublewords of two registers at these places.
@@ -245,9 +266,8 @@ impl Selector<'_> {
         let low = if stays { low } else { self.b.op2(VOp::PermD, width, from, low) };
         let high = self.b.op2(VOp::PermD, width, from, high);
         let of_high = (0..).zip(places).filter(|(_, place)| **place >= count);
-        let of_high = of_high.fold(0, |bits: i64, (lane, _)| bits | 1 << lane);
-        let args = [Arg::Use(low), Arg::Use(high), Arg::Imm(of_high)];
-        self.b.make(VEX_Vpblendd_ymm_ymm_ymmm256_imm8, &args)
+        let of_high = of_high.fold(0, |bits, (lane, _)| bits | 1 << lane);
+        self.b.blend_doublewords(width, low, high, of_high)
     }
 
     /// The elements at even places of `low`, then those at odd places of `high`, in lanes of one or

@@ -1,8 +1,7 @@
 //! The cost of loads and stores in the core: moves, gathers, and columns of rows.
 
-use super::index::{Lane, Sum};
+use super::index::{Dim, Lane, Sum};
 use super::machine::MASKED_STORE_CYCLES;
-use super::ops::AccessCost;
 use super::walk::{EnclosingLoop, Walker};
 use crate::ir::limits::ROW_CHUNK_BYTES;
 use crate::ir::{Buffer, Expr, Scope};
@@ -21,6 +20,31 @@ const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
 const LINE_BYTES: f64 = 64.0;
 /// Lines whose parts a core gathers at the same time before it writes them to memory: 8 or more.
 const WRITE_BUFFERS: f64 = 8.0;
+
+/// The cost of an access without misses.
+pub(super) struct AccessCost {
+    /// Registers.
+    pub(super) parts: f64,
+    /// Loads or stores.
+    pub(super) moves: f64,
+    /// Shuffles that extract columns from rows.
+    pub(super) shuffles: f64,
+    /// Those of AVX2 that move doublewords across the halves of a register, `vpermd`.
+    pub(super) permutations: f64,
+    /// Cycles of a gather or scatter.
+    pub(super) gather: f64,
+    /// The iterations of the frame whose elements are loaded together.
+    pub(super) iterations: f64,
+    /// The unrolled loop whose elements are loaded together, and its iterations.
+    pub(super) row: Option<(Dim, f64)>,
+}
+
+impl AccessCost {
+    pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
+        let (shuffles, permutations, gather) = (0.0, 0.0, 0.0);
+        AccessCost { parts, moves, shuffles, permutations, gather, iterations: 1.0, row: None }
+    }
+}
 
 impl Walker<'_> {
     /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in
@@ -51,6 +75,7 @@ impl Walker<'_> {
             parts,
             moves: (1.0 - rest) * moves,
             shuffles: (1.0 - rest) * shuffles,
+            permutations: 0.0,
             gather: rest * rows * self.machine.gather,
             iterations: if beside.frame.is_some() { piece } else { 1.0 },
             row: beside.frame.is_none().then_some((beside.dim, count)),

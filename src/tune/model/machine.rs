@@ -60,6 +60,8 @@ pub struct MachineModel {
     pub gather: f64,
     /// Cycles of a masked store.
     pub masked_store: f64,
+    /// Multiply-adds that are not issued beside a `vpermd` of AVX2.
+    pub permutation: f64,
     /// Cycles of a mispredicted branch.
     pub mispredict: f64,
     /// Seconds to start and end a parallel loop on all threads.
@@ -183,6 +185,7 @@ impl MachineModel {
                 Some(SimdIsa::Avx2) => processor.masked_store,
                 _ => MASKED_STORE_CYCLES,
             },
+            permutation: processor.permutation,
             mispredict: processor.mispredict,
             launch: 1.5e-6,
             caches: caches(processor),

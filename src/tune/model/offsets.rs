@@ -1,12 +1,12 @@
 //! Vectors whose lanes are a scalar plus constants: every second or third element, elements in
 //! reverse, repeated ones.
 
-use super::ops::AccessCost;
+use super::access::AccessCost;
 use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{Buffer, Expr, ExprKind};
-use crate::simd_ops::{MaskedOffsets, OffsetLoad, lane_offsets};
+use crate::simd_ops::{MaskedOffsets, OffsetLoad, blend_lanes, lane_offsets};
 use crate::target::SimdIsa;
 
 impl Walker<'_> {
@@ -42,27 +42,36 @@ impl Walker<'_> {
         let parts = self.parts(f64::from(index.ty.lanes), bytes as f64);
         known.offsets.truncate((f64::from(index.ty.lanes) / parts).floor() as usize);
         let isa = self.machine.target.simd()?;
-        let (moves, shuffles) = match known.load(bytes, isa)? {
-            OffsetLoad::OneElement => (1.0, 0.0),
-            OffsetLoad::Shuffled { .. } => (1.0, 1.0),
-            OffsetLoad::Halves { .. } => (2.0, 2.0),
-            OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0),
-            OffsetLoad::Vectors { starts, .. } => {
-                let vectors = starts.len() as f64;
-                let shuffles =
-                    if isa == SimdIsa::Avx512 { vectors - 1.0 } else { 2.0 * vectors - 1.0 };
-                (vectors, shuffles)
+        let avx2 = isa == SimdIsa::Avx2;
+        let (moves, shuffles, permutations) = match known.load(bytes, isa)? {
+            OffsetLoad::OneElement => (1.0, 0.0, 0.0),
+            OffsetLoad::Shuffled { shuffle, .. } => {
+                (1.0, 1.0, if shuffle.doublewords.is_some() { 1.0 } else { 0.0 })
             }
-            OffsetLoad::EverySecond { .. } => (2.0, 4.0),
+            OffsetLoad::Halves { .. } => (2.0, 2.0, 0.0),
+            OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0, 0.0),
+            OffsetLoad::Vectors { starts, doublewords, .. } => {
+                let vectors = starts.len() as f64;
+                match blend_lanes(&doublewords) {
+                    _ if !avx2 => (vectors, vectors - 1.0, 0.0),
+                    Some(_) => (vectors, vectors, 1.0),
+                    None => (vectors, 2.0 * vectors - 1.0, vectors),
+                }
+            }
+            OffsetLoad::EverySecond { .. } => (2.0, 4.0, 1.0),
             // Each row is widened; all but one are shifted and joined.
-            OffsetLoad::Interleaved { rows } => (rows.len() as f64, 3.0 * rows.len() as f64 - 2.0),
+            OffsetLoad::Interleaved { rows } => {
+                (rows.len() as f64, 3.0 * rows.len() as f64 - 2.0, 0.0)
+            }
             OffsetLoad::EveryNth { loads, .. } => {
                 let (count, groups) = (loads.len() as f64, loads[0].len() as f64);
                 // Groups are joined, then shuffled, then joined by `vpor`.
-                (count * groups, count * (groups - 1.0) + 2.0 * count - 1.0)
+                (count * groups, count * (groups - 1.0) + 2.0 * count - 1.0, 0.0)
             }
         };
+        let permutations = if avx2 { permutations } else { 0.0 };
         let shuffles = shuffles + if mask.is_some() { 1.0 } else { 0.0 };
-        Some(AccessCost { shuffles: parts * shuffles, ..AccessCost::moves(parts, parts * moves) })
+        let (shuffles, permutations) = (parts * shuffles, parts * permutations);
+        Some(AccessCost { shuffles, permutations, ..AccessCost::moves(parts, parts * moves) })
     }
 }

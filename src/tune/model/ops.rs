@@ -3,6 +3,7 @@
 //! A value is computed in the innermost loop that it depends on, once for each combination of the
 //! unrolled loops that it depends on: passes and back ends hoist and share the rest.
 
+use super::access::AccessCost;
 use super::gpu::WarpAccess;
 use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
@@ -419,6 +420,7 @@ impl Walker<'_> {
         let work = &mut self.plan.frames[frame].work;
         work.loads += times * cost.moves;
         work.adds += times * cost.shuffles;
+        work.multiplies += times * cost.permutations * self.machine.permutation;
         work.gather += times * (cost.gather + waits);
         let (live, changes) = self.live(deps, frame, copies, index.ty.lanes, cost.parts);
         let work = self.work();
@@ -713,28 +715,6 @@ struct AccessTraits {
     iterations: f64,
     row: Option<(Dim, f64)>,
     warp: Option<WarpAccess>,
-}
-
-/// The cost of an access without misses.
-pub(super) struct AccessCost {
-    /// Registers.
-    pub(super) parts: f64,
-    /// Loads or stores.
-    pub(super) moves: f64,
-    /// Shuffles that extract columns from rows.
-    pub(super) shuffles: f64,
-    /// Cycles of a gather or scatter.
-    pub(super) gather: f64,
-    /// The iterations of the frame whose elements are loaded together.
-    pub(super) iterations: f64,
-    /// The unrolled loop whose elements are loaded together, and its iterations.
-    pub(super) row: Option<(Dim, f64)>,
-}
-
-impl AccessCost {
-    pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
-        AccessCost { parts, moves, shuffles: 0.0, gather: 0.0, iterations: 1.0, row: None }
-    }
 }
 
 /// Returns the multiplications that a vector product of integers counts as: `vpmulld` is two

@@ -2,19 +2,24 @@
 
 use super::super::facts::{registers, stores_along};
 use super::super::plan::{Planner, Tail};
-use super::super::view::{StageView, Stride};
+use super::super::view::{Access, AxisView, StageView, Stride, coefficient};
 use super::default_tile::{MAX_VECTORS, heights, packs, third_axes, widths};
 use super::dot::{self, Dot, SUMS, Sides};
 use super::{
-    MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, Subject, Tiling, Unroll,
+    MAX_DEFAULT_UNROLLED_VECTORS, MAX_UNROLLED_VECTORS, MAX_WINDOW, Pack, Subject, Tiling, Unroll,
     is_window, lane_axes, terms,
 };
 use crate::ir::tile::TILE_REGISTERS;
+use rustc_hash::FxHashMap;
 
 /// The most loop orders that are offered.
 const MAX_ORDERS: usize = 24;
 /// A factor is packed only from this size in bytes on.
 const MIN_PACK_BYTES: i64 = 1 << 14;
+/// Elements of a factor at a larger stride stay where they are.
+const MAX_PHASES: i64 = 4;
+/// A factor whose elements are read this often along an axis is copied in phases.
+const FEWEST_READS: i64 = 8;
 /// Options for the elements of a tile along a third axis.
 const THIRD_AXIS_ELEMENTS: [i64; 3] = [2, 3, 4];
 /// The most tile registers of sums: two hold factors.
@@ -435,7 +440,7 @@ fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
     let name = planner.plans[subject.sum].name.clone();
     if let Some(Dot { load, .. }) = form.dot {
         // The instruction reads the terms of the other factor where they are.
-        form.packed.push((load, form.lane));
+        form.packed.push((load, Pack::Panels(form.lane)));
         return;
     }
     let mut seen: Vec<&str> = Vec::new();
@@ -448,7 +453,17 @@ fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
             Some(row) if moves(row) => row,
             _ => continue,
         };
-        if seen.contains(&buffer) || facts.packed_dim(subject.sum, load, axis).is_none() {
+        if seen.contains(&buffer) {
+            continue;
+        }
+        if let Some(stride) = phases(view, load, form.lane).filter(|_| !several) {
+            seen.push(buffer);
+            if planner.chooser.whether(&name, &format!("phases {buffer}"), true) {
+                form.packed.push((at, Pack::Phases(stride)));
+            }
+            continue;
+        }
+        if facts.packed_dim(subject.sum, load, axis).is_none() {
             continue;
         }
         seen.push(buffer);
@@ -460,16 +475,30 @@ fn choose_packing(planner: &mut Planner, subject: &Subject, form: &mut Tiling) {
         let must = in_lanes && apart && (product || load.packed_once);
         if several || (!must && bytes < MIN_PACK_BYTES) {
             if must {
-                form.packed.push((at, axis));
+                form.packed.push((at, Pack::Panels(axis)));
             }
             continue;
         }
         let default = in_lanes && product && packs(&facts, subject.sum, load, axis);
         let packed = must || planner.chooser.whether(&name, &format!("pack {buffer}"), default);
         if packed {
-            form.packed.push((at, axis));
+            form.packed.push((at, Pack::Panels(axis)));
         }
     }
+}
+
+/// Returns the stride in the last dimension at which a factor is read along the lanes, if a copy
+/// with such elements next to each other is read often enough.
+fn phases(view: &StageView, load: &Access, lane: usize) -> Option<i64> {
+    let var = &view.data[lane].var;
+    let last = load.indices.last()?;
+    let step = coefficient(last, var, &mut FxHashMap::default())?;
+    // The last dimension alone makes the stride.
+    let alone = load.stride(var) == Stride::By(step);
+    let again = |axis: &AxisView| axis.size() >= FEWEST_READS && !load.mentions(&axis.var);
+    let read_again = view.data.iter().any(again);
+    let pays = (2..=MAX_PHASES).contains(&step) && alone && read_again;
+    (pays && view.direct.contains(&load.buffer) && !load.earlier).then_some(step)
 }
 
 /// Chooses which reduction loops are unrolled, and whether rows are unrolled where results are

@@ -9,11 +9,12 @@
 //! terms of each element stay in the order of the source.
 //!
 //! `default_tile` computes the default sizes, `choices` offers the choices, `write` writes the
-//! directives. `dot` finds the products of bytes that an instruction of the target adds up.
+//! directives, `pack` those of packed copies. `dot` finds the products of bytes that an instruction of the target adds up.
 
 mod choices;
 pub(super) mod default_tile;
 mod dot;
+mod pack;
 mod write;
 
 use self::dot::Dot;
@@ -62,14 +63,23 @@ struct Tiling {
     unroll: Unroll,
     /// Whether a row takes all its terms before the next row does.
     by_row: bool,
-    /// Packed reads, by index, each with the axis that becomes the last dimension.
-    packed: Vec<(usize, usize)>,
+    /// Packed reads, by index.
+    packed: Vec<(usize, Pack)>,
     /// The prefetched read, and the distance in iterations of the innermost reduction loop that is
     /// not unrolled.
     prefetched: Option<(usize, i64)>,
     /// Whether the rows are unrolled where results are stored.
     flat_rows: bool,
     tail: Tail,
+}
+
+/// How the elements of a packed copy are ordered.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Pack {
+    /// Those of a tile along this axis are neighbours.
+    Panels(usize),
+    /// Those at this stride in the last dimension are neighbours: a phase after the other.
+    Phases(i64),
 }
 
 /// Which reduction loops are unrolled.

@@ -1,13 +1,9 @@
 //! The directives of a tiling.
 
-use super::super::facts::extent_or_unknown;
 use super::super::plan::{Annotation, Planner, Tail};
-use super::super::view::Stride;
 use super::dot::{self, Dot, Sides};
-use super::{Subject, Tiling, Unroll};
-
-/// Fewer panels than this do not keep all threads busy.
-const FEW_PARTS: i64 = 16;
+use super::pack::{pack, pack_phases};
+use super::{Pack, Subject, Tiling, Unroll};
 
 /// The loops of an axis of the home, by level.
 #[derive(Default)]
@@ -64,8 +60,13 @@ pub(super) fn write(planner: &mut Planner, subject: &Subject, form: &Tiling) {
     let mut ahead = form
         .prefetched
         .map(|(load, distance)| Prefetch { name: view.loads[load].buffer.name.clone(), distance });
-    for (load, axis) in &form.packed {
-        let packed = pack(planner, subject.sum, &sum, (*load, *axis), form);
+    for (load, order) in &form.packed {
+        let packed = match order {
+            Pack::Panels(axis) => pack(planner, subject.sum, &sum, (*load, *axis), form),
+            Pack::Phases(stride) => {
+                pack_phases(planner, (subject.sum, *load), &sum, (*stride, form.lane))
+            }
+        };
         if let (Some(ahead), Some((at, _))) = (&mut ahead, form.prefetched)
             && at == *load
         {
@@ -411,85 +412,4 @@ fn split_in(
     let line = format!("let {outer}, {inner} = {stage}.split({axis}, factor={factor}{tail})");
     planner.text.push(line);
     (outer, inner)
-}
-
-/// Writes a packed copy of a factor in which the elements of a tile along an axis are adjacent, and
-/// returns its name. For an instruction, the terms of each of these elements are adjacent, too.
-fn pack(
-    planner: &mut Planner,
-    sum: usize,
-    reader: &str,
-    (load, axis): (usize, usize),
-    form: &Tiling,
-) -> String {
-    let width = form.factor(axis);
-    let terms = form.dot.filter(|dot| dot.load == load).map(|dot| (dot.dim, dot.terms));
-    let facts = planner.facts.clone();
-    let view = &facts.views[sum];
-    let (access, axis_name) = (&view.loads[load], &view.data[axis].name);
-    let dim = facts.packed_dim(sum, access, axis).expect("it can be packed");
-    let contiguous = access.stride(&view.data[axis].var) == Stride::By(1);
-    let (name, rank) = (access.buffer.name.clone(), access.indices.len());
-    let extent =
-        |dim: usize| extent_or_unknown(&access.buffer.shape[dim]).expect("it can be packed");
-    let extents: Vec<i64> = (0..rank).map(extent).collect();
-    let lanes = i64::from(planner.target.lanes(access.buffer.dtype));
-    let text = &mut planner.text;
-    text.rule(
-        "pack",
-        &format!("{width} elements of `{name}` along `{axis_name}` become neighbours"),
-    );
-    let packed = text.fresh(&name, "_packed");
-    let mut layout = vec![format!("ax{dim} // {width}")];
-    layout.extend((0..rank).filter(|other| *other != dim).map(|other| match terms {
-        Some((dim, terms)) if dim == other => format!("ax{other} // {terms}"),
-        _ => format!("ax{other}"),
-    }));
-    layout.push(format!("ax{dim} % {width}"));
-    layout.extend(terms.map(|(dim, terms)| format!("ax{dim} % {terms}")));
-    let layout = layout.join(", ");
-    text.push(format!("let {packed} = {name}.cache_read(global, [{reader}], layout=[{layout}])"));
-    // The contiguous dimension of the source is split by the vector length: with the lanes, this is
-    // a transposition in registers.
-    let along = rank - 1;
-    // Rows of terms are read in turns. With other layouts and in short tails, lanes are the terms.
-    let known = access.buffer.shape.iter().all(|extent| extent.as_int().is_some());
-    let whole = extents[dim] % width == 0 || extents[dim] >= 4 * width;
-    let group = terms.map_or(1, |(_, terms)| width * terms);
-    if terms.is_some() && contiguous && dim == along && known && whole && group >= lanes {
-        let fused = text.fresh(&packed, "_terms");
-        text.push(format!("let {fused} = {packed}.fuse(p{rank}, p{})", rank + 1));
-        let mut vector = fused.clone();
-        if group > lanes {
-            let outer = text.fresh(&fused, "_o");
-            vector = text.fresh(&fused, "_i");
-            text.push(format!("let {outer}, {vector} = {packed}.split({fused}, factor={lanes})"));
-        }
-        text.push(format!("{packed}.vectorize({vector})"));
-    } else if terms.is_some() {
-        text.push(format!("{packed}.vectorize(p{})", rank + 1));
-    } else if !contiguous && dim != along && lanes > 1 && extents[along] >= lanes {
-        let (outer, inner) = (text.fresh(&packed, "_o"), text.fresh(&packed, "_i"));
-        let axis = format!("p{along}");
-        text.push(format!("let {outer}, {inner} = {packed}.split({axis}, factor={lanes})"));
-        text.push(format!("{packed}.unroll({inner})"));
-    }
-    if lanes > 1 && width > 1 && terms.is_none() {
-        text.push(format!("{packed}.vectorize(p{rank})"));
-    }
-    let parts = (extents[dim] + width - 1) / width;
-    let large = extents.iter().product::<i64>() >= 1 << 16;
-    if large && parts >= FEW_PARTS && planner.threads != 1 {
-        text.push(format!("{packed}.parallel(p0)"));
-    } else if large && rank > 2 && planner.threads != 1 {
-        let rows = text.fresh(&packed, "_rows");
-        text.push(format!("let {rows} = {packed}.fuse(p0, p1)"));
-        text.push(format!("{packed}.parallel({rows})"));
-    } else if large && parts > 1 && planner.threads != 1 {
-        text.push(format!("{packed}.parallel(p0)"));
-    }
-    if let Some(stage) = access.producer {
-        planner.plans[stage].pinned = true;
-    }
-    packed
 }
