@@ -15,6 +15,9 @@ const MAX_PROMOTED_LANES: u32 = 64;
 /// The same without such vectors: each lane is a scalar.
 const MAX_PROMOTED_SCALARS: u32 = 8;
 
+/// Registers that a loop over terms needs for factors, beside those of its sums.
+pub const FACTOR_REGISTERS: u64 = 3;
+
 /// Returns the largest number of lanes of an element that `promote_accumulators` keeps in
 /// registers, on a target with vectors of `vector_bytes` bytes. Only the SIMD back end (`simd`) has
 /// vectors of short integers in registers, one register each.

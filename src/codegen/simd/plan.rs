@@ -6,7 +6,7 @@ use super::inst::Width;
 use super::value::{bits_of, width_of};
 use crate::codegen::common::constant_bytes;
 use crate::ir::equal::equal;
-use crate::ir::limits::ROW_CHUNK_BYTES;
+use crate::ir::limits::{FACTOR_REGISTERS, ROW_CHUNK_BYTES};
 use crate::ir::visit::{NodeSet, reads_buffer, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
 use crate::simd_ops::{lane_count, lane_offsets};
@@ -89,9 +89,34 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Opti
     if parts.len() > most || !few || !lane_accesses.is_empty() && is_broadcast(buffer, body) {
         return None;
     }
+    let crowded = parts.len() as u64 + FACTOR_REGISTERS > u64::from(isa.registers());
+    if buffer.scope == Scope::Local && crowded && is_used_in_parts(buffer, body, parts.len()) {
+        return None;
+    }
     parts.sort_unstable();
     let apart = parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
     apart.then(|| parts.into_iter().map(|(first, _)| first).collect())
+}
+
+/// Whether a loop uses not all of the parts of a buffer, or none: the others are only kept meanwhile.
+fn is_used_in_parts(buffer: &Buffer, body: &Stmt, parts: usize) -> bool {
+    let mut found = false;
+    visit::walk_stmt(
+        body,
+        &mut |stmt| {
+            if let Stmt::For { .. } = stmt {
+                let mut used: FxHashSet<Option<i64>> = FxHashSet::default();
+                for_each_access(stmt, &mut |of, index, _| {
+                    if of == buffer {
+                        used.insert(constant_range(index).map(|(first, _)| first));
+                    }
+                });
+                found |= used.len() < parts;
+            }
+        },
+        &mut |_| {},
+    );
+    found
 }
 
 /// Whether one instruction or two move these lanes of a register to its first lanes: the first

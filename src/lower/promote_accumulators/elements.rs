@@ -22,7 +22,10 @@ pub(super) struct Element {
     pub(super) mask: Option<Expr>,
     /// The condition under which the element exists.
     pub(super) cond: Option<Expr>,
+    /// The register, or a part of memory that all elements share ([`Elements::gather`]).
     pub(super) register: Buffer,
+    /// Its first element there.
+    place: u32,
 }
 
 /// An element that exists under a condition.
@@ -78,6 +81,25 @@ impl Element {
 }
 
 impl Elements {
+    /// Replaces the registers by places in one block of memory.
+    pub(super) fn gather(&mut self) {
+        let lanes = self.list.iter().map(|element| element.index.ty.lanes).sum::<u32>();
+        let name = format!("{}.tile", self.buffer.name);
+        let shape = vec![Expr::index(lanes.into())];
+        let tile = Buffer::new(name, self.buffer.dtype, shape, Scope::Local);
+        let mut place = 0;
+        for element in &mut self.list {
+            element.register = tile.clone();
+            element.place = place;
+            place += element.index.ty.lanes;
+        }
+    }
+
+    /// Whether each element is a vector in memory already.
+    pub(super) fn are_vectors(&self) -> bool {
+        self.list.iter().all(|one| one.lanes().is_some_and(|lanes| lanes.stride == 1))
+    }
+
     pub(super) fn add(&mut self, index: &Expr, mask: Option<&Expr>) {
         self.list.push(Element::new(&self.buffer, index, mask));
     }
@@ -199,7 +221,7 @@ impl Element {
         let name = format!("{}.acc", buffer.name);
         let register = Buffer::new(name, buffer.dtype, shape, Scope::Register);
         let (buffer, index, mask) = (buffer.clone(), index.clone(), mask.cloned());
-        Element { buffer, index, mask, cond: None, register }
+        Element { buffer, index, mask, cond: None, register, place: 0 }
     }
 
     /// Returns another element, with as many lanes, for the same register.
@@ -237,10 +259,10 @@ impl Element {
 
     /// Returns the index of the register's elements.
     pub(super) fn all_lanes(&self) -> Expr {
-        let ty = self.index.ty;
+        let (ty, first) = (self.index.ty, Expr::index(self.place.into()));
         match ty.lanes {
-            1 => Expr::index(0),
-            _ => Expr::new(ty, ExprKind::Ramp(Expr::index(0), Expr::index(1))),
+            1 => first,
+            _ => Expr::new(ty, ExprKind::Ramp(first, Expr::index(1))),
         }
     }
 

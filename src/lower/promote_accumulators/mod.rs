@@ -19,6 +19,14 @@
 //! After:  `for ko { for i { allocate C.acc: register; C.acc[0] = C[i]; for ki { C.acc[0] = … };
 //!          C[i] = C.acc[0] } }`
 //!
+//! If an outer loop contains several loops with sums of their own, and there are not enough registers
+//! for all sums, those of each inner loop are in registers while it runs. Between the loops they are
+//! in memory, the lanes of each side by side:
+//! Before: `C[ramp(0, 7, 8)] = 0; … for ko { for ki { C[ramp(0, 7, 8)] = … }; for ki { … } }`
+//! After:  `allocate C.tile: local; C.tile[ramp(0, 1, 8)] = 0; … for ko { C.acc[…] =
+//!          C.tile[ramp(0, 1, 8)]; for ki { C.acc[…] = … }; C.tile[ramp(0, 1, 8)] = C.acc[…]; … };
+//!          C[ramp(0, 7, 8)] = C.tile[ramp(0, 1, 8)]; …`
+//!
 //! An outer loop may also begin with a copy of the element before, as scans do ([`carry`]).
 //! Elements of rows that may not exist, at the end of a tile, are promoted with the others
 //! ([`guards`]).
@@ -41,7 +49,9 @@ mod widen;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
-use crate::ir::limits::{MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, max_promoted_lanes};
+use crate::ir::limits::{
+    FACTOR_REGISTERS, MAX_PROMOTED_BYTES, MAX_PROMOTED_ELEMENTS, max_promoted_lanes,
+};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
     NodeSet, for_each_expr, for_each_load, map_stmts, mentions_any, reads_buffer, reads_memory,
@@ -136,6 +146,12 @@ impl Promoter<'_> {
                 }
             });
             if self.can_be_promoted(&elements, &[&nest]) {
+                if self.is_crowded(&elements, &nest) {
+                    if elements.are_vectors() {
+                        continue;
+                    }
+                    elements.gather();
+                }
                 // What the first iteration stores before it loads may not exist in front of it.
                 let loaded =
                     elements.list.iter().filter(|one| one.first_access(&nest) != Some(true));
@@ -336,6 +352,12 @@ impl Promoter<'_> {
             if !with_tail && !self.can_be_promoted(&elements, &[&nest]) {
                 continue;
             }
+            if self.is_crowded(&elements, &nest) {
+                if elements.are_vectors() {
+                    continue;
+                }
+                elements.gather();
+            }
             missing -= elements.set_conditions(guarded);
             let rest = stores.split_off(position);
             stores.extend(rest.into_iter().map(|stmt| elements.redirect(stmt)));
@@ -428,6 +450,35 @@ impl Promoter<'_> {
             && self.are_all_disjoint(list)
     }
 
+    /// Whether the elements need more registers than there are beside factors, although each loop of
+    /// the nest uses a part of them only: that part is to be in registers while the loop runs.
+    fn is_crowded(&self, elements: &Elements, nest: &Stmt) -> bool {
+        let Some(isa) = self.target.simd() else { return false };
+        let bytes = elements.buffer.dtype.bytes();
+        let registers = |element: &Element| {
+            (u64::from(element.index.ty.lanes) * bytes).div_ceil(isa.bytes().into())
+        };
+        let all: u64 = elements.list.iter().map(registers).sum();
+        if all + FACTOR_REGISTERS <= isa.registers().into() {
+            return false;
+        }
+        let whole = elements.list.iter().all(|one| one.mask.is_none() && one.cond.is_none());
+        let mut in_parts = false;
+        walk_stmt(
+            nest,
+            &mut |stmt| {
+                let is_loop =
+                    matches!(stmt, Stmt::For { kind: ForKind::Serial | ForKind::UnrollHint, .. });
+                if whole && is_loop && !in_parts {
+                    let used = elements.list.iter().filter(|one| one.is_accessed_by(stmt)).count();
+                    in_parts = (1..elements.list.len()).contains(&used);
+                }
+            },
+            &mut |_| {},
+        );
+        in_parts
+    }
+
     /// Whether no two of the elements overlap, in every execution.
     fn are_all_disjoint(&self, list: &[Element]) -> bool {
         (1..list.len()).all(|i| (0..i).all(|j| self.are_disjoint(&list[j], &list[i])))
@@ -494,7 +545,8 @@ fn is_ragged_update(stmt: &Stmt, stores: &[Stmt]) -> bool {
 fn in_registers(mut stmts: Vec<Stmt>, promoted: &[Elements]) -> Stmt {
     let all = || promoted.iter().flat_map(|elements| &elements.list);
     stmts.extend(all().map(Element::write_back));
-    let registers: Vec<Buffer> = all().map(|element| element.register.clone()).collect();
+    let mut registers: Vec<Buffer> = all().map(|element| element.register.clone()).collect();
+    registers.dedup();
     let body = match stmts.len() {
         1 => stmts.remove(0),
         _ => Stmt::Block(stmts),
