@@ -236,7 +236,7 @@ impl Selector<'_> {
         }
         let doublewords = places.iter().map(|place| place % count).collect();
         let shuffle = Shuffle { doublewords: Some(doublewords), bytes: None };
-        self.shuffle(all, width.bytes().into(), &shuffle)
+        self.shuffle(all, width.bytes(), &shuffle)
     }
 
     /// The doublewords of two registers at these places.
