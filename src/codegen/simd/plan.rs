@@ -98,7 +98,7 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Opti
     apart.then(|| parts.into_iter().map(|(first, _)| first).collect())
 }
 
-/// Whether a loop uses not all of the parts of a buffer, or none: the others are only kept meanwhile.
+/// Whether a loop uses not all parts of a buffer: it only keeps the others.
 fn is_used_in_parts(buffer: &Buffer, body: &Stmt, parts: usize) -> bool {
     let mut found = false;
     visit::walk_stmt(

@@ -19,9 +19,9 @@
 //! After:  `for ko { for i { allocate C.acc: register; C.acc[0] = C[i]; for ki { C.acc[0] = … };
 //!          C[i] = C.acc[0] } }`
 //!
-//! If an outer loop contains several loops with sums of their own, and there are not enough registers
-//! for all sums, those of each inner loop are in registers while it runs. Between the loops they are
-//! in memory, the lanes of each side by side:
+//! If an outer loop contains several loops with sums of their own, and there are not enough
+//! registers for all sums, those of each inner loop are in registers while it runs. Between the
+//! loops they are in memory, the lanes of each side by side:
 //! Before: `C[ramp(0, 7, 8)] = 0; … for ko { for ki { C[ramp(0, 7, 8)] = … }; for ki { … } }`
 //! After:  `allocate C.tile: local; C.tile[ramp(0, 1, 8)] = 0; … for ko { C.acc[…] =
 //!          C.tile[ramp(0, 1, 8)]; for ki { C.acc[…] = … }; C.tile[ramp(0, 1, 8)] = C.acc[…]; … };
@@ -450,7 +450,7 @@ impl Promoter<'_> {
             && self.are_all_disjoint(list)
     }
 
-    /// Whether the elements need more registers than there are beside factors, although each loop of
+    /// Whether the elements need more registers than there are beside factors, although a loop of
     /// the nest uses a part of them only: that part is to be in registers while the loop runs.
     fn is_crowded(&self, elements: &Elements, nest: &Stmt) -> bool {
         let Some(isa) = self.target.simd() else { return false };

@@ -1,7 +1,8 @@
 //! The cost of loads and stores in the core: moves, gathers, and columns of rows.
 
-use super::index::{Dim, Lane, Sum};
+use super::index::{Lane, Sum};
 use super::machine::MASKED_STORE_CYCLES;
+use super::plan::AccessCost;
 use super::walk::{EnclosingLoop, Walker};
 use crate::ir::limits::ROW_CHUNK_BYTES;
 use crate::ir::{Buffer, Expr, Scope};
@@ -20,31 +21,6 @@ const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
 const LINE_BYTES: f64 = 64.0;
 /// Lines whose parts a core gathers at the same time before it writes them to memory: 8 or more.
 const WRITE_BUFFERS: f64 = 8.0;
-
-/// The cost of an access without misses.
-pub(super) struct AccessCost {
-    /// Registers.
-    pub(super) parts: f64,
-    /// Loads or stores.
-    pub(super) moves: f64,
-    /// Shuffles that extract columns from rows.
-    pub(super) shuffles: f64,
-    /// Those of AVX2 that move doublewords across the halves of a register, `vpermd`.
-    pub(super) permutations: f64,
-    /// Cycles of a gather or scatter.
-    pub(super) gather: f64,
-    /// The iterations of the frame whose elements are loaded together.
-    pub(super) iterations: f64,
-    /// The unrolled loop whose elements are loaded together, and its iterations.
-    pub(super) row: Option<(Dim, f64)>,
-}
-
-impl AccessCost {
-    pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
-        let (shuffles, permutations, gather) = (0.0, 0.0, 0.0);
-        AccessCost { parts, moves, shuffles, permutations, gather, iterations: 1.0, row: None }
-    }
-}
 
 impl Walker<'_> {
     /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in

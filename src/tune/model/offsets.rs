@@ -1,7 +1,7 @@
 //! Vectors whose lanes are a scalar plus constants: every second or third element, elements in
 //! reverse, repeated ones.
 
-use super::access::AccessCost;
+use super::plan::AccessCost;
 use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;

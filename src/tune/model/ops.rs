@@ -3,11 +3,10 @@
 //! A value is computed in the innermost loop that it depends on, once for each combination of the
 //! unrolled loops that it depends on: passes and back ends hoist and share the rest.
 
-use super::access::AccessCost;
 use super::gpu::WarpAccess;
 use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
-use super::plan::{Access, Event, Step};
+use super::plan::{Access, AccessCost, Event, Step};
 use super::walk::Walker;
 use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};

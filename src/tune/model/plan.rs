@@ -189,3 +189,28 @@ impl CostPlan {
         runs
     }
 }
+
+/// The cost of an access without misses.
+pub(super) struct AccessCost {
+    /// Registers.
+    pub(super) parts: f64,
+    /// Loads or stores.
+    pub(super) moves: f64,
+    /// Shuffles that extract columns from rows.
+    pub(super) shuffles: f64,
+    /// Those of AVX2 that move doublewords across the halves of a register, `vpermd`.
+    pub(super) permutations: f64,
+    /// Cycles of a gather or scatter.
+    pub(super) gather: f64,
+    /// The iterations of the frame whose elements are loaded together.
+    pub(super) iterations: f64,
+    /// The unrolled loop whose elements are loaded together, and its iterations.
+    pub(super) row: Option<(Dim, f64)>,
+}
+
+impl AccessCost {
+    pub(super) fn moves(parts: f64, moves: f64) -> AccessCost {
+        let (shuffles, permutations, gather) = (0.0, 0.0, 0.0);
+        AccessCost { parts, moves, shuffles, permutations, gather, iterations: 1.0, row: None }
+    }
+}

@@ -9,7 +9,8 @@
 //! terms of each element stay in the order of the source.
 //!
 //! `default_tile` computes the default sizes, `choices` offers the choices, `write` writes the
-//! directives, `pack` those of packed copies. `dot` finds the products of bytes that an instruction of the target adds up.
+//! directives, `pack` those of packed copies. `dot` finds the products of bytes that an instruction
+//! of the target adds up.
 
 mod choices;
 pub(super) mod default_tile;
