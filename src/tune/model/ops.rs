@@ -58,8 +58,6 @@ const INTEGER_DIVISION_OPERATIONS: f64 = 10.0;
 /// Instructions of a scalar shift by a variable, which takes its distance from one register and
 /// wraps it.
 const VARIABLE_SHIFT_OPERATIONS: f64 = 5.0;
-/// Cycles of a sum of integers, on every CPU.
-const INTEGER_SUM_LATENCY: f64 = 1.0;
 /// The fraction of the branches on conditions of loop variables that are mispredicted.
 const PREDICTED_FRACTION: f64 = 0.05;
 /// The time of a `float64` division, and of a square root, relative to a `float32` division.
@@ -217,16 +215,8 @@ impl Walker<'_> {
             true => self.mask(expr, value.deps, count),
             false => self.charge(kind, count, used, expr),
         }
-        // A dot product without an instruction of its own: `vpmaddwd`, then a sum of integers.
-        let then_added =
-            is_fma && !is_float(expr) && !self.machine.target.features.contains(&"vnni");
-        if then_added {
-            self.charge_sum(used, expr);
-        }
         let latency = match kind {
-            _ if then_added => INTEGER_SUM_LATENCY,
             OpKind::Multiply => self.machine.multiply_latency,
-            OpKind::Add if !is_float(expr) && !self.in_launch => INTEGER_SUM_LATENCY,
             OpKind::Add => self.machine.add_latency,
             OpKind::Integer => 1.0,
             OpKind::Divide => 3.0 * self.machine.multiply_latency,
@@ -296,13 +286,6 @@ impl Walker<'_> {
             let each = if fused { 2.0 * terms } else { 1.0 };
             work.flops += copies * self.weight * lanes * each;
         }
-    }
-
-    /// Counts the sum behind a product whose terms are counted with it.
-    fn charge_sum(&mut self, deps: u64, expr: &Expr) {
-        let (frame, copies) = self.placement(deps);
-        let parts = self.parts(f64::from(expr.ty.lanes), expr.ty.dtype.bytes() as f64);
-        self.plan.frames[frame].work.adds += copies * self.weight * parts;
     }
 
     /// Counts an operation that makes a mask. A comparison of indices also clamps its bound to the
