@@ -10,6 +10,8 @@ use super::{
     is_window, lane_axes, terms,
 };
 use crate::ir::tile::TILE_REGISTERS;
+use crate::ir::visit::any_expr;
+use crate::ir::{Expr, ExprKind};
 use rustc_hash::FxHashMap;
 
 /// The most loop orders that are offered.
@@ -497,7 +499,13 @@ fn phases(view: &StageView, load: &Access, lane: usize) -> Option<i64> {
     let alone = load.stride(var) == Stride::By(step);
     let again = |axis: &AxisView| axis.size() >= FEWEST_READS && !load.mentions(&axis.var);
     let read_again = view.data.iter().any(again);
-    let pays = (2..=MAX_PHASES).contains(&step) && alone && read_again;
+    // Masks of lanes that may not exist do not follow the copy's order.
+    let is_choice = |node: &Expr| matches!(node.kind, ExprKind::IfThenElse(..));
+    let always = view.reduction.as_ref().is_some_and(|sum| {
+        sum.condition.is_none()
+            && !sum.terms.iter().any(|term| any_expr(term, &mut |e| is_choice(e)))
+    });
+    let pays = (2..=MAX_PHASES).contains(&step) && alone && read_again && always;
     (pays && view.direct.contains(&load.buffer) && !load.earlier).then_some(step)
 }
 
