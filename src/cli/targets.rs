@@ -165,7 +165,7 @@ const CORE: [Fact<Processor>; 17] = [
     ("store buffer, stores", |core| core.store_buffer),
     ("cycles of a gathered lane", |core| core.gather),
     ("cycles of a masked store of AVX2", |core| core.masked_store),
-    ("multiply-adds of a permutation of AVX2", |core| core.permutation),
+    ("multiply-adds that a vpermd delays", |core| core.permutation),
     ("time of several streams, of one", |core| core.many_streams),
     ("lines of a run without prefetch", |core| core.run_start),
     ("rows in pieces with prefetch", |core| core.rows_in_pieces),

@@ -467,6 +467,20 @@ impl Hash for Processor {
     }
 }
 
+/// What the running CPU says of itself: a model, which a hypervisor may invent, and features, which
+/// it cannot.
+#[cfg(any(target_arch = "x86_64", test))]
+#[derive(Clone, Copy)]
+struct Identity<'a> {
+    vendor: &'a [u8],
+    family: u32,
+    model: u32,
+    avx2: bool,
+    avx512: bool,
+    /// Half-precision arithmetic on vectors of 512 bits.
+    fp16: bool,
+}
+
 /// Returns the name of the running CPU's processor, if it is in the table.
 #[cfg(target_arch = "x86_64")]
 fn detected() -> Option<&'static str> {
@@ -476,14 +490,38 @@ fn detected() -> Option<&'static str> {
     // Intel 253666, "CPUID": the extended fields count for these families.
     let family = if base == 15 { base + ((version >> 20) & 0xff) } else { base };
     let extended = if base == 15 || base == 6 { (version >> 12) & 0xf0 } else { 0 };
-    let model = extended | ((version >> 4) & 0xf);
-    let name: Vec<u8> =
+    let vendor: Vec<u8> =
         [vendor.ebx, vendor.edx, vendor.ecx].iter().flat_map(|part| part.to_le_bytes()).collect();
-    let avx512 = std::is_x86_feature_detected!("avx512f");
-    named(&name, family, model).filter(|name| {
-        // Hypervisors and firmware can hide AVX-512; then the wide rates do not matter. A processor
-        // that the table calls narrow but that has AVX-512 is another one.
-        !avx512 || Processor::find(name).is_some_and(|known| known.wide.is_some())
+    identified(Identity {
+        vendor: &vendor,
+        family,
+        model: extended | ((version >> 4) & 0xf),
+        avx2: std::is_x86_feature_detected!("avx2"),
+        avx512: std::is_x86_feature_detected!("avx512f"),
+        fp16: std::is_x86_feature_detected!("avx512fp16"),
+    })
+}
+
+/// Returns the processor of the table that is nearest to this CPU. A hypervisor can hide features;
+/// a model without a feature that the CPU has is another one.
+#[cfg(any(target_arch = "x86_64", test))]
+fn identified(cpu: Identity) -> Option<&'static str> {
+    let intel = cpu.vendor == b"GenuineIntel";
+    let lacks = |name: &str| {
+        let wide = Processor::find(name).is_some_and(|known| known.wide.is_some());
+        (cpu.avx512 && !wide) || (intel && cpu.fp16 && name != SAPPHIRE_RAPIDS.name)
+    };
+    named(cpu.vendor, cpu.family, cpu.model).filter(|name| !lacks(name)).or_else(|| {
+        // A model that is newer than this table resembles the last one with its features.
+        Some(match (cpu.vendor, cpu.family) {
+            (b"GenuineIntel", _) if cpu.fp16 => SAPPHIRE_RAPIDS.name,
+            (b"GenuineIntel", _) if cpu.avx512 => ICELAKE_SERVER.name,
+            (b"GenuineIntel", _) if cpu.avx2 => ALDERLAKE.name,
+            (b"AuthenticAMD", 0x1a..) if cpu.avx512 => ZEN5.name,
+            (b"AuthenticAMD", _) if cpu.avx512 => ZEN4.name,
+            (b"AuthenticAMD", 0x19..) if cpu.avx2 => ZEN3.name,
+            _ => return None,
+        })
     })
 }
 
@@ -541,6 +579,33 @@ mod tests {
             Processor::parse("sapphire-rapid").unwrap_err().help.as_deref(),
             Some("did you mean `sapphire-rapids`?")
         );
+    }
+
+    #[test]
+    fn features_decide_where_a_model_is_unknown_or_too_old() {
+        let old = Identity {
+            vendor: b"GenuineIntel",
+            family: 6,
+            model: 0x9e,
+            avx2: true,
+            avx512: false,
+            fp16: false,
+        };
+        assert_eq!(identified(old), Some("skylake"));
+        // A hypervisor that calls a Granite Rapids a Rocket Lake.
+        let disguised = Identity { model: 0xa7, avx512: true, ..old };
+        assert_eq!(identified(disguised), Some("icelake-server"));
+        assert_eq!(identified(Identity { fp16: true, ..disguised }), Some("sapphire-rapids"));
+        // A Sapphire Rapids without half precision.
+        assert_eq!(identified(Identity { model: 0x8f, ..disguised }), Some("sapphire-rapids"));
+        let unknown = Identity { model: 0xee, ..old };
+        assert_eq!(identified(unknown), Some("alderlake"));
+        assert_eq!(identified(Identity { avx512: true, ..unknown }), Some("icelake-server"));
+        assert_eq!(identified(Identity { avx2: false, ..unknown }), None);
+        let amd = Identity { vendor: b"AuthenticAMD", family: 0x1b, ..disguised };
+        assert_eq!(identified(amd), Some("zen5"));
+        assert_eq!(identified(Identity { family: 0x19, model: 0x01, ..amd }), Some("zen4"));
+        assert_eq!(identified(Identity { vendor: b"HygonGenuine", ..amd }), None);
     }
 
     #[test]

@@ -175,6 +175,7 @@ pub const TABLE: &[Hint] = &[
     hint(Kernel, "E0101 E0106", ": @ 's", "write a type without quotes: `{s}`"),
     hint(Kernel, "E0101", "<t> $X [ *e ]", "an input is declared by `input {X}: {t}[{e}]`"),
     hint(Kernel, "E0101", "<t> $x = *v", "a constant is declared by `let {x} = …`"),
+    hint(Kernel, "E0101", "let $P @ [", "a stage is declared by `compute {P}[…] = …` or `output`"),
     hint(Kernel, "E0101", "const|var|val|auto|static", "a constant is declared by `let x = …`"),
     hint(Kernel, "E0101", "$X = <m> placeholder ( *s )", "write `input {X}: float32[n]`"),
     hint(Kernel, "E0101", "$X = <m> var ( *s )", "write `{X}: var` among the kernel's parameters"),

@@ -22,7 +22,7 @@ pub(super) struct Element {
     pub(super) mask: Option<Expr>,
     /// The condition under which the element exists.
     pub(super) cond: Option<Expr>,
-    /// The register, or a part of memory that all elements share ([`Elements::gather`]).
+    /// The register, or a part of memory that all elements share ([`Elements::keep_in_memory`]).
     pub(super) register: Buffer,
     /// Its first element there.
     place: u32,
@@ -82,7 +82,7 @@ impl Element {
 
 impl Elements {
     /// Replaces the registers by places in one block of memory.
-    pub(super) fn gather(&mut self) {
+    pub(super) fn keep_in_memory(&mut self) {
         let lanes = self.list.iter().map(|element| element.index.ty.lanes).sum::<u32>();
         let name = format!("{}.tile", self.buffer.name);
         let shape = vec![Expr::index(lanes.into())];
@@ -95,7 +95,7 @@ impl Elements {
         }
     }
 
-    /// Whether each element is a vector in memory already.
+    /// Whether the lanes of each element are next to each other in memory.
     pub(super) fn are_vectors(&self) -> bool {
         self.list.iter().all(|one| one.lanes().is_some_and(|lanes| lanes.stride == 1))
     }

@@ -145,13 +145,7 @@ impl Promoter<'_> {
                     elements.add(index, mask);
                 }
             });
-            if self.can_be_promoted(&elements, &[&nest]) {
-                if self.is_crowded(&elements, &nest) {
-                    if elements.are_vectors() {
-                        continue;
-                    }
-                    elements.gather();
-                }
+            if self.can_be_promoted(&elements, &[&nest]) && self.find_place(&mut elements, &nest) {
                 // What the first iteration stores before it loads may not exist in front of it.
                 let loaded =
                     elements.list.iter().filter(|one| one.first_access(&nest) != Some(true));
@@ -352,11 +346,8 @@ impl Promoter<'_> {
             if !with_tail && !self.can_be_promoted(&elements, &[&nest]) {
                 continue;
             }
-            if self.is_crowded(&elements, &nest) {
-                if elements.are_vectors() {
-                    continue;
-                }
-                elements.gather();
+            if !self.find_place(&mut elements, &nest) {
+                continue;
             }
             missing -= elements.set_conditions(guarded);
             let rest = stores.split_off(position);
@@ -448,6 +439,19 @@ impl Promoter<'_> {
             && stmts.iter().all(|stmt| elements.are_all_accesses(stmt))
             && stored_buffers(stmts[0]).contains(&elements.buffer)
             && self.are_all_disjoint(list)
+    }
+
+    /// Decides between registers and a block of memory. Returns false if the elements are best left
+    /// where they are: in memory, lane by lane next to each other.
+    fn find_place(&self, elements: &mut Elements, nest: &Stmt) -> bool {
+        if !self.is_crowded(elements, nest) {
+            return true;
+        }
+        if elements.are_vectors() {
+            return false;
+        }
+        elements.keep_in_memory();
+        true
     }
 
     /// Whether the elements need more registers than there are beside factors, although a loop of

@@ -499,7 +499,7 @@ fn phases(view: &StageView, load: &Access, lane: usize) -> Option<i64> {
     let alone = load.stride(var) == Stride::By(step);
     let again = |axis: &AxisView| axis.size() >= FEWEST_READS && !load.mentions(&axis.var);
     let read_again = view.data.iter().any(again);
-    // Masks of lanes that may not exist do not follow the copy's order.
+    // Under a condition, the lanes of the copy would be masked one by one.
     let is_choice = |node: &Expr| matches!(node.kind, ExprKind::IfThenElse(..));
     let always = view.reduction.as_ref().is_some_and(|sum| {
         sum.condition.is_none()
