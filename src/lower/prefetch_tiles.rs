@@ -49,8 +49,10 @@ pub fn prefetch_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
     if target.simd().is_none() {
         return Ok(kernel);
     }
-    let near = target.processor.caches.first().map_or(0, |cache| cache.bytes());
-    let body = Nests { near, loops: Vec::new(), inside: false }.stmt(kernel.body, &mut Vec::new());
+    let bytes = |level: usize| target.processor.caches.get(level).map_or(0, |cache| cache.bytes());
+    let (near, own) = (bytes(0), bytes(1) / 2);
+    let nests = Nests { near, own, loops: Vec::new(), inside: false };
+    let body = { nests }.stmt(kernel.body, &mut Vec::new());
     Ok(Kernel { body, ..kernel })
 }
 
@@ -147,6 +149,8 @@ impl Operand {
 struct Nests {
     /// The bytes of the first cache.
     near: i64,
+    /// The bytes that a buffer can have in the second cache, beside what is requested for later.
+    own: i64,
     /// The loops around the statement, outermost first.
     loops: Vec<Around>,
     /// Whether the statement is in a nest.
@@ -282,12 +286,46 @@ impl Nests {
             });
         };
         each_stmt(body, &mut read);
-        runs.into_iter().filter_map(|run| self.operand(whole(run, &loops)?)).collect()
+        let tiles = runs.into_iter().filter_map(|run| whole(run, &loops));
+        tiles.flat_map(|run| self.next_tile(&run).into_iter().chain(self.next_block(run))).collect()
     }
 
     /// Moves what the reduction of this tile reads to the next tile that reads something else.
-    fn operand(&self, mut run: Run) -> Option<Operand> {
+    fn next_tile(&self, run: &Run) -> Option<Operand> {
         let at = self.loops.iter().rposition(|around| mentions(&run.first, &around.var))?;
+        self.operand(run.clone(), at)
+    }
+
+    /// Returns what the next iteration of an outer loop reads for the first time, if the tiles of
+    /// one iteration read their elements several times: they are in the second cache then, and the
+    /// next ones are not.
+    fn next_block(&self, mut run: Run) -> Option<Operand> {
+        // The loop that is the next to read other elements, and those of an iteration.
+        let mut found: Option<(usize, Run)> = None;
+        let mut is_outer = false;
+        for (at, Around { var, min, extent }) in self.loops.iter().enumerate().rev() {
+            let reads_others = mentions(&run.first, var);
+            let reads_again = !reads_others || divisor(&run.first, var)? > 1;
+            if reads_again && found.is_some() && extent.as_int() != Some(1) {
+                if run.elements * run.buffer.dtype.bytes() as i64 > self.own {
+                    break;
+                }
+                (found, is_outer) = (None, true);
+            }
+            if reads_others {
+                found = found.or_else(|| Some((at, run.clone())));
+                let extent = i64::try_from(extent.as_int()?).ok()?;
+                match whole(run, &[(var.clone(), min.clone(), extent)]) {
+                    Some(all) => run = all,
+                    None => break,
+                }
+            }
+        }
+        found.filter(|_| is_outer).and_then(|(at, run)| self.operand(run, at))
+    }
+
+    /// Moves what one iteration of a loop reads to the next one that reads something else.
+    fn operand(&self, mut run: Run, at: usize) -> Option<Operand> {
         let Around { var, min, .. } = &self.loops[at];
         // The variable of fused loops, divided by the extents of the inner ones.
         let again = divisor(&run.first, var)?;

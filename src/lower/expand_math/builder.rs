@@ -279,6 +279,11 @@ impl<'b> Value<'b> {
         self.builder.push(self.dtype, Op::Fma(self.id, factor.id, addend.id))
     }
 
+    /// Whether the target has an instruction for [`Value::scalef`].
+    pub fn has_scalef(self) -> bool {
+        self.builder.has_scalef
+    }
+
     /// Returns `self * 2^n` for an integral `n`, rounded once; `None` if the target has no
     /// instruction for it.
     pub fn scalef(self, n: Value<'b>) -> Option<Value<'b>> {

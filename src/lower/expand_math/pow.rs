@@ -5,7 +5,7 @@
 //! polynomial of `atanh` (`tools/minimax.py`). Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
-use super::exp::{power_of_e, reduce, scale, two_step_shift};
+use super::exp::{lowest_argument, power_of_e, reduce, scale, two_step_shift};
 use super::log::log_f64;
 use super::sums::renormalize;
 use crate::ir::DType;
@@ -58,7 +58,7 @@ fn power_f64<'b>(size: Value<'b>, y: Value<'b>) -> Value<'b> {
     let product = y * hi;
     let product_lo = y.fma(lo, y.fma(hi, -product));
     // If this changes the product, the result is infinite or zero, and the low part is not used.
-    let bounded = product.at_least(-746.0).at_most(710.0);
+    let bounded = product.at_least(lowest_argument(product)).at_most(710.0);
     let product_lo = bounded.eq(product).select(product_lo, 0.0);
     let reduced = reduce(bounded, two_step_shift(size)).plus(product_lo);
     let (hi, lo) = power_of_e(&reduced);

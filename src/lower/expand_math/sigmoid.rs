@@ -11,7 +11,9 @@
 //! remainder if one more rounding would exceed the bound. Largest error measured: `docs/MATH.md`.
 
 use super::builder::Value;
-use super::exp::{EXP_F32, LN_2_LO_F32, power_of_e, reduce, scale, two_step_shift};
+use super::exp::{
+    EXP_F32, LN_2_LO_F32, lowest_argument, power_of_e, reduce, scale, two_step_shift,
+};
 use super::sums::{quotient, renormalize};
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -76,7 +78,7 @@ fn sigmoid_f32(x: Value<'_>) -> Value<'_> {
 
 fn sigmoid_f64<'b>(x: Value<'b>) -> Value<'b> {
     let negative = x.lt(0.0);
-    let size = (-x.abs()).at_least(-746.0);
+    let size = (-x.abs()).at_least(lowest_argument(x));
     let reduced = reduce(size, two_step_shift(x));
     let (hi, lo) = power_of_e(&reduced);
     let (power, power_lo) = renormalize(hi, lo);
