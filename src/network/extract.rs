@@ -157,6 +157,7 @@ fn kernel_graph(
         asserts: Vec::new(),
         reassociate: graph.reassociate,
         network: false,
+        part_of_network: true,
         // The entry of the network has checked everything.
         dims: Vec::new(),
         checks: Vec::new(),

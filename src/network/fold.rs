@@ -106,6 +106,7 @@ pub fn fold_graph(graph: &Graph, folded: &[bool]) -> Option<Graph> {
         dims,
         checks,
         network: false,
+        part_of_network: false,
         assumes: Vec::new(),
         asserts: Vec::new(),
         params: empty,

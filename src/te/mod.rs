@@ -54,6 +54,8 @@ pub struct Graph {
     pub reassociate: bool,
     /// Whether it is a `network`, which is compiled as several kernels.
     pub network: bool,
+    /// Whether it is one of these kernels: what it computes is read soon, by the next ones.
+    pub part_of_network: bool,
     /// Variables of `checks` for extents that are expressions.
     pub dims: Vec<ActualDim>,
     /// Entry checks, see [`crate::ir::Kernel::checks`]; filled by [`check_bounds`].

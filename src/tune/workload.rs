@@ -29,7 +29,8 @@ pub fn canonical_text(graph: &Graph) -> String {
 pub fn named_text(graph: &Graph) -> String {
     let writer = Writer { named: true, ..Writer::default() };
     let names = (&graph.name, &graph.params, &graph.consts, &graph.aliases);
-    format!("{names:?}\n{}", write_graph(graph, writer))
+    let part = if graph.part_of_network { "part of a network\n" } else { "" };
+    format!("{names:?}\n{part}{}", write_graph(graph, writer))
 }
 
 fn write_graph(graph: &Graph, mut writer: Writer) -> String {

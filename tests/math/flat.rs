@@ -31,6 +31,8 @@ pub struct Program {
     result: usize,
     /// Operations that read or write elements of 8 bytes.
     wide: usize,
+    /// The factors of products of floats.
+    products: Vec<(DType, usize, usize)>,
 }
 
 impl Program {
@@ -53,9 +55,23 @@ impl Program {
     pub fn new(expr: &Expr, args: &[Var]) -> Program {
         let ops = (0..args.len()).map(Op::Arg).collect();
         let vars = args.iter().cloned().enumerate().map(|(i, var)| (var, i)).collect();
-        let mut compiler = Compiler { ops, vars, done: HashMap::new(), wide: 0 };
+        let (done, products) = (HashMap::new(), Vec::new());
+        let mut compiler = Compiler { ops, vars, done, wide: 0, products };
         let result = compiler.expr(expr);
-        Program { ops: compiler.ops, result, wide: compiler.wide }
+        let Compiler { ops, wide, products, .. } = compiler;
+        Program { ops, result, wide, products }
+    }
+
+    /// The factors of each product of floats in the last run, as bits, for one of the arguments.
+    pub fn products<'r>(
+        &'r self,
+        registers: &'r [Lanes],
+        lane: usize,
+    ) -> impl Iterator<Item = (DType, u64, u64)> + 'r {
+        let factors = move |(ty, a, b): &(DType, usize, usize)| {
+            (*ty, registers[*a][lane], registers[*b][lane])
+        };
+        self.products.iter().map(factors)
     }
 
     /// Memory for a run.
@@ -97,6 +113,7 @@ struct Compiler {
     vars: HashMap<Var, usize>,
     done: HashMap<usize, usize>,
     wide: usize,
+    products: Vec<(DType, usize, usize)>,
 }
 
 impl Compiler {
@@ -128,7 +145,11 @@ impl Compiler {
             ExprKind::Const(Const::Float(value)) => Op::Const(float_bits(ty, *value)),
             ExprKind::Unary(op, a) => Op::Unary(unary(*op, ty), self.expr(a)),
             ExprKind::Binary(op, a, b) => {
-                Op::Binary(binary(*op, a.ty.dtype), self.expr(a), self.expr(b))
+                let (left, right) = (self.expr(a), self.expr(b));
+                if *op == BinOp::Mul && ty.is_float() {
+                    self.products.push((ty, left, right));
+                }
+                Op::Binary(binary(*op, a.ty.dtype), left, right)
             }
             ExprKind::Select(c, t, f) => {
                 let select: Ternary = |c, t, f, out| {

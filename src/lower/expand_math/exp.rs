@@ -45,8 +45,8 @@ pub fn lowest_argument(x: Value<'_>) -> f64 {
 }
 
 /// Returns a bound of `n` for [`scale`], below which results are 0. A denormal result takes an
-/// assist of microcode (40 to 65 ns a vector on Golden Cove), and so does a 0 that is rounded from a
-/// number near them: for the arguments that a mask makes very negative, `n` is beyond (measured:
+/// assist of microcode (40 to 65 ns a vector on Golden Cove), and so does a 0 that is rounded from
+/// a number near them: for the arguments that a mask makes very negative, `n` is beyond (measured:
 /// from 2^-512 and 2^-4099 on for `scalef`, from 2^-160 and 2^-1088 on for products).
 fn lowest_exponent(x: Value<'_>) -> f64 {
     match (x.is_f32(), x.has_scalef()) {

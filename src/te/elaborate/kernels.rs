@@ -104,6 +104,7 @@ pub fn empty_graph() -> Graph {
         asserts: Vec::new(),
         reassociate: false,
         network: false,
+        part_of_network: false,
         dims: Vec::new(),
         checks: Vec::new(),
     }

@@ -28,6 +28,8 @@ pub(super) struct StageFacts {
     pub(super) products: Vec<Option<Tile>>,
     /// For each product: the best tile along each axis that can have the lanes.
     pub(super) tiles: Vec<Vec<Tile>>,
+    /// Whether it is a kernel of a network.
+    pub(super) part_of_network: bool,
     /// Whether the kernel says `reassociate`.
     pub(super) reassociate: bool,
     /// Whether `--reassociate` lets schedules say it.
@@ -48,6 +50,7 @@ impl StageFacts {
             views,
             products,
             tiles,
+            part_of_network: schedule.graph.part_of_network,
             reassociate: schedule.graph.reassociate,
             user_allows_reassociate,
         }
