@@ -7,7 +7,8 @@
 //! A hardware prefetcher follows the rows of a tile only after its first misses, and then the next
 //! tile is elsewhere. Stores need their lines too: they retire in order and wait for them. The
 //! requests stand between parts of the reduction, because few lines are in flight at a time: all
-//! of them in front of it would delay its own loads.
+//! of them in front of it would delay its own loads. If the tiles in an iteration of an outer loop
+//! read the same operands in turns, they also request those of the next iteration, a part each.
 //! Needs: nests (`outline_simd`) whose accesses have their final form (`transpose_tiles`,
 //! `legalize_vectors`). Stands before `hoist_invariants`, which shares the indices.
 //! Ensures: nothing for later passes.  Breaks: simplified form.

@@ -135,6 +135,12 @@ pub const TABLE: &[Hint] = &[
     hint(
         Kernel,
         "E0101",
+        "input $X : layout_free @ <t> [ *e ]",
+        "the word follows the type: `input {X}: {t}[{e}] layout_free`",
+    ),
+    hint(
+        Kernel,
+        "E0101",
         "input $X @ [ $i : *e , $j : *f , $k : ** ] : <t>",
         "an input has extents without axes, as in `input {X}: {t}[{e}, {f}]`",
     ),
