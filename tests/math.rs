@@ -457,8 +457,8 @@ fn the_interpreter_agrees_on_scalars_vectors_and_nests() {
     }
 }
 
-/// A product near the denormal numbers takes 40 ns a vector on a Golden Cove: `exp` of elements that
-/// a mask makes very negative is to avoid it, and so is a power of 0.
+/// A product near the denormal numbers takes 40 ns a vector on a Golden Cove: `exp` of elements
+/// that a mask makes very negative is to avoid it, and so is a power of 0.
 #[test]
 fn masked_arguments_have_no_products_near_the_denormal_numbers() {
     let masks = [f64::NEG_INFINITY, f64::MIN, f32::MIN.into(), -1e9, -1e4];
@@ -492,7 +492,7 @@ fn masked_arguments_have_no_products_near_the_denormal_numbers() {
             let call = Expr::call(function, vec![Expr::var(&Var::new("x", dtype))]);
             let mut lowest: f64 = 0.0;
             walk_expr(&expand_in_nest(&call, SimdIsa::Avx512), &mut |expr| {
-                if let ExprKind::Binary(BinOp::Max, _, limit) = &expr.kind
+                if let ExprKind::Binary(BinOp::Max, limit, _) = &expr.kind
                     && let ExprKind::Const(Const::Float(limit)) = limit.kind
                 {
                     lowest = lowest.min(limit);
