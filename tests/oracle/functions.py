@@ -16,7 +16,7 @@ from .call import shown
 from .program import E, Input, Kernel, Stage, axis, index, var
 from .schedules import Scheduler
 
-BOUNDS = {"exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "rsqrt": 1, "sigmoid": 1, "tanh": 2,
+BOUNDS = {"exp": 1, "exp2": 1, "expm1": 1, "log": 1, "log2": 1, "rsqrt": 1, "sigmoid": 2, "tanh": 2,
           "erf": 2, "sin": 2, "cos": 2, "tan": 2, "atan": 2, "pow": 4}
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 
