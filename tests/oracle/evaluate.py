@@ -247,7 +247,9 @@ class Evaluator:
         places = np.arange(first, last).reshape((last - first,) + (1,) * len(shape))
         env = {**env, name: places}
         terms = [exact.store(x.type, np.asarray(self._value(x, env))) for x in r.terms]
-        terms = [np.broadcast_to(x, (last - first,) + shape) for x in terms]
+        # Rows that do not depend on an axis, as that of the ranks, are sorted once.
+        rows = np.broadcast_shapes(places.shape, *(x.shape for x in terms))
+        terms = [np.broadcast_to(x, rows) for x in terms]
         key = terms[0]
         if r.terms[0].type in FLOATS:
             # Ranks as integers: equal numbers have one, a NaN the greatest.
@@ -259,10 +261,12 @@ class Evaluator:
             key = np.unique(key, return_inverse=True)[1].reshape(key.shape)
         descending = r.descending != self.planted("order")
         order = np.argsort(-key if descending else key, axis=0, kind="stable")
-        chosen = np.take_along_axis(order, at[np.newaxis].astype(np.int64), axis=0)
+        row = tuple(np.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - d)) if rows[1 + d] > 1 else 0
+                    for d, n in enumerate(shape))
+        chosen = order[(at.astype(np.int64), *row)]
         if r.fn == "argsort":
-            return [chosen[0] + first]
-        return [np.take_along_axis(x, chosen, axis=0)[0] for x in terms]
+            return [chosen + first]
+        return [x[(chosen, *row)] for x in terms]
 
     def _reduce(self, r: Reduction, env: Env, shape: tuple[int, ...]) -> list[np.ndarray]:
         bounds = {name: (low, high) for name, low, high in self.kernel.reduces}
