@@ -261,8 +261,8 @@ class Evaluator:
             key = np.unique(key, return_inverse=True)[1].reshape(key.shape)
         descending = r.descending != self.planted("order")
         order = np.argsort(-key if descending else key, axis=0, kind="stable")
-        row = tuple(np.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - d)) if rows[1 + d] > 1 else 0
-                    for d, n in enumerate(shape))
+        points = np.ix_(*(np.arange(n) for n in shape))
+        row = tuple(x if n > 1 else 0 for x, n in zip(points, rows[1:]))
         chosen = order[(at.astype(np.int64), *row)]
         if r.fn == "argsort":
             return [chosen + first]
