@@ -612,6 +612,28 @@ fn asked(sample: &Sample, answers: &[(&str, &str)]) -> (Vec<String>, String) {
     (names, candidate.text)
 }
 
+/// A tensor that the next kernel of a network reads is not written past the caches, unless it fills
+/// a quarter of the last one, which has 32 MB.
+#[test]
+fn tensors_between_kernels_stay_in_caches() {
+    driver::with_stack(|| {
+        let offered = |size: &'static str, part_of_network: bool| {
+            let vectors = sample("vector_add", "vector_add", size, "", "");
+            let options = options(&vectors, "x86-avx512", size);
+            let (_, graph) = elaborate(&text(&vectors), &options);
+            let graph = Graph { part_of_network, ..graph };
+            let mut names = Vec::new();
+            space::of_kernel(&graph, &options.target, 2).replay(&mut |choice| {
+                names.push(choice.name.clone());
+                choice.default
+            });
+            names.iter().any(|name| name.ends_with(".stores"))
+        };
+        assert!(offered("n=1000000", false) && !offered("n=1000000", true));
+        assert!(offered("n=10000000", false) && offered("n=10000000", true));
+    });
+}
+
 #[test]
 fn a_tile_of_a_product_may_have_a_third_axis() {
     driver::with_stack(|| {
