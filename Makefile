@@ -21,7 +21,7 @@ build:               ## the release build: target/release/tec
 	$(CARGO) build --release
 
 run: build $(VENV)/ready  ## compile samples/matmul.te, call it from Python, check and time it
-	$(TEC) build samples/matmul.te --schedule cached_block -o target/matmul.so
+	$(TEC) build samples/matmul.te --schedule fast -o target/matmul.so
 	$(PY) samples/matmul.py target/matmul.so
 
 test: test-rust test-python test-oracle  ## format, clippy and every test, those in Python included

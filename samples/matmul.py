@@ -1,6 +1,6 @@
 """Calls the matrix product of matmul.te from Python: checks it against NumPy and times both.
 
-tec build samples/matmul.te --schedule cached_block -o target/matmul.so
+tec build samples/matmul.te --schedule fast -o target/matmul.so
 python samples/matmul.py target/matmul.so
 """
 
