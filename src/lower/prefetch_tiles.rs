@@ -52,8 +52,8 @@ pub fn prefetch_tiles(kernel: Kernel, target: &Target) -> Result<Kernel> {
     }
     let bytes = |level: usize| target.processor.caches.get(level).map_or(0, |cache| cache.bytes());
     let (near, own) = (bytes(0), bytes(1) / 2);
-    let nests = Nests { near, own, loops: Vec::new(), inside: false };
-    let body = { nests }.stmt(kernel.body, &mut Vec::new());
+    let mut nests = Nests { near, own, loops: Vec::new(), inside: false };
+    let body = nests.stmt(kernel.body, &mut Vec::new());
     Ok(Kernel { body, ..kernel })
 }
 
