@@ -25,9 +25,9 @@ use crate::ir::{
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
     ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoragePlace, StoreNontemporal,
-    attach_depth, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only, loop_extent,
-    loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place, sorted_count,
-    storage_place, strides,
+    attach_depth, axis_value, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only,
+    loop_extent, loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place,
+    sorted_count, storage_place, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Reduction, build_params};
@@ -469,7 +469,7 @@ impl<'a> Nests<'a> {
                 let start = Stmt::Block(stores.collect());
                 let scan = stage.annotation::<Scan>().map(|(_, scan)| scan);
                 let start = match scan {
-                    Some(scan) => start_from_predecessor(scan, bounds, &buffers, start),
+                    Some(scan) => start_from_predecessor(stage, scan, bounds, &buffers, start),
                     None => start,
                 };
                 if stage.annotation::<Scatter>().is_some() {
@@ -505,23 +505,21 @@ impl<'a> Nests<'a> {
 }
 
 /// Returns the stores of the start values of a scan: each element starts with the value of its
-/// predecessor, and the first one with the start value of the reduction.
+/// predecessor, and the first one, of each block if it is a scan in blocks, with the start value of
+/// the reduction.
 fn start_from_predecessor(
+    stage: &Stage,
     scan: &Scan,
     bounds: &StageBounds,
     buffers: &[Buffer],
     first: Stmt,
 ) -> Stmt {
     let place = &bounds.locals[scan.axis];
-    let (before, exists) = match scan.reverse {
-        false => {
-            (Expr::sub(place.clone(), Expr::index(1)), Expr::le(Expr::index(1), place.clone()))
-        }
-        true => {
-            let after = Expr::add(place.clone(), Expr::index(1));
-            (after.clone(), Expr::lt(after, bounds.shape[scan.axis].clone()))
-        }
+    let before = match scan.reverse {
+        false => Expr::sub(place.clone(), Expr::index(1)),
+        true => Expr::add(place.clone(), Expr::index(1)),
     };
+    let exists = Expr::le(Expr::index(1), axis_value(stage, bounds, scan.within));
     let mut indices = bounds.locals.clone();
     indices[scan.axis] = before;
     let stores = buffers.iter().map(|buffer| {

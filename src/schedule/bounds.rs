@@ -742,6 +742,11 @@ pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<us
     (values, shifted)
 }
 
+/// Returns the value of an axis over the loops of its stage.
+pub fn axis_value(stage: &Stage, bounds: &StageBounds, axis: AxisId) -> Expr {
+    axis_values(stage, &bounds.extents).0.swap_remove(axis.0)
+}
+
 /// Replaces the declared axes of a stage in an expression of its body by their values.
 pub fn over_loops(stage: &Stage, bounds: &StageBounds, expr: &Expr) -> Expr {
     let reduce = stage.te.reduce_axes();

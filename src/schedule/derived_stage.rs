@@ -93,3 +93,15 @@ pub(super) fn insert_stage(
     schedule.order.insert(at.expect("every stage is in the order"), id);
     id
 }
+
+/// Returns the name, numbered if it is taken.
+pub(super) fn free_name(name: &str, taken: &[&str]) -> String {
+    if !taken.contains(&name) {
+        return name.to_string();
+    }
+    let numbered = (2..).map(|number| format!("{name}_{number}"));
+    numbered
+        .into_iter()
+        .find(|name| !taken.contains(&&name[..]))
+        .expect("there are more numbers than axes")
+}

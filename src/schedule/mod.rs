@@ -40,7 +40,8 @@ mod whole_tiles;
 
 pub use annotations::StageAnnotation;
 pub use bounds::{
-    Guard, Loop, StageBounds, attach_depth, is_terms_only, loop_extent, loop_min, over_loops,
+    Guard, Loop, StageBounds, attach_depth, axis_value, is_terms_only, loop_extent, loop_min,
+    over_loops,
 };
 pub use directives::prefetch::PrefetchRegion;
 pub use directives::store_nontemporal::StoreNontemporal;

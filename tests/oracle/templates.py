@@ -350,7 +350,7 @@ def transposed(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
 
 
 def prefixes(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
-    """Prefix reductions along rows or columns, computed by scans."""
+    """Prefix reductions along rows or columns, computed by scans, some of them in blocks."""
     names: list[str] = []
     n, m = extent(rng, "n", names), extent(rng, "m", names)
     t = rng.choice(SUMMED)
@@ -358,9 +358,9 @@ def prefixes(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
     i, j, k = axis("i"), axis("j"), axis("k")
     term = read("A", t, *((j, k) if rows else (k, j)))
     distance = index(rng.choice((1, 2, 5)))
-    reverse = rng.random() < 0.3
+    reverse, blocks = rng.random() < 0.3, rng.random() < 0.4
     fn = rng.choice(("sum", "sum", "max", "min"))
-    if reverse and t in FLOATS:
+    if (reverse or blocks) and t in FLOATS:
         fn = "sum"  # the order of NaN and of zeros matters to the others
     where = rng.choice((binary(">=", k, i), binary(">", k, i), binary("<", i, k)) if reverse else
                        (binary("<=", k, i), binary("<", k, i), binary(">=", i, k),
@@ -377,10 +377,21 @@ def prefixes(rng: random.Random, name: str) -> tuple[Kernel, Scheduler]:
                     tuple(stages), (), rng.random() < 0.2 and t in FLOATS, exact=True)
     s = Scheduler(kernel, rng)
     stage = s.stages["S"]
-    more = ", reassociate=true" if reverse and permission(kernel) else ""
-    s.add("scan" + (" reassociate" if more else ""), f"S.scan(i{more})")
-    stage.loops = stage.data()
+    more = ", reassociate=true" if (reverse or blocks) and permission(kernel) else ""
     along = next(x for x in stage.loops if x.name == "i")
+    if blocks:
+        tails = ("", "", ", tail=guard", ", tail=peel")
+        how = rng.choice(("factor", "factor", "nparts"))
+        outer, along = s.split(stage, along, how, rng.choice((2, 4, 8, 64)), rng.choice(tails))
+        terms, starts = s.new(), s.new()
+        s.add("scan blocks" + (" reassociate" if more else ""),
+              f"let {terms}, {starts} = S.scan({along.name}{more})", (terms, starts),
+              (along.name,))
+        if rng.random() < 0.4:
+            s.add("parallel", f"{terms}.parallel({outer.name})", (), (terms, outer.name))
+    else:
+        s.add("scan" + (" reassociate" if more else ""), f"S.scan(i{more})")
+    stage.loops = stage.data()
     if rng.random() < 0.5:
         for part in s.split(stage, along, "factor", rng.choice((2, 4, 8, 64)),
                             rng.choice(("", ", tail=guard", ", tail=peel"))):

@@ -15,7 +15,7 @@ use tec::ir::print::{Style, print_kernel};
 use tec::ir::simplify::simplify_expr;
 use tec::ir::verify::verify_kernel;
 use tec::ir::visit::substitute;
-use tec::ir::{Buffer, DType, Expr, Kernel, Param, Source, Var};
+use tec::ir::{Buffer, DType, Expr, Kernel, Param, Role, Source, Var};
 use tec::lang::{Loader, Program};
 use tec::lower::expand_math::expand_math;
 use tec::lower::outline_simd::{self, Nest};
@@ -157,6 +157,10 @@ pub fn interpret_damaged(
     };
     let expected = run(&default_loops, &args, "default")?;
     let mut interpreted = Interpreted { graph, bounded, kernel, args, expected, bound: None };
+    // Entries return at once, but a schedule may place a huge loop outside of an empty one.
+    if interpreted.expected.is_ok() && writes_nothing(&interpreted) {
+        return Ok(interpreted);
+    }
     if interpreted.bounded.schedule.origin == Origin::Default {
         let actual = run(&interpreted.kernel, &interpreted.args, "passes")?;
         compare(&interpreted, &actual, "the interpreter after all passes")?;
@@ -267,6 +271,16 @@ pub fn compare(
             Ok(())
         }
     }
+}
+
+/// Whether all tensors that a kernel writes are empty.
+fn writes_nothing(interpreted: &Interpreted) -> bool {
+    let mut params = interpreted.kernel.params.iter().zip(&interpreted.args);
+    params.all(|(param, value)| match (param, value) {
+        (Param::Tensor { role: Role::Input, .. }, _) => true,
+        (_, Value::Tensor(tensor)) => tensor.data.is_empty(),
+        _ => true,
+    })
 }
 
 /// Returns the first element that differs; any NaN equals any NaN.

@@ -18,6 +18,16 @@ pub struct Scan {
     pub value: Expr,
     /// Whether elements are computed from the last to the first.
     pub reverse: bool,
+    /// The axis or part of it along which elements have a predecessor: the declared axis, or the
+    /// inner part of its split if each block has a start value of its own.
+    pub within: AxisId,
+}
+
+impl Scan {
+    /// Whether each block of elements begins with a start value of its own.
+    pub fn is_in_blocks(&self) -> bool {
+        self.within.0 != self.axis
+    }
 }
 
 /// The annotation of a stage whose terms are scattered along a data axis.

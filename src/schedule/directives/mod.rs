@@ -78,6 +78,7 @@ pub(super) mod prefetch;
 mod reorder;
 mod rfactor;
 mod scan;
+mod scan_blocks;
 mod scatter;
 mod set_scope;
 mod split;

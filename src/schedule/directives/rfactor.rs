@@ -16,7 +16,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
 use crate::ir::{Expr, Scope, UnOp, Var};
 use crate::schedule::bounds::{axis_extents, axis_values, needed_iterations, runs_one_by_one};
-use crate::schedule::derived_stage::{insert_stage, load, rename};
+use crate::schedule::derived_stage::{free_name, insert_stage, load, rename};
 use crate::schedule::legality::order_is_free;
 use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
 use crate::te::{self, Body, Recurrence, Reduction};
@@ -358,16 +358,4 @@ fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
         }
     }
     stage.reordered = None;
-}
-
-/// Returns the name, numbered if it is taken.
-fn free_name(name: &str, taken: &[&str]) -> String {
-    if !taken.contains(&name) {
-        return name.to_string();
-    }
-    let numbered = (2..).map(|number| format!("{name}_{number}"));
-    numbered
-        .into_iter()
-        .find(|name| !taken.contains(&&name[..]))
-        .expect("there are more numbers than axes")
 }

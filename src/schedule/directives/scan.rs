@@ -11,6 +11,7 @@
 
 use super::call::{Call, Value};
 use super::linear_reductions::{Scan, Scatter, conditional_reduction, is_small};
+use super::scan_blocks::{Blocks, begin_with_blocks_before};
 use super::split::check_splittable;
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span};
@@ -26,13 +27,16 @@ use crate::schedule::state::{
 };
 use crate::te::{self, Body, Reduction};
 
-/// `S.scan(i)`: computes each element of a prefix reduction from its predecessor along `i`.
+/// `S.scan(i)`: computes each element of a prefix reduction from its predecessor along `i`. With
+/// the inner part of a split of `i`, each block begins with a value of its own ([`scan_blocks`]).
+///
+/// [`scan_blocks`]: super::scan_blocks
 pub(super) static SCAN: Directive = Directive {
     name: "scan",
     subject: Subject::Stage,
     targets: Targets::Cpus,
     params: &[required("i", ArgKind::Axis), optional("reassociate", ArgKind::Bool)],
-    usage: "scan(i)",
+    usage: "scan(i), or scan(ii) after a split of i into blocks",
     run: scan,
     check: Some(check),
 };
@@ -40,7 +44,9 @@ pub(super) static SCAN: Directive = Directive {
 fn scan(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let (id, axis) = (call.stage(), call.axis(0));
     let stage = schedule.stage(id);
-    let found = find_scan(schedule, id, axis).map_err(|why| {
+    let blocks = Blocks::with_inner(stage, axis);
+    let along = blocks.map_or(axis, |blocks| blocks.parent);
+    let found = find_scan(schedule, id, along).map_err(|why| {
         let text = format!("`{}` is not a prefix reduction along `{}`", stage.te.name, {
             &stage.axis(axis).name
         });
@@ -52,11 +58,16 @@ fn scan(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     })?;
     let term = AxisId(stage.rank() + found.term);
     check_splittable(schedule, id, term, call.span, "scan")?;
-    let in_order = keeps_order(stage, &found);
+    let found = Scan { within: axis, ..found };
+    let same_bits = keeps_bits(stage, &found);
     schedule.checked(check_order(schedule, call, &found))?;
+    let added = blocks.map(|b| begin_with_blocks_before(schedule, id, &found, &b, call.span));
+    if let Some([_, before]) = added {
+        apply_scan(schedule, before, 0);
+    }
     replace_loop(schedule.stage_mut(id), call.directive, call.span, found);
-    schedule.reassociated |= !in_order;
-    Ok(Vec::new())
+    schedule.reassociated |= !same_bits;
+    Ok(added.into_iter().flatten().map(Value::Stage).collect())
 }
 
 /// A scan that a stage could be computed by.
@@ -78,7 +89,7 @@ pub fn prefix_scan(schedule: &Schedule, id: StageId) -> Option<PrefixScan> {
     let allowed = reduction.reassociate || schedule.graph.reassociate;
     (0..stage.rank()).find_map(|axis| {
         let found = find_scan(schedule, id, AxisId(axis)).ok()?;
-        let fits = keeps_order(stage, &found) || (allowed && reduction.combiner.commutative);
+        let fits = keeps_bits(stage, &found) || (allowed && reduction.combiner.commutative);
         let call = format!("{}.scan({})", stage.te.name, stage.axis(AxisId(axis)).name);
         fits.then_some(PrefixScan { axis, term: found.term, call })
     })
@@ -164,7 +175,7 @@ fn find_scan(schedule: &Schedule, id: StageId, axis: AxisId) -> std::result::Res
              `{term_name}`, or that depends on run-time values"
         ));
     }
-    Ok(Scan { axis: axis.0, term, value, reverse })
+    Ok(Scan { axis: axis.0, term, value, reverse, within: axis })
 }
 
 /// Finds the terms that one element adds to those of its predecessor.
@@ -217,11 +228,23 @@ impl Step<'_> {
     }
 }
 
-/// Whether a scan combines the terms of each element in the order of the source.
-fn keeps_order(stage: &Stage, scan: &Scan) -> bool {
+/// Whether a scan gives the same bits as the source.
+fn keeps_bits(stage: &Stage, scan: &Scan) -> bool {
     let Body::Reduce(reduction) = &stage.te.body else { return true };
+    order_is_free(stage, reduction)
+        || (keeps_order(reduction, scan) && (!scan.is_in_blocks() || groups_freely(reduction)))
+}
+
+/// Whether a scan combines the terms of each element in the order of the source.
+fn keeps_order(reduction: &Reduction, scan: &Scan) -> bool {
     let outermost = reduction.axes[..scan.term].iter().all(|axis| axis.extent.as_int() == Some(1));
-    order_is_free(stage, reduction) || (outermost && !scan.reverse)
+    outermost && !scan.reverse
+}
+
+/// Whether every grouping of terms in their order gives the same bits.
+fn groups_freely(reduction: &Reduction) -> bool {
+    let floats = reduction.terms.iter().any(|term| term.ty.dtype.is_float());
+    !floats || reduction.combiner.exact || reduction.combiner_in_any_order().is_some()
 }
 
 /// Refuses another order of the terms that nothing allows (E0357), and any other order if the
@@ -229,19 +252,26 @@ fn keeps_order(stage: &Stage, scan: &Scan) -> bool {
 fn check_order(schedule: &Schedule, call: &Call, scan: &Scan) -> Result<()> {
     let stage = schedule.stage(call.stage());
     let Body::Reduce(reduction) = &stage.te.body else { return Ok(()) };
-    if keeps_order(stage, scan) {
+    if keeps_bits(stage, scan) {
         return Ok(());
     }
     let name = &stage.te.name;
     let term = reduction.axes[scan.term].var.name();
-    let why = match scan.reverse {
-        true => format!("the scan starts with the largest `{term}`, the source with the smallest"),
-        false => {
+    let in_order = keeps_order(reduction, scan);
+    let why = match (scan.reverse, in_order) {
+        (true, _) => {
+            format!("the scan starts with the largest `{term}`, the source with the smallest")
+        }
+        (false, false) => {
             let outer = reduction.axes[0].var.name();
             format!("the scan goes through all `{outer}` for each `{term}`")
         }
+        (false, true) => {
+            "the terms of each block are combined first, and then with those of the blocks before"
+                .to_string()
+        }
     };
-    if !reduction.combiner.commutative {
+    if !in_order && !reduction.combiner.commutative {
         let reducer = &reduction.combiner.name;
         let text = format!("a scan of `{name}` combines its terms in another order");
         let diag = Diag::new("E0356", call.span, text).note(why);
@@ -251,7 +281,8 @@ fn check_order(schedule: &Schedule, call: &Call, scan: &Scan) -> Result<()> {
         return Ok(());
     }
     let axis = &stage.axis(call.axis(0)).name;
-    let text = format!("a scan of `{name}` combines its floating-point terms in another order");
+    let how = if in_order { "in other groups" } else { "in another order" };
+    let text = format!("a scan of `{name}` combines its floating-point terms {how}");
     let diag = Diag::new("E0357", call.span, text).note(why);
     Err(Box::new(diag.help(format!("allow it: `{name}.scan({axis}, reassociate=true)`"))))
 }
@@ -276,17 +307,21 @@ fn check_loops(stage: &Stage, span: Span) -> Result<()> {
         };
         Err(Box::new(diag.help(help)))
     };
-    let mut parts = vec![axis];
+    // The loops of the axis, and those in which an element has its predecessor.
+    let (mut whole, mut parts) = (vec![axis], vec![scan.within]);
     for relation in &stage.relations {
         match relation {
             Relation::Split { parent, outer, inner, tail, span: place, .. } => {
-                let Some(at) = parts.iter().position(|part| part == parent) else { continue };
-                if *tail == Some(Tail::Shift) {
+                let replace = |loops: &mut Vec<AxisId>| {
+                    let at = loops.iter().position(|part| part == parent);
+                    at.inspect(|at| drop(loops.splice(at..=at, [*outer, *inner]))).is_some()
+                };
+                if replace(&mut whole) && *tail == Some(Tail::Shift) {
                     let text = format!("`tail=shift` on `{axis_name}` of a scan");
                     let help = "write `tail=peel` or `tail=guard`".to_string();
                     return refuse(text, Some(*place), help);
                 }
-                parts.splice(at..=at, [*outer, *inner]);
+                replace(&mut parts);
             }
             Relation::Fuse { parts: fused, span: place, .. } => {
                 if fused.iter().any(|part| parts.contains(part)) {
@@ -304,8 +339,12 @@ fn check_loops(stage: &Stage, span: Span) -> Result<()> {
             let (annotation, place) = loop_axis.annotation.expect("it has an annotation");
             let how = annotation.name();
             let text = format!("`{how}` of `{}`, the axis of a scan", loop_axis.name);
-            let help = match stage.rank() {
-                1 => format!("leave out the `{how}`"),
+            let help = match (stage.rank(), scan.is_in_blocks()) {
+                (_, true) => format!("`{how}` the loop over blocks"),
+                (1, _) => format!(
+                    "leave out the `{how}`, or scan blocks: `let o, q = {name}.split({axis_name}, \
+                     factor=4096)`, `let T, P = {name}.scan(q)`, `{name}.{how}(o)`"
+                ),
                 _ => format!("`{how}` another axis of `{name}`"),
             };
             return refuse(text, Some(place), help);

@@ -10,7 +10,7 @@ use super::plan::{Annotation, Leaf, Planner};
 /// Rows that are reduced side by side, to overlap the latency of their additions.
 const ROWS: i64 = 8;
 /// Vectors of partial results of one row.
-const VECTORS: i64 = 4;
+pub(super) const VECTORS: i64 = 4;
 /// The most vectors of partial results of rows that are summed side by side.
 const MAX_VECTORS: i64 = 16;
 /// The fewest bytes of a row that is summed beside others: shorter ones are no streams.
@@ -19,16 +19,16 @@ const MIN_STREAM_BYTES: i64 = 1 << 10;
 const PIECE_TERMS: i64 = 1 << 14;
 
 /// The loops of a reduction, by name.
-struct Terms {
-    name: String,
+pub(super) struct Terms {
+    pub(super) name: String,
     /// The data axes.
-    data: Vec<String>,
+    pub(super) data: Vec<String>,
     /// The innermost loop over data axes, without that over rows side by side.
-    place: Option<String>,
+    pub(super) place: Option<String>,
     /// The loop over rows that are summed side by side.
-    rows: Option<String>,
+    pub(super) rows: Option<String>,
     /// Loops over terms, outermost first.
-    reduce: Vec<String>,
+    pub(super) reduce: Vec<String>,
 }
 
 pub(super) fn partial_fits(planner: &Planner, at: usize) -> Fit {
@@ -168,7 +168,7 @@ const LONG_VECTOR: i64 = 16;
 
 /// Reduces the terms of a row to several vectors, these to one vector, a long vector to a shorter
 /// one, and its lanes one by one.
-fn in_lanes(
+pub(super) fn in_lanes(
     planner: &mut Planner,
     terms: &Terms,
     row: usize,

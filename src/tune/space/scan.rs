@@ -1,12 +1,18 @@
 //! The rule for prefix reductions: each element is computed from the one before it.
 
 use super::Fit;
-use super::plan::{Annotation, Planner};
+use super::plan::{Annotation, MIN_PARALLEL_WORK, Planner};
+use super::rows;
 
 /// Rows that are computed side by side, to overlap the latency of their additions.
 const ROWS: i64 = 8;
 /// Vectors of a row that are computed side by side.
 const VECTORS: i64 = 4;
+
+/// Elements of a block, for threads.
+const BLOCKS: [i64; 3] = [1 << 12, 1 << 14, 1 << 16];
+/// The most rows, each with an element at each place along the scan, that are scanned in blocks.
+const MAX_ROWS: i64 = 16;
 
 pub(super) fn fits(planner: &Planner, at: usize) -> Fit {
     match planner.facts.views[at].scan {
@@ -24,6 +30,10 @@ pub(super) fn apply(planner: &mut Planner, at: usize) {
     let along = view.data[scan.axis].name.clone();
     let why = format!("each element along `{along}` is computed from the one before it");
     planner.text.rule("scan", &why);
+    if let Some(block) = block(planner, at) {
+        in_blocks(planner, at, block);
+        return;
+    }
     planner.text.push(scan.call.clone());
     let several = |axis: &usize| view.data[*axis].extent != Some(1);
     let inner = (0..view.data.len()).rev().find(several);
@@ -34,6 +44,60 @@ pub(super) fn apply(planner: &mut Planner, at: usize) {
     };
     planner.parallelize(at, outer);
     planner.plans[at].open = planner.plans[at].outer();
+}
+
+/// Chooses the elements of a block, if threads have too few other axes to share.
+fn block(planner: &mut Planner, at: usize) -> Option<i64> {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let scan = view.scan.as_ref().expect("the rule fits");
+    let rows = view.data.iter().enumerate().filter(|(axis, _)| *axis != scan.axis);
+    let rows = rows.fold(1i64, |rows, (_, axis)| rows.saturating_mul(axis.size()));
+    let inner = scan.axis + 1 == view.data.len() && view.reduce.is_empty();
+    let worth = planner.threads != 1 && planner.work(at) >= MIN_PARALLEL_WORK;
+    if !inner || !worth || rows > MAX_ROWS || !facts.order_may_change(at) {
+        return None;
+    }
+    let size = view.data[scan.axis].size();
+    let sizes: Vec<i64> = BLOCKS.into_iter().filter(|block| size >= 4 * block).collect();
+    let usual = *sizes.get(1).or(sizes.first())?;
+    let stage = planner.plans[at].name.clone();
+    let sizes = [&[0], &sizes[..]].concat();
+    let block = planner.chooser.pick(&stage, "block", &sizes, &usual);
+    (block > 0).then_some(block)
+}
+
+/// Writes a scan in blocks, which threads share, and whose terms are summed in lanes.
+fn in_blocks(planner: &mut Planner, at: usize, block: i64) {
+    let facts = planner.facts.clone();
+    let view = &facts.views[at];
+    let axis = view.scan.as_ref().expect("the rule fits").axis;
+    let stage = planner.plans[at].name.clone();
+    let permission = facts.permission(at);
+    let leaf = planner.plans[at].leaf_of(axis).expect("it is not split yet");
+    let (outer, inner) = planner.split(at, leaf, block);
+    let (terms, starts) =
+        (planner.text.fresh(&stage, "_blocks"), planner.text.fresh(&stage, "_starts"));
+    let why = format!("threads scan blocks of {block} elements, which begin with the sums before");
+    planner.text.rule("blocks", &why);
+    planner.text.push(format!("let {terms}, {starts} = {stage}.scan({inner}{permission})"));
+    let outside = planner.leaf(at, &inner);
+    planner.parallelize(at, outside);
+    if planner.plans[at].parallel {
+        planner.text.push(format!("{terms}.parallel({outer})"));
+    }
+    // Producers have two readers.
+    planner.plans[at].open = 0;
+    let lanes = i64::from(planner.target.lanes(view.dtype));
+    if lanes < 2 {
+        return;
+    }
+    let rows = view.data.iter().enumerate().filter(|(other, _)| *other != axis);
+    let rows = rows.map(|(_, axis)| axis.name.clone());
+    let data: Vec<String> = std::iter::once(outer).chain(rows).collect();
+    let place = data.last().cloned();
+    let terms = rows::Terms { name: terms, data, place, rows: None, reduce: vec![inner] };
+    rows::in_lanes(planner, &terms, 0, (lanes, rows::VECTORS), permission);
 }
 
 /// Vectorizes an axis inside of the scan. Returns the number of loops outside of it.

@@ -5,6 +5,7 @@ mod attach;
 mod compute_with;
 mod loops;
 mod recurrence;
+mod scans;
 mod stages;
 mod storage;
 mod threads;
@@ -46,6 +47,7 @@ pub const KINDS: &[&str] = &[
     "layout=",
     "rfactor",
     "scan",
+    "scan blocks",
     "scatter",
     "storage_align",
     "double_buffer",
@@ -75,6 +77,7 @@ fn is_known(kind: &str) -> bool {
         "fuse(*)" => "fuse",
         "reorder *" => "reorder",
         "layout=" => "cache_read",
+        "scan blocks" => "scan",
         "auto_inline_injective" | "parameter" | "knob" | "if" | "for" | "use" | "let" => {
             return true;
         }
@@ -250,7 +253,8 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     }
     let wanted = model.int(8, 18) as usize;
     // Stages are added and removed first, then placed, and then their loops change.
-    let early = ["cache_write", "cache_read", "layout=", "rfactor", "scan", "scatter"];
+    let early =
+        ["cache_write", "cache_read", "layout=", "rfactor", "scan", "scan blocks", "scatter"];
     kinds.sort_by_key(|kind| !early.contains(kind));
     let wants_versions = kinds.contains(&"versions");
     for kind in kinds {
@@ -451,7 +455,8 @@ impl Model {
             ("cache_read", 3),
             ("layout=", 1),
             ("rfactor", 2),
-            ("scan", 6),
+            ("scan", 4),
+            ("scan blocks", 4),
             ("scatter", 6),
             ("storage_align", 2),
             ("double_buffer", 2),
@@ -508,6 +513,7 @@ impl Model {
             "layout=" => self.cache_read(true),
             "rfactor" => self.rfactor(),
             "scan" => self.scan(),
+            "scan blocks" => self.scan_blocks(),
             "scatter" => self.scatter(),
             "storage_align" => self.storage_align(),
             "double_buffer" => self.double_buffer(),
