@@ -70,6 +70,10 @@ impl Place {
     }
 }
 
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}:\n{text}"))
+}
+
 #[test]
 fn the_best_schedules_are_printed_as_a_part_of_the_file() {
     let place = Place::new();
@@ -275,6 +279,88 @@ fn kernels_with_different_arguments_are_tuned_together() {
     let line = ["tune", "v.te", "--trials", "0", "--records", "no.jsonl", "--kernel", "three"];
     let (text, _) = place.succeeds(&line);
     assert!(text.contains("no candidate was tried"), "{text}");
+}
+
+/// Each size is searched, the best schedules are compared at all sizes, and what is printed is what
+/// `tec best` writes and `tec build --records` builds.
+#[test]
+fn several_sizes_make_one_schedule() {
+    let place = Place::new();
+    let program = "kernel scaled(n: var, m: var) {
+    input A: float32[n, m]
+    output B[i: n, j: m] = A[i, j] * 2.0
+}
+
+schedule scaled.knobs {
+    knob lanes = 8 in [4, 8, 16]
+    let jo, ji = B.split(j, factor=lanes)
+    B.vectorize(ji)
+}
+
+kernel row(l: var) {
+    input A: float32[l]
+    output B[i: l] = A[i] + 1.0
+}
+";
+    std::fs::write(place.path("s.te"), program).expect("a scratch file");
+    let vars = ["--var", "n=1,300", "--var", "m=7,200", "--var", "l=50"];
+    let tune = [&["tune", "s.te", "--trials", "20"], &vars[..]].concat();
+    let (text, _) = place.succeeds(&tune);
+    for size in ["n=1 m=7", "n=1 m=200", "n=300 m=7", "n=300 m=200"] {
+        assert!(text.contains(&format!("# scaled {size} on ")), "no {size} in\n{text}");
+    }
+    assert_eq!(text.matches("schedule scaled.tuned for ").count(), 1, "{text}");
+    assert!(text.contains("# row on ") && text.contains("schedule row.tuned for "), "{text}");
+    // The schedule of a size was measured at the others, too.
+    let lines: Vec<Value> = place.read("s.records.jsonl").lines().map(json).collect();
+    let measured = |n: i64, m: i64| -> std::collections::BTreeSet<String> {
+        let of = |line: &&Value| line["vars"]["n"] == n && line["vars"]["m"] == m;
+        let again = lines.iter().filter(of).filter(|line| line["in_turns"] == true);
+        again.map(|line| line["schedule"].to_string()).collect()
+    };
+    let all = [measured(1, 7), measured(1, 200), measured(300, 7), measured(300, 200)];
+    let shared = all.iter().skip(1).fold(all[0].clone(), |shared, one| &shared & one);
+    assert!(!shared.is_empty(), "{all:?}");
+    // The three ways to use the result are the same.
+    let (best, _) = place.succeeds(&["best", "s.records.jsonl", "--kernel", "scaled"]);
+    assert!(text.contains(&best), "{text}\n{best}");
+    std::fs::write(place.path("q.te"), format!("{program}\n{text}")).expect("a scratch file");
+    let (pasted, _) = place.succeeds(&["lower", "q.te", "--simple"]);
+    let recorded = ["lower", "s.te", "--simple", "--records", "s.records.jsonl"];
+    assert_eq!(place.succeeds(&recorded).0, pasted);
+    for (n, m) in [("n=0", "m=5"), ("n=1", "m=33"), ("n=400", "m=129")] {
+        let run = ["run", "q.te", "--kernel", "scaled", "--verify", "--var", n, "--var", m];
+        place.succeeds(&run);
+    }
+    // The knobs of a schedule, too; these sizes have no trials of it.
+    let knobs = [&tune[..2], &["--kernel", "scaled", "--schedule", "knobs"]].concat();
+    let knobs = [&knobs[..], &["--trials", "6", "--json"], &vars[..4]].concat();
+    let found = json(&place.succeeds(&knobs).0);
+    assert_eq!(found["kernels"].as_array().map(Vec::len), Some(4), "{found}");
+    assert!(found["versions"]["scaled"].is_string(), "{found}");
+}
+
+#[test]
+fn lists_of_sizes_are_refused_where_there_are_no_versions() {
+    let place = Place::new();
+    let program = "kernel row(l: var) {
+    input A: float32[l]
+    output B[i: l] = A[i] + 1.0
+}
+";
+    std::fs::write(place.path("s.te"), program).expect("a scratch file");
+    let many: Vec<String> = (1..18).map(|n| n.to_string()).collect();
+    for (option, list, why) in [
+        ("--estimate", "l=1,2", "sizes are compared by measurements"),
+        ("--target=nvptx-sm_80", "l=1,2", "schedules for GPUs have no versions"),
+        ("--trials=1", &format!("l={}", many.join(",")), "17 sizes; a schedule has 16 versions"),
+        ("--trials=1", "l=1,x", "`x` is not an integer"),
+        ("--trials=1", "l=1,", "`` is not an integer"),
+    ] {
+        let output = place.tec(&["tune", "s.te", option, "--var", list]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(why), "{option} {list}: {errors}");
+    }
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! `tec best`: prints the best recorded schedules, or puts them into a file.
 
 use super::super::paths::Files;
-use super::super::recorded::{best_here, describe, edit, files, tuned_schedule};
+use super::super::recorded::{best_sizes_here, describe, edit, files, tuned_schedule};
 use super::super::report::{Error, Reporter, print};
 use super::super::text::plural;
 use crate::diag::{Diag, Result};
 use crate::module::input;
 use crate::module::write::OutputFile;
 use crate::target::Target;
-use crate::tune::records::{Filter, Record};
+use crate::tune::records::{Filter, Record, SizedChoice};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -20,7 +20,8 @@ Examples:
 /// Print the fastest recorded schedule of each kernel.
 ///
 /// Times of interleaved measurements count before others, and records of this machine's CPU before
-/// those of other CPUs.
+/// those of other CPUs. A kernel that was tuned for several sizes gets a version for each range of
+/// sizes in which another schedule is faster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BestArgs {
@@ -76,15 +77,17 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     let parsed = files::read(&args.records)?;
     files::show_notes(&args.records, &parsed);
     let filter = args.which.filter()?;
-    // One record for each kernel and target, in the order of their first record.
-    let mut found: Vec<&Record> = Vec::new();
+    // One choice for each kernel and target, in the order of their first record.
+    let mut found: Vec<(&Record, SizedChoice<'_>)> = Vec::new();
     for record in parsed.records.iter().filter(|record| filter.admits(record)) {
-        let same = |one: &&Record| one.kernel == record.kernel && one.target == record.target;
+        let same =
+            |(one, _): &(&Record, _)| one.kernel == record.kernel && one.target == record.target;
         if found.iter().any(same) {
             continue;
         }
         let (kernel, target) = (Some(record.kernel.clone()), Some(record.target.clone()));
-        found.extend(best_here(&parsed.records, &Filter { kernel, target, ..filter.clone() }));
+        let filter = Filter { kernel, target, ..filter.clone() };
+        found.extend(best_sizes_here(&parsed.records, &filter).map(|choice| (record, choice)));
     }
     if found.is_empty() {
         let asked = args.which.describe();
@@ -95,9 +98,9 @@ pub fn run(args: &BestArgs, reporter: &Reporter) -> std::result::Result<(), Erro
     }
     let named: Vec<String> = found
         .iter()
-        .map(|record| tuned_schedule(record, &record.kernel, &args.records))
+        .map(|(record, choice)| tuned_schedule(choice, &record.kernel, &args.records))
         .collect::<Result<_>>()?;
-    for record in &found {
+    for record in found.iter().flat_map(|(_, choice)| choice.sizes()) {
         eprintln!("note: {}", describe(record, &record.kernel));
     }
     let Some(path) = &args.write_back else { return print(&named.join("\n")) };

@@ -8,6 +8,7 @@ use super::far::{FarKernel, Farm};
 use super::log::{Log, context, owner};
 use super::protocol::Setup;
 use super::report::{self, Report};
+use super::sizes;
 use super::task::{CostEvaluator, ResumedTrials, Task, TaskView, Winner, machine_of};
 use super::unmeasured;
 use super::worker::MAX_COMPARISON_FACTOR;
@@ -35,10 +36,10 @@ use crate::schedule::{PrepackedInputs, ScheduleSelector};
 use crate::target::Os;
 use crate::te::{Defines, Graph};
 use crate::tune::model::MachineModel;
-use crate::tune::search::{CostModel, Search, budget};
+use crate::tune::search::{CostModel, Proposal, Search, budget};
 use crate::tune::workload::workload_hash;
 use crate::tune::{Measure, Space, dag, space};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -50,6 +51,7 @@ const EXAMPLES: &str = "\
 Examples:
   tec tune matmul.te                        # one minute for all kernels
   tec tune matmul.te -D n=512 --trials 200  # one size, 200 candidates
+  tec tune mm.te --var n=1,32,1024          # versions for several run-time sizes
   tec tune matmul.te >> matmul.te           # append the best schedules to the file
   tec tune matmul.te --schedule block       # the knobs of one schedule
   tec tune matmul.te --dag                  # the stages of each kernel
@@ -66,8 +68,10 @@ Examples:
 /// learns from the trials, selects those that are measured. A candidate counts only if its results
 /// equal those of the default schedule. Trials are kept in a file of records, and the next run
 /// continues from them. The best schedule is printed in the language, with comments, ready to be
-/// pasted into the source. Without a GPU for a GPU target the cost model alone decides; nothing is
-/// measured or recorded, and a note says so (docs/TUNING.md).
+/// pasted into the source. `--var n=16,256,4096` searches for each of these sizes, and the schedule
+/// gets a version for each range of sizes in which another one is faster. Without a GPU for a GPU
+/// target the cost model alone decides; nothing is measured or recorded, and a note says so
+/// (docs/TUNING.md).
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_arg("threads", |arg| arg.help(THREADS)), mut_arg("seed", |arg| arg.help(SEED)))]
@@ -188,6 +192,14 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
         arguments.threads_on(farm.as_ref().map(Farm::hello)) as i32
     };
     let threads = *arguments.threads.get_or_insert(usual) as usize;
+    let is_network = kernels.iter().any(|one| one.network.is_some());
+    let alone = match (options.target.is_gpu(), is_network, &unmeasured) {
+        (true, ..) => Some("schedules for GPUs have no versions for several sizes"),
+        (_, true, _) => Some("kernels of networks have no versions for several sizes"),
+        (.., Some(_)) => Some("sizes are compared by measurements"),
+        _ => None,
+    };
+    let sizes = sizes::combinations(&arguments, alone)?;
     let how = (threads, args.reassociate);
     let spaces = spaces(&program, &graphs, template.as_ref(), &options, how)
         .map_err(|diag| Error::Compile(program.sources.clone(), Failure::User(vec![*diag])))?;
@@ -225,28 +237,42 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
         .collect::<Result<_, _>>()
         .map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let (options, program) = (&options, &program);
-    let noted = RefCell::default();
-    let run = Run { args, farm, arguments, options, program, plain, limits, path, begin, noted };
-    let mut tasks = Vec::new();
-    let is_network = kernels.iter().any(|one| one.network.is_some());
+    let (noted, shown) = (RefCell::default(), Cell::default());
+    let run = Run { args, farm, options, program, plain, limits, path, begin, noted, shown };
+    let (mut tasks, mut kernel_of) = (Vec::new(), Vec::new());
     let parts = kernels;
     let kernels = evaluators.iter().zip(&models).zip(&spaces);
     for (at, ((evaluator, model), (space, is_template))) in kernels.enumerate() {
-        let search = Search::new(&**space, &**model, run.arguments.seed);
         // A search of knobs ignores trials of other schedules.
         let own = is_template.then_some(&**space);
-        tasks.push(run.open((at, &parts[at]), evaluator, search, own)?);
+        let own_sizes = sizes::sizes_of(&run.plain[at], &sizes);
+        for arguments in &own_sizes {
+            let search = Search::new(&**space, &**model, arguments.seed);
+            let mut task = run.open((at, &parts[at]), evaluator, (arguments, search), own)?;
+            if own_sizes.len() > 1 {
+                task.name = format!("{} {}", task.name, arguments.of(&run.plain[at]).var.join(" "));
+            }
+            tasks.push(task);
+            kernel_of.push(at);
+        }
     }
-    let limits = Limits::new(args, begin);
+    let limits = Limits::new(args, begin, if tasks.len() > parts.len() { 2 } else { 1 });
     tasks.iter_mut().for_each(|task| task.ends = limits.search.map(|search| begin + search));
     search(&mut tasks, &limits, reporter)?;
-    let mut reports = decide(&mut tasks, &limits)?;
-    for (report, evaluator) in reports.iter_mut().zip(&evaluators) {
-        report.find_packed(evaluator);
+    let (mut reports, winners) = decide(&mut tasks, &limits)?;
+    let seconds = limits.last / tasks.len() as f64;
+    for at in 0..parts.len() {
+        let first = kernel_of.partition_point(|kernel| *kernel < at);
+        let end = kernel_of.partition_point(|kernel| *kernel <= at);
+        sizes::compare_sizes(&mut tasks[first..end], &winners[first..end], seconds)?;
     }
+    for (report, at) in reports.iter_mut().zip(&kernel_of) {
+        report.find_packed(&evaluators[*at]);
+    }
+    let versions = sizes::versions(&tasks, &run.path)?;
     show_bugs(&bugs);
     let network = is_network.then_some(&args.file[..]);
-    let head = report::RunInfo { options, threads, records: &run.path, network };
+    let head = report::RunInfo { options, threads, records: &run.path, network, versions };
     let text =
         if args.json { report::json(&head, &reports) } else { report::text(&head, &reports) };
     print_and_plot(&text, args, reporter, || report::svg(&reports))?;
@@ -368,8 +394,6 @@ struct Run<'a> {
     args: &'a TuneArgs,
     /// The machines of `--on`.
     farm: Option<Rc<RefCell<Farm>>>,
-    /// The arguments, with the number of threads.
-    arguments: Arguments,
     options: &'a Options,
     program: &'a Program,
     /// The loops of the kernels' default schedules.
@@ -381,6 +405,8 @@ struct Run<'a> {
     begin: Instant,
     /// The notes about kernels, without their names.
     noted: RefCell<BTreeSet<String>>,
+    /// Whether the notes about the records are printed.
+    shown: Cell<bool>,
 }
 
 impl Run<'_> {
@@ -390,13 +416,13 @@ impl Run<'_> {
         &self,
         (at, kernel): (usize, &SingleKernel),
         evaluator: &CostEvaluator<'_>,
-        search: Search<'s>,
+        (arguments, search): (&Arguments, Search<'s>),
         own: Option<&dyn Space>,
     ) -> Result<Task<'s>, Error> {
         let (args, graph, plain) = (self.args, evaluator.graph, &self.plain[at]);
         let all: Vec<&Kernel> = self.plain.iter().collect();
-        let work = work_of(graph, plain, &all, self.options, &self.arguments, self.program)?;
-        let arguments = self.arguments.of(plain);
+        let work = work_of(graph, plain, &all, self.options, arguments, self.program)?;
+        let arguments = arguments.of(plain);
         let setup = Setup::new(&args.file, kernel, self.options, &args.compile, &arguments);
         // Fails before the measurements if the records cannot be written.
         Writer::open(&self.path)?;
@@ -414,7 +440,7 @@ impl Run<'_> {
         let roofline = limits.and_then(|limits| Roofline::new(limits, &work));
         let context = context(&setup, graph, machine, arguments.seed);
         let (log, parsed) = Log::open(&self.path, &setup, context)?;
-        if at == 0 {
+        if !self.shown.replace(true) {
             recorded::files::show_notes(&self.path, &parsed);
         }
         let mut task = Task::new(measure, search, (work, roofline), log, self.begin);
@@ -623,7 +649,8 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(args: &TuneArgs, begin: Instant) -> Limits {
+    /// Returns the limits of a search that compares its best candidates so many times at the end.
+    fn new(args: &TuneArgs, begin: Instant, comparisons: u32) -> Limits {
         let minute = Duration::from_secs(60);
         let budget = args.budget.or((args.trials.is_none()).then_some(minute));
         let whole = budget.unwrap_or(minute).as_secs_f64();
@@ -635,6 +662,7 @@ impl Limits {
             budget.saturating_sub(Duration::from_secs_f64(MAX_COMPARISON_FACTOR * last))
         });
         let end = budget.map(|budget| begin + budget);
+        let last = last / f64::from(comparisons);
         Limits { begin, search, end, last, trials: args.trials, stopped }
     }
 
@@ -669,7 +697,10 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
         let Some(at) = budget::next(&all) else { break };
         let task = &mut tasks[at];
         let batch = BATCH.max(4 * task.width());
-        let left = limits.trials.map_or(batch, |most| (most - trials).min(batch));
+        // Few trials are for all searches, too.
+        let left = limits
+            .trials
+            .map_or(batch, |most| (most - trials).min(batch).min(most.div_ceil(all.len())));
         let before = task.trials;
         task.batch(left, &mut |view: &TaskView<'_>| {
             progress.show(view);
@@ -687,10 +718,13 @@ fn search(tasks: &mut [Task<'_>], limits: &Limits, reporter: &Reporter) -> Resul
     Ok(())
 }
 
-/// Returns the best candidate of each kernel.
-fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error> {
+/// Returns the best candidate of each search.
+fn decide(
+    tasks: &mut [Task<'_>],
+    limits: &Limits,
+) -> Result<(Vec<Report>, Vec<Option<Proposal>>), Error> {
     let seconds = limits.last / tasks.len() as f64;
-    let mut reports = Vec::new();
+    let (mut reports, mut winners) = (Vec::new(), Vec::new());
     let mut left = tasks.len() as u32;
     for task in tasks {
         // The remaining kernels share the remaining time.
@@ -698,7 +732,8 @@ fn decide(tasks: &mut [Task<'_>], limits: &Limits) -> Result<Vec<Report>, Error>
         let ends = limits.end.map(|end| now + end.saturating_duration_since(now) / left);
         left -= 1;
         let winner: Option<Winner> = task.decide(seconds, ends)?;
+        winners.push(winner.as_ref().map(|winner| winner.trial.proposal.clone()));
         reports.push(Report::new(task, winner, limits.begin.elapsed()));
     }
-    Ok(reports)
+    Ok((reports, winners))
 }

@@ -19,6 +19,7 @@ pub mod reference;
 pub mod report;
 pub mod runner;
 pub mod samples;
+pub mod sizes;
 pub mod subject;
 pub mod task;
 pub mod unmeasured;

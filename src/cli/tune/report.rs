@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 /// The result of one kernel's search.
 pub struct Report {
     name: String,
+    kernel: String,
+    vars: BTreeMap<String, i64>,
     /// The number of threads, or the GPU's name.
     place: String,
     workload: String,
@@ -49,6 +51,8 @@ impl Report {
         };
         Report {
             name: task.name.clone(),
+            kernel: context.kernel.clone(),
+            vars: context.vars.clone(),
             place,
             workload: task.log.context.workload.clone(),
             wrong: task.wrong.clone(),
@@ -121,6 +125,8 @@ pub struct RunInfo<'a> {
     pub records: &'a Path,
     /// The source, if it has a network.
     pub network: Option<&'a str>,
+    /// The schedules with versions, by kernel.
+    pub versions: BTreeMap<String, String>,
 }
 
 /// Returns the schedules, with notes in comments.
@@ -131,10 +137,16 @@ pub fn text(head: &RunInfo<'_>, reports: &[Report]) -> String {
             text.push('\n');
         }
         lines_of(head, report).iter().for_each(|line| text.push_str(&format!("# {line}\n")));
-        // A schedule of a network's kernel has no place in the source.
-        if let (Some(winner), None) = (&report.winner, head.network) {
-            text.push('\n');
-            text.push_str(&edit::rename_found(&winner.trial.proposal.text, &report.name));
+        let is_last = reports.get(at + 1).is_none_or(|next| next.kernel != report.kernel);
+        match (&report.winner, head.versions.get(&report.kernel)) {
+            // A schedule of a network's kernel has no place in the source.
+            _ if head.network.is_some() => {}
+            (_, Some(versions)) if is_last => text.push_str(&format!("\n{versions}")),
+            (Some(winner), None) => {
+                text.push('\n');
+                text.push_str(&edit::rename_found(&winner.trial.proposal.text, &report.kernel));
+            }
+            _ => {}
         }
     }
     if let Some(file) = head.network {
@@ -212,7 +224,8 @@ pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
             })
         });
         json!({
-            "kernel": report.name,
+            "kernel": report.kernel,
+            "vars": report.vars,
             "workload": report.workload,
             "wrong": report.wrong,
             "trials": report.trials,
@@ -228,6 +241,7 @@ pub fn json(head: &RunInfo<'_>, reports: &[Report]) -> String {
         "threads": head.threads,
         "records": head.records,
         "kernels": reports.iter().map(kernel).collect::<Vec<_>>(),
+        "versions": head.versions,
     });
     serde_json::to_string_pretty(&all).expect("plain data") + "\n"
 }

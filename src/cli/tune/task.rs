@@ -99,7 +99,7 @@ pub struct ResumedTrials {
 
 /// The search for a kernel.
 pub struct Task<'a> {
-    /// Its name.
+    /// Its name, with the size if there are several.
     pub name: String,
     /// The search.
     pub search: Search<'a>,
@@ -341,6 +341,24 @@ impl<'a> Task<'a> {
         }
         // If no candidate could be measured again, the first measurement counts.
         Ok(best.or_else(|| self.measured_alone(first, alone)))
+    }
+
+    /// Measures candidates interleaved for about `seconds`, and records them.
+    pub fn record_comparison(&mut self, proposals: &[Proposal], seconds: f64) -> Result<()> {
+        if self.lost().is_some() {
+            return Ok(());
+        }
+        let limit = Duration::from_secs_f64(self.best_seconds().unwrap_or(1.0) * TIME_LIMIT_FACTOR)
+            .clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT);
+        let jobs: Vec<Job> = proposals.iter().map(|one| job(one, limit)).collect();
+        let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
+        if self.lost().is_some() {
+            return Ok(());
+        }
+        for (proposal, outcome) in proposals.iter().zip(&outcomes) {
+            self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
+        }
+        Ok(())
     }
 
     /// Returns a trial with its own measurement.

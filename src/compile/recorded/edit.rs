@@ -4,10 +4,12 @@
 //! kernel's schedule of that name for that target or for the same target with more features, which
 //! would be used instead. If there are several, it replaces the last and the others are removed.
 
+use crate::compile::text::duration;
 use crate::diag::{Diag, Result, Span};
 use crate::lang::ast::{self, Item, Schedule};
 use crate::lang::parse_file;
 use crate::schedule::is_narrower;
+use crate::tune::records::{Record, SizedChoice};
 
 /// The name of the schedule.
 pub const NAME: &str = crate::schedule::TUNED;
@@ -24,7 +26,70 @@ pub fn rename_to_tuned(text: &str, kernel: &str) -> Result<String> {
     Ok(format!("{}{kernel}.{NAME}{body}\n", &text[item.span.start as usize..start]))
 }
 
-/// Returns the same for a schedule of a search, which is always valid.
+/// Returns the recorded schedules for several sizes as versions of `tuned` of a kernel, each with a
+/// comment that says for which sizes it was chosen. One schedule stays as it is.
+pub fn versions_to_tuned(choice: &SizedChoice<'_>, kernel: &str) -> Result<String> {
+    if let SizedChoice::Always { sizes } = choice {
+        return rename_to_tuned(&sizes[0].schedule, kernel);
+    }
+    let first = choice.sizes()[0];
+    let file = parse_file(&first.schedule, 0)?;
+    let target =
+        only_schedule(&file)?.target.as_ref().map(|target| format!(" for {}", target.text));
+    let mut text = format!("schedule {kernel}.{NAME}{} {{\n    ", target.unwrap_or_default());
+    write_versions(&mut text, choice, "    ")?;
+    text.push_str("\n}\n");
+    Ok(text)
+}
+
+/// Writes the branches of a choice, whose first line is already indented.
+fn write_versions(text: &mut String, choice: &SizedChoice<'_>, indent: &str) -> Result<()> {
+    let inner = format!("{indent}    ");
+    match choice {
+        SizedChoice::Always { sizes } => {
+            let size = |record: &&Record| {
+                let vars = record.vars.iter().map(|(name, value)| format!("{name} = {value}"));
+                let time = duration(record.seconds().unwrap_or(f64::NAN));
+                format!("# {}: {time}", vars.collect::<Vec<_>>().join(", "))
+            };
+            let mut lines: Vec<String> = sizes.iter().map(size).collect();
+            lines.extend(body_lines(&sizes[0].schedule)?);
+            text.push_str(&lines.join(&format!("\n{indent}")));
+        }
+        SizedChoice::AtMost { var, most, small, large } => {
+            text.push_str(&format!("if {var} <= {most} {{\n{inner}"));
+            write_versions(text, small, &inner)?;
+            text.push_str(&format!("\n{indent}}} else "));
+            match **large {
+                SizedChoice::AtMost { .. } => write_versions(text, large, indent)?,
+                SizedChoice::Always { .. } => {
+                    text.push_str(&format!("{{\n{inner}"));
+                    write_versions(text, large, &inner)?;
+                    text.push_str(&format!("\n{indent}}}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the lines between the braces of a recorded schedule, indented relative to each other.
+fn body_lines(text: &str) -> Result<Vec<String>> {
+    let file = parse_file(text, 0)?;
+    let item = only_schedule(&file)?;
+    if let Some(param) = item.params.first() {
+        let message = format!("a recorded schedule has the parameter `{}`", param.name.text);
+        let diag = Diag::global("E0605", message);
+        return Err(Box::new(diag.note("schedules with parameters are no versions for sizes")));
+    }
+    let header = item.target.as_ref().or(item.name.as_ref()).unwrap_or(&item.kernel);
+    let whole = &text[header.span.end as usize..item.span.end as usize];
+    let body = whole.trim_start().trim_start_matches('{').trim_end_matches('}');
+    let lines = body.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    Ok(lines.map(|line| line.strip_prefix("    ").unwrap_or(line).to_string()).collect())
+}
+
+/// [`rename_to_tuned`] of a schedule of a search, which is always valid.
 pub fn rename_found(text: &str, kernel: &str) -> String {
     rename_to_tuned(text, kernel)
         .unwrap_or_else(|diag| crate::bug!("{diag} in a schedule of the search:\n{text}"))

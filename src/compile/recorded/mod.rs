@@ -10,7 +10,7 @@ use crate::driver::{RecordedSchedules, Trace};
 use crate::module::gpu::Gpu;
 use crate::target::Target;
 use crate::te::Graph;
-use crate::tune::records::{Filter, Machine, Record, best};
+use crate::tune::records::{Filter, Machine, Record, SizedChoice, best, best_by_size};
 use crate::tune::workload::workload_hash;
 use std::path::{Path, PathBuf};
 
@@ -24,15 +24,31 @@ pub fn machine(target: &str) -> Machine {
 }
 
 /// Returns the best selected record, of this machine if there is one.
-pub fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
-    let target = filter.target.as_deref().unwrap_or_default();
-    let here = Filter { cpu: Some(machine(target).cpu), ..filter.clone() };
-    best(records, &here).or_else(|| best(records, filter))
+fn best_here<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
+    best(records, &here(filter)).or_else(|| best(records, filter))
 }
 
-/// Returns the schedule of a record, for a kernel; an error names the file of records.
-pub fn tuned_schedule(record: &Record, kernel: &str, path: &Path) -> Result<String> {
-    edit::rename_to_tuned(&record.schedule, kernel).map_err(|mut diag| {
+/// Returns the best selected schedules for all sizes, of this machine if there are some. A GPU,
+/// whose schedules have no versions, gets that for the size of the last record.
+pub fn best_sizes_here<'a>(records: &'a [Record], filter: &Filter) -> Option<SizedChoice<'a>> {
+    let one = best_here(records, filter)?;
+    let always = || SizedChoice::Always { sizes: vec![one] };
+    if one.vars.is_empty() || Target::parse(&one.target).is_ok_and(|target| target.is_gpu()) {
+        return Some(always());
+    }
+    let found = best_by_size(records, &here(filter)).or_else(|| best_by_size(records, filter));
+    Some(found.unwrap_or_else(always))
+}
+
+/// Restricts a selection to this machine.
+fn here(filter: &Filter) -> Filter {
+    let target = filter.target.as_deref().unwrap_or_default();
+    Filter { cpu: Some(machine(target).cpu), ..filter.clone() }
+}
+
+/// Returns the schedule of a choice, for a kernel; an error names the file of records.
+pub fn tuned_schedule(choice: &SizedChoice<'_>, kernel: &str, path: &Path) -> Result<String> {
+    edit::versions_to_tuned(choice, kernel).map_err(|mut diag| {
         diag.notes.push(format!("the schedule of `{kernel}` comes from {}", path.display()));
         diag
     })
@@ -66,10 +82,11 @@ pub fn insert_best_schedules(
     for graph in graphs {
         let (workload, name) = (Some(workload_hash(graph)), Some(target.cpu_name()));
         let filter = Filter { workload, target: name, ..Filter::default() };
-        match best_here(&parsed.records, &filter) {
-            Some(record) => {
-                notes.push(describe(record, &graph.name));
-                texts.push(tuned_schedule(record, &graph.name, path)?);
+        match best_sizes_here(&parsed.records, &filter) {
+            Some(choice) => {
+                let sizes = choice.sizes();
+                notes.extend(sizes.iter().map(|record| describe(record, &graph.name)));
+                texts.push(tuned_schedule(&choice, &graph.name, path)?);
             }
             None => notes.push(format!(
                 "{} has no record with correct results of `{}` for {target}, which is scheduled \
@@ -116,8 +133,8 @@ impl BestRecords {
             let (of, name) = (Some(workload.clone()), Some(target.cpu_name()));
             let filter = Filter { workload: of, target: name, ..Filter::default() };
             if let Some(record) = best_here(&self.records, &filter) {
-                let text = tuned_schedule(record, &graph.name, &self.path)?;
-                schedules.insert(workload, text);
+                let choice = SizedChoice::Always { sizes: vec![record] };
+                schedules.insert(workload, tuned_schedule(&choice, &graph.name, &self.path)?);
             }
         }
         if schedules.is_empty() {

@@ -8,6 +8,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod sizes;
+
+pub use sizes::{SizedChoice, best_by_size};
+
 /// The version of the format that is written.
 pub const FORMAT: u32 = 1;
 
@@ -311,7 +315,7 @@ pub fn merge(files: Vec<Vec<Record>>) -> Vec<Record> {
 
 /// Keeps the `count` fastest right records of each group, and all wrong ones, which show bugs.
 /// Records of interleaved measurements rank first, by those times, so that [`best`] does not
-/// change; the group of the last record stays last.
+/// change; the group of the last record stays last. What [`best_by_size`] chooses is kept, too.
 pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
     let mut keep = vec![false; records.len()];
     let mut groups: BTreeMap<Group<'_>, Vec<usize>> = BTreeMap::new();
@@ -344,6 +348,17 @@ pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
         ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         ranked.iter().take(count).for_each(|(.., at)| keep[*at] = true);
     }
+    let mut families: BTreeMap<sizes::Family<'_>, Vec<&Record>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.seconds().is_some()) {
+        families.entry(sizes::family(record)).or_default().push(record);
+    }
+    for family in families.values() {
+        for chosen in sizes::choice(family).sizes() {
+            let at = records.iter().position(|record| std::ptr::eq(record, chosen));
+            keep[at.expect("it is one of the records")] = true;
+        }
+    }
+    drop(families);
     let mut order: Vec<usize> = (0..records.len()).filter(|at| keep[*at]).collect();
     order.sort_by_key(|at| (ends[*at], *at));
     drop(groups);
@@ -383,24 +398,32 @@ impl Filter {
 pub fn best<'a>(records: &'a [Record], filter: &Filter) -> Option<&'a Record> {
     let right = |record: &&Record| filter.admits(record) && record.seconds().is_some();
     let group = records.iter().rfind(right)?.group();
-    let mut right: Vec<&Record> =
+    let right: Vec<&Record> =
         records.iter().filter(right).filter(|record| record.group() == group).collect();
+    let fastest = last_times(&right).into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    fastest.map(|(record, _)| record)
+}
+
+/// Returns the last record of each schedule of right records of a group, with the seconds of a
+/// call; only of interleaved measurements, if there are some.
+fn last_times<'a>(group: &[&'a Record]) -> Vec<(&'a Record, f64)> {
+    let mut right = group.to_vec();
     if right.iter().any(|record| record.in_turns) {
         right.retain(|record| record.in_turns);
     }
-    let mut last: Vec<&Record> = Vec::new();
+    let mut last: Vec<(&Record, f64)> = Vec::new();
     let mut places = FxHashMap::default();
     for record in right {
+        let one = (record, record.seconds().expect("only right ones are here"));
         match places.get(&record.schedule) {
-            Some(at) => last[*at] = record,
+            Some(at) => last[*at] = one,
             None => {
                 places.insert(&record.schedule, last.len());
-                last.push(record);
+                last.push(one);
             }
         }
     }
-    let seconds = |record: &&Record| record.seconds().expect("only those are here");
-    last.into_iter().min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+    last
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn context() -> Context {
+pub(super) fn context() -> Context {
     Context {
         workload: "w".to_string(),
         kernel: "k".to_string(),
