@@ -15,6 +15,7 @@ use super::super::Options;
 use super::estimator::{Estimator, THREADS};
 use crate::ir::Var;
 use crate::te::{Graph, Input};
+use crate::tune;
 use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
 use std::collections::BTreeSet;
 
@@ -23,14 +24,17 @@ use std::collections::BTreeSet;
 const USUAL: [i64; 2] = [61, ASSUMED_VALUE as i64];
 /// The number of these values for which threads do not count: their calls are short.
 const SERIAL: usize = 1;
+/// The largest value for which the first one stands.
+const MEDIUM: i64 = 64;
 /// The elements of the largest tensor of a call with large values: a few MB, more than a
 /// second-level cache holds.
 const LARGE_ELEMENTS: f64 = (1 << 20) as f64;
 /// The small values of an integer, such as the rows of a small batch. With the first one, the other
 /// integers have the usual value, with the second one the large value.
 const FEW: [i64; 2] = [1, 4];
-/// The values up to which an integer may count as small.
-const LIMITS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// The values up to which an integer may count as small, each with the value that is estimated:
+/// most sizes leave a tail of a tile.
+const LIMITS: [(i64, i64); 7] = [(1, 1), (2, 2), (4, 3), (8, 7), (16, 13), (32, 29), (64, 61)];
 /// The schedule for small values must be faster by this factor there; else one schedule is enough.
 const MIN_GAIN: f64 = 1.25;
 /// And by this many seconds: a version of its own is not worth less.
@@ -69,8 +73,10 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
     estimator.choose((&small, 0), count / FEW_INTERVAL, &mut seen);
-    let serial = serial_versions(&seen, vars.len());
-    for text in serial {
+    let mut others = serial_versions(&seen, vars.len());
+    // Where every size is small, tiles are mostly tails.
+    others.extend(tune::space::simple_text(estimator.graph, &estimator.options.target));
+    for text in others {
         let seconds = estimator.seconds(&text, &small, &THREADS);
         seen.extend(seconds.map(|seconds| (text, seconds)));
     }
@@ -94,7 +100,12 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
         let Some((limit, text)) = longest(estimator, var, &others, &texts, &usual) else {
             continue;
         };
-        let cond = format!("{} <= {limit}", var.name());
+        let mut cond = format!("{} <= {limit}", var.name());
+        if !pays_beside_small(estimator, var, limit, text, &usual)
+            && let Some(others) = one_is_larger(vars, var)
+        {
+            cond.push_str(&format!(" and {others}"));
+        }
         match versions.iter_mut().find(|(version, _)| *version == text) {
             Some((_, conditions)) => conditions.push(cond),
             None => versions.push((text, vec![cond])),
@@ -149,7 +160,7 @@ fn longest<'t>(
     let vars = &estimator.graph.vars;
     let values: Vec<RunTimeValues> = LIMITS
         .iter()
-        .flat_map(|limit| others.iter().map(|other| small(vars, var, *limit, *other)))
+        .flat_map(|(_, value)| others.iter().map(|other| small(vars, var, *value, *other)))
         .collect();
     let of_usual = estimator.each(usual, &values)?;
     let calls = others.len();
@@ -162,7 +173,7 @@ fn longest<'t>(
             ratios().product::<f64>() < 1.0 && ratios().all(|ratio| ratio < MAX_LOSS)
         };
         let mut last = None;
-        while let Some((pair, limit)) = pairs.next()
+        while let Some((pair, (limit, _))) = pairs.next()
             && faster(pair)
         {
             last = Some(limit);
@@ -172,6 +183,38 @@ fn longest<'t>(
     let limits = texts.iter().filter_map(|text| Some((limit(text)?, *text)));
     // The best one of several that reach as far.
     limits.reduce(|best, next| if next.0 > best.0 { next } else { best })
+}
+
+/// Whether a version for small values of an integer is faster than the usual schedule in calls in
+/// which the other integers are medium.
+fn pays_beside_small(
+    estimator: &Estimator,
+    var: &Var,
+    limit: i64,
+    text: &str,
+    usual: &str,
+) -> bool {
+    let vars = &estimator.graph.vars;
+    let used = LIMITS.iter().filter(|(largest, _)| *largest <= limit);
+    let values: Vec<RunTimeValues> =
+        used.map(|(_, value)| small(vars, var, *value, USUAL[0])).collect();
+    let [Some(text), Some(usual)] = [text, usual].map(|one| estimator.each(one, &values)) else {
+        return false;
+    };
+    let pairs = text.iter().flatten().zip(usual.iter().flatten());
+    pairs.map(|(text, usual)| text / usual).product::<f64>() < 1.0
+}
+
+/// Returns the condition that one of the other integers is larger than [`MEDIUM`]; `None` if there
+/// is no other one.
+fn one_is_larger(vars: &[Var], var: &Var) -> Option<String> {
+    let others = vars.iter().filter(|other| *other != var);
+    let larger: Vec<String> = others.map(|other| format!("{} > {MEDIUM}", other.name())).collect();
+    match &larger[..] {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("({})", several.join(" or "))),
+    }
 }
 
 /// Returns the large value of a kernel's integers, a power of two, at which strides conflict in

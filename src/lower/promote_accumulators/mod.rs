@@ -37,8 +37,8 @@
 //! Ensures: no access to a promoted element between the initial and the final store.
 //! Declines: more elements, bytes or lanes than `ir::limits` allows; elements that may overlap or
 //! have an index that the loop changes; buffers that the nest accesses elsewhere. Elements that are
-//! loaded first, too: loops that may have no iteration or only one, and stores under a condition,
-//! because the element may then be out of bounds or belong to another thread.
+//! loaded first, too: loops that may have no iteration, and stores under a condition, because the
+//! element may then be out of bounds or belong to another thread; loops of one iteration.
 
 mod carry;
 mod elements;
@@ -139,7 +139,7 @@ impl Promoter<'_> {
         let (mut promoted, mut reads) = (Vec::new(), Vec::new());
         for buffer in buffers {
             let mut elements = self.elements_of(&buffer);
-            certain_stores(&nest, &mut |buffer, index, mask| {
+            certain_stores(iteration(&nest), &mut |buffer, index, mask| {
                 let room = elements.list.len() <= MAX_PROMOTED_ELEMENTS;
                 if *buffer == elements.buffer && room && elements.find(index, mask).is_none() {
                     elements.add(index, mask);
@@ -158,12 +158,16 @@ impl Promoter<'_> {
     }
 
     /// Returns the buffers from outside a loop that it loads from and stores to, in order of the
-    /// stores. None if the loop may have fewer than two iterations.
+    /// stores. None if the loop has one iteration or may have none.
     fn updated_buffers(&self, nest: &Stmt) -> Vec<Buffer> {
         let Stmt::For { extent, kind: ForKind::Serial | ForKind::UnrollHint, .. } = nest else {
             return Vec::new();
         };
-        if !self.loads || extent.as_int().is_none_or(|extent| extent < 2) || !runs_alone(nest) {
+        let repeats = match extent.as_int() {
+            Some(extent) => extent > 1,
+            None => self.known.borrow().prove(&Expr::lt(Expr::index(0), extent.clone())),
+        };
+        if !self.loads || !repeats || !runs_alone(nest) {
             return Vec::new();
         }
         let (mut loaded, mut seen) = (FxHashSet::default(), NodeSet::default());
@@ -183,7 +187,7 @@ impl Promoter<'_> {
             &mut |_| {},
         );
         let mut updated: Vec<Buffer> = Vec::new();
-        certain_stores(nest, &mut |buffer, _, _| {
+        certain_stores(iteration(nest), &mut |buffer, _, _| {
             if buffer.scope != Scope::Register
                 && loaded.contains(buffer)
                 && !inner.contains(buffer)
@@ -576,6 +580,14 @@ fn runs_alone(nest: &Stmt) -> bool {
         &mut |_| {},
     );
     alone
+}
+
+/// Returns the body of a loop, which has an iteration; other statements as they are.
+fn iteration(stmt: &Stmt) -> &Stmt {
+    match stmt {
+        Stmt::For { body, .. } => body,
+        other => other,
+    }
 }
 
 /// Calls `f` with buffer, index and mask of the stores that run whenever the statement runs.

@@ -14,8 +14,9 @@ impl Walker<'_> {
     /// initializes. Returns whether it is one.
     pub(super) fn partial_sums(&mut self, nest: &Stmt) -> bool {
         let Stmt::For { extent, kind: ForKind::Serial, .. } = nest else { return false };
-        // A loop that may have one iteration only keeps its elements in memory.
-        if self.in_launch || extent.as_int().is_none_or(|extent| extent < 2) {
+        // A loop of one iteration keeps its elements in memory. The rest of a run-time number of
+        // terms stands under the condition that there is one.
+        if self.in_launch || extent.as_int().is_some_and(|extent| extent < 2) {
             return false;
         }
         let mut updates = Vec::new();

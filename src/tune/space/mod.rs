@@ -37,6 +37,7 @@ use chooser::Chooser;
 use plan::{Planner, StagePlan};
 use std::sync::Arc;
 use text::ScheduleText;
+use view::{Access, AxisView, Stride};
 
 pub use template::of_schedule;
 
@@ -183,6 +184,19 @@ pub fn default_text(graph: &Graph, target: &Target) -> String {
     of_kernel(graph, target, 0).replay(&mut |choice| choice.default).text
 }
 
+/// Returns the simple candidate, if no stage gathers what it reads in lanes along its last axis.
+pub fn simple_text(graph: &Graph, target: &Target) -> Option<String> {
+    let rules = rules(graph, target, 0, false);
+    let views = &rules.declared.facts(&vec![false; rules.declared.schedule.stages.len()]).views;
+    let in_rows = views.iter().all(|view| {
+        let near = |load: &Access, axis: &AxisView| {
+            matches!(load.stride_inside(&axis.var), Stride::Zero | Stride::By(1))
+        };
+        view.data.last().is_none_or(|axis| view.loads.iter().all(|load| near(load, axis)))
+    });
+    in_rows.then(|| rules.replay(&mut simple).text)
+}
+
 /// The space of the rules.
 struct Rules {
     /// The stages as declared.
@@ -222,22 +236,23 @@ impl Space for Rules {
     }
 
     fn plain(&self) -> Option<Candidate> {
-        let plain = |choice: &Choice| {
-            let what = choice.name.rsplit('.').next().unwrap_or_default();
-            let answer =
-                SIMPLE_DECISIONS.iter().find(|(of, _)| *of == what).map(|(_, answer)| *answer);
-            let place = |answer| choice.options.iter().position(|option| option == answer);
-            match what {
-                "width" => 0,
-                _ => answer.and_then(place).unwrap_or(choice.default),
-            }
-        };
         // With run-time extents, only the call shows whether threads pay.
         let views = &self.declared.facts(&vec![false; self.declared.schedule.stages.len()]).views;
         let mut axes = views.iter().flat_map(|view| view.data.iter().chain(&view.reduce));
         let known = axes.all(|axis| axis.extent.is_some());
         let is_plain = known && !self.target.is_gpu();
-        is_plain.then(|| self.replay(&mut |choice| plain(choice)))
+        is_plain.then(|| self.replay(&mut simple))
+    }
+}
+
+/// Answers a choice as the simple candidate does.
+fn simple(choice: &Choice) -> usize {
+    let what = choice.name.rsplit('.').next().unwrap_or_default();
+    let answer = SIMPLE_DECISIONS.iter().find(|(of, _)| *of == what).map(|(_, answer)| *answer);
+    let place = |answer| choice.options.iter().position(|option| option == answer);
+    match what {
+        "width" => 0,
+        _ => answer.and_then(place).unwrap_or(choice.default),
     }
 }
 
