@@ -7,16 +7,19 @@ use super::walk::Walker;
 use crate::ir::equal::equal;
 use crate::ir::tile::is_whole_product;
 use crate::ir::visit::for_each_load;
-use crate::ir::{Buffer, Expr, ForKind, Stmt};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind, ForKind, Stmt};
 
 impl Walker<'_> {
     /// Walks a serial loop whose updates stay in registers, and that no store before it
     /// initializes. Returns whether it is one.
     pub(super) fn partial_sums(&mut self, nest: &Stmt) -> bool {
         let Stmt::For { extent, kind: ForKind::Serial, .. } = nest else { return false };
-        // A loop of one iteration keeps its elements in memory. The rest of a run-time number of
-        // terms stands under the condition that there is one.
-        if self.in_launch || extent.as_int().is_some_and(|extent| extent < 2) {
+        // A loop of one iteration keeps its elements in memory, and one that may have none.
+        let repeats = match extent.as_int() {
+            Some(extent) => extent > 1,
+            None => self.guards.iter().any(|guard| is_positive(guard, extent)),
+        };
+        if self.in_launch || !repeats {
             return false;
         }
         let mut updates = Vec::new();
@@ -60,6 +63,17 @@ impl Walker<'_> {
             }
             _ => {}
         }
+    }
+}
+
+/// Whether a condition says that an extent is positive.
+fn is_positive(cond: &Expr, extent: &Expr) -> bool {
+    match &cond.kind {
+        ExprKind::Binary(BinOp::And, a, b) => is_positive(a, extent) || is_positive(b, extent),
+        ExprKind::Binary(BinOp::Lt, zero, value) => {
+            zero.as_int() == Some(0) && equal(value, extent)
+        }
+        _ => false,
     }
 }
 
