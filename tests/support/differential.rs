@@ -157,7 +157,7 @@ pub fn interpret_damaged(
     };
     let expected = run(&default_loops, &args, "default")?;
     let mut interpreted = Interpreted { graph, bounded, kernel, args, expected, bound: None };
-    // Entries return at once, but a schedule may place a huge loop outside of an empty one.
+    // Nothing to compare, but a schedule may place a huge loop outside of an empty one.
     if interpreted.expected.is_ok() && writes_nothing(&interpreted) {
         return Ok(interpreted);
     }

@@ -77,6 +77,7 @@ Examples:
 #[command(mut_arg("threads", |arg| arg.help(THREADS)), mut_arg("seed", |arg| arg.help(SEED)))]
 #[command(mut_arg("schedule", |arg| arg.help(SCHEDULE).long_help(SCHEDULE)))]
 #[command(mut_arg("records", |arg| arg.help(RECORDS)))]
+#[command(mut_arg("var", |arg| arg.help(VAR).long_help(VAR)))]
 #[command(mut_arg("opt", |arg| arg.hide(true)), mut_arg("fast_math", |arg| arg.hide(true)))]
 #[command(mut_arg("dump", |arg| arg.hide(true)), mut_arg("time", |arg| arg.hide(true)))]
 pub struct TuneArgs {
@@ -131,6 +132,8 @@ const THREADS: &str = "Threads for parallel loops, for which schedules are chose
                        [default: $TEC_NUM_THREADS, else one per CPU]";
 const SEED: &str = "Seed of the search and of the random inputs";
 const SCHEDULE: &str = "Search the knobs of this schedule instead of the space of the rules";
+const VAR: &str = "Set a run-time integer (repeatable); a list, n=1,64,1024, searches for each of \
+                   these sizes";
 const RECORDS: &str =
     "Keep trials in this file, and continue from it [default: FILE.records.jsonl]";
 

@@ -97,13 +97,13 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
         near.truncate(MOST_NEAR);
         let others: Vec<i64> = USUAL[SERIAL..].iter().copied().chain(large).collect();
         let texts: Vec<&str> = near.iter().map(|(_, text)| *text).collect();
-        let Some((limit, text)) = longest(estimator, var, &others, &texts, &usual) else {
+        let Some(Range { limit, text, if_all_are_small }) =
+            longest(estimator, var, &others, &texts, &usual)
+        else {
             continue;
         };
         let mut cond = format!("{} <= {limit}", var.name());
-        if !pays_beside_small(estimator, var, limit, text, &usual)
-            && let Some(others) = one_is_larger(vars, var)
-        {
+        if !if_all_are_small && let Some(others) = one_is_larger(vars, var) {
             cond.push_str(&format!(" and {others}"));
         }
         match versions.iter_mut().find(|(version, _)| *version == text) {
@@ -147,62 +147,56 @@ fn without_threads(text: &str) -> String {
     text.split_inclusive('\n').filter(kept).collect()
 }
 
-/// Returns the schedule that is faster than the usual one up to the largest value of an integer,
-/// and that value: in the mean of calls in which the other integers are medium or large, with one
-/// thread and with several, and in none of them much slower. `None` if no schedule is.
+/// Where a schedule is faster than the usual one.
+struct Range<'t> {
+    /// The largest value of the small integer.
+    limit: i64,
+    /// The schedule.
+    text: &'t str,
+    /// Whether it is also faster in calls in which the other integers are medium.
+    if_all_are_small: bool,
+}
+
+/// Returns the schedule that is faster than the usual one up to the largest value of an integer: in
+/// the mean of calls in which the other integers have the values `others`, with one thread and with
+/// several, and in none of them much slower. `None` if no schedule is.
 fn longest<'t>(
     estimator: &Estimator,
     var: &Var,
     others: &[i64],
     texts: &[&'t str],
     usual: &str,
-) -> Option<(i64, &'t str)> {
+) -> Option<Range<'t>> {
     let vars = &estimator.graph.vars;
+    let others = [&USUAL[..SERIAL], others].concat();
     let values: Vec<RunTimeValues> = LIMITS
         .iter()
         .flat_map(|(_, value)| others.iter().map(|other| small(vars, var, *value, *other)))
         .collect();
     let of_usual = estimator.each(usual, &values)?;
-    let calls = others.len();
-    let limit = |text: &str| {
+    let range = |text: &&'t str| {
         let of_text = estimator.each(text, &values)?;
-        let mut pairs = of_text.chunks(calls).zip(of_usual.chunks(calls)).zip(LIMITS);
-        let faster = |(text, usual): (&[Vec<f64>], &[Vec<f64>])| {
-            let pairs = || text.iter().flatten().zip(usual.iter().flatten());
-            let ratios = || pairs().map(|(text, usual)| text / usual);
-            ratios().product::<f64>() < 1.0 && ratios().all(|ratio| ratio < MAX_LOSS)
+        let pairs = of_text.chunks(others.len()).zip(of_usual.chunks(others.len())).zip(LIMITS);
+        let ratios = |text: &[Vec<f64>], usual: &[Vec<f64>]| -> Vec<f64> {
+            let pairs = text.iter().flatten().zip(usual.iter().flatten());
+            pairs.map(|(text, usual)| text / usual).collect()
         };
-        let mut last = None;
-        while let Some((pair, (limit, _))) = pairs.next()
-            && faster(pair)
-        {
+        let (mut last, mut of_medium) = (None, 1.0);
+        for ((text, usual), (limit, _)) in pairs {
+            let of_large = ratios(&text[SERIAL..], &usual[SERIAL..]);
+            if of_large.iter().product::<f64>() >= 1.0
+                || of_large.iter().any(|ratio| *ratio >= MAX_LOSS)
+            {
+                break;
+            }
             last = Some(limit);
+            of_medium *= ratios(&text[..SERIAL], &usual[..SERIAL]).iter().product::<f64>();
         }
-        last
+        Some(Range { limit: last?, text, if_all_are_small: of_medium < 1.0 })
     };
-    let limits = texts.iter().filter_map(|text| Some((limit(text)?, *text)));
     // The best one of several that reach as far.
-    limits.reduce(|best, next| if next.0 > best.0 { next } else { best })
-}
-
-/// Whether a version for small values of an integer is faster than the usual schedule in calls in
-/// which the other integers are medium.
-fn pays_beside_small(
-    estimator: &Estimator,
-    var: &Var,
-    limit: i64,
-    text: &str,
-    usual: &str,
-) -> bool {
-    let vars = &estimator.graph.vars;
-    let used = LIMITS.iter().filter(|(largest, _)| *largest <= limit);
-    let values: Vec<RunTimeValues> =
-        used.map(|(_, value)| small(vars, var, *value, USUAL[0])).collect();
-    let [Some(text), Some(usual)] = [text, usual].map(|one| estimator.each(one, &values)) else {
-        return false;
-    };
-    let pairs = text.iter().flatten().zip(usual.iter().flatten());
-    pairs.map(|(text, usual)| text / usual).product::<f64>() < 1.0
+    let ranges = texts.iter().filter_map(range);
+    ranges.reduce(|best, next| if next.limit > best.limit { next } else { best })
 }
 
 /// Returns the condition that one of the other integers is larger than [`MEDIUM`]; `None` if there

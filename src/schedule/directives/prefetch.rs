@@ -16,6 +16,7 @@ use crate::schedule::bounds::{Loop, clip_to, is_vectorized, loop_min};
 use crate::schedule::legality::AttachPoint;
 use crate::schedule::phases::Inference;
 use crate::schedule::region::{Interval, IntervalEvaluator};
+use crate::schedule::sorts::sort_place;
 use crate::schedule::state::{Attach, AxisId, Schedule, Stage, StageId, Tensor};
 use crate::te::{Body, Input};
 use rustc_hash::FxHashMap;
@@ -121,7 +122,10 @@ fn regions_of(
     }
     let bounds = inference.bounded.of(id);
     let mut around: Vec<Loop> = bounds.enclosing_loops.clone();
-    around.extend(stage.leaves[..=depth].iter().map(|leaf| {
+    // A sorted axis is no loop: in an iteration of the loops behind it, all of it counts.
+    let sorted = sort_place(stage);
+    let loops = stage.leaves[..=depth].iter().enumerate().filter(|(at, _)| Some(*at) != sorted);
+    around.extend(loops.map(|(_, leaf)| {
         let var = stage.axis(*leaf).var.clone();
         (var, loop_min(stage, *leaf), bounds.extents[leaf.0].clone())
     }));
