@@ -352,7 +352,9 @@ pub fn prune(records: Vec<Record>, count: usize) -> Vec<Record> {
     for record in records.iter().filter(|record| record.seconds().is_some()) {
         families.entry(sizes::family(record)).or_default().push(record);
     }
-    for family in families.values() {
+    // For a single size, the fastest record is kept anyway.
+    let several = |family: &&Vec<&Record>| family.iter().any(|one| one.vars != family[0].vars);
+    for family in families.values().filter(several) {
         for chosen in sizes::choice(family).sizes() {
             let at = records.iter().position(|record| std::ptr::eq(record, chosen));
             keep[at.expect("it is one of the records")] = true;
