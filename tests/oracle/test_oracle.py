@@ -229,7 +229,7 @@ def test_a_batch_of_programs_agrees() -> None:
     tally = run_batch(0, 20, 1, targets())
     assert not tally.findings, "\n".join(map(str, tally.findings))
     # A machine without AVX-512 runs two modules, others three.
-    assert tally.calls > 33 * tally.modules and sum(tally.equal.values()) > 13 * tally.modules
+    assert tally.calls > 25 * tally.modules and sum(tally.equal.values()) > 10 * tally.modules
 
 
 def test_a_call_that_must_be_refused_is_refused(tmp_path: pathlib.Path) -> None:
