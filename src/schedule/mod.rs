@@ -60,7 +60,7 @@ pub use recomputed::note_recomputed;
 pub use recurrence::{in_same_recurrence, outlives_its_step};
 pub use select::{
     AutoScheduler, Fallback, ScheduleSelector, TUNED, check_selector, find, is_narrower,
-    note_ignored_selector, schedule_all, schedule_kernels,
+    note_ignored_selector, schedule_all, schedule_kernels, with_all_features,
 };
 pub use sliding::{StoragePlace, storage_place};
 pub use sorts::{sort_of, sort_place, sorted_count};

@@ -15,6 +15,7 @@ use crate::lang::ast::{self, Item, ScheduleStmt, ScheduleStmtKind};
 use crate::target::Target;
 use crate::te::{Defines, Graph};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 
 /// The name of the schedules that `tec tune` and `tec best` write.
 pub const TUNED: &str = "tuned";
@@ -303,6 +304,18 @@ pub fn is_narrower(old: &str, new: &str) -> bool {
         (with_features(old), with_features(new));
     let old_features: Vec<&str> = old_features.collect();
     old_base == new_base && new_features.all(|feature| old_features.contains(&feature))
+}
+
+/// Returns the target of a schedule that contains the statements of schedules for several targets,
+/// which differ in their features only: all features of all of them.
+pub fn with_all_features<'a>(targets: impl IntoIterator<Item = &'a str>) -> String {
+    let (mut base, mut all) = ("", BTreeSet::new());
+    for target in targets {
+        let (own, features) = with_features(target);
+        base = own;
+        all.extend(features);
+    }
+    all.into_iter().fold(base.to_string(), |target, feature| target + "+" + feature)
 }
 
 /// Returns the targets that a schedule can name: `cpu`, and one or more leading components of each

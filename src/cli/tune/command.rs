@@ -267,12 +267,27 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     for at in 0..parts.len() {
         let first = kernel_of.partition_point(|kernel| *kernel < at);
         let end = kernel_of.partition_point(|kernel| *kernel <= at);
-        sizes::compare_sizes(&mut tasks[first..end], &winners[first..end], seconds)?;
+        let (tasks, winners) = (&mut tasks[first..end], &winners[first..end]);
+        if !sizes::compare_sizes(tasks, winners, seconds, limits.end)? {
+            eprintln!(
+                "note: {}: the budget was too short to compare the schedules of all sizes; a \
+                 schedule is used for the sizes at which it was measured",
+                graphs[at].name
+            );
+        }
     }
     for (report, at) in reports.iter_mut().zip(&kernel_of) {
         report.find_packed(&evaluators[*at]);
     }
     let versions = sizes::versions(&tasks, &run.path)?;
+    for (graph, text) in graphs.iter().filter_map(|one| Some((one, versions.get(&one.name)?))) {
+        // What is known in a version may make a directive illegal that was legal without it.
+        if let Err(Failure::User(diags)) =
+            driver::estimate_text(graph, text, options, &machine, threads)
+        {
+            eprintln!("note: {}: the versions are refused together: {}", graph.name, diags[0]);
+        }
+    }
     show_bugs(&bugs);
     let network = is_network.then_some(&args.file[..]);
     let head = report::RunInfo { options, threads, records: &run.path, network, versions };
@@ -406,7 +421,7 @@ struct Run<'a> {
     /// The records.
     path: PathBuf,
     begin: Instant,
-    /// The notes about kernels, without their names.
+    /// The notes about kernels that are printed; without their names in a network.
     noted: RefCell<BTreeSet<String>>,
     /// Whether the notes about the records are printed.
     shown: Cell<bool>,
@@ -463,10 +478,13 @@ impl Run<'_> {
                        this version refuses{why}"
             );
         }
-        // The kernels of a network have the same notes.
+        // The kernels of a network have the same notes, and so have the sizes of a kernel.
         for note in task.notes() {
-            let about = note.replace(&format!("`{}`", graph.name), "");
-            if self.noted.borrow_mut().insert(about) || kernel.network.is_none() {
+            let about = match kernel.network {
+                Some(_) => note.replace(&format!("`{}`", graph.name), ""),
+                None => format!("{}: {note}", graph.name),
+            };
+            if self.noted.borrow_mut().insert(about) {
                 eprintln!("note: {}: {note}", graph.name);
             }
         }
@@ -659,13 +677,12 @@ impl Limits {
         let whole = budget.unwrap_or(minute).as_secs_f64();
         let (part, least, most) = LAST_COMPARISON;
         // Most of a short budget is for the search.
-        let last = (whole * part).clamp(least, most).min(whole / (2.0 * MAX_COMPARISON_FACTOR));
+        let all = MAX_COMPARISON_FACTOR * f64::from(comparisons);
+        let last = (whole * part).clamp(least, most).min(whole / (2.0 * all));
         let stopped = stop_flag();
-        let search = budget.map(|budget| {
-            budget.saturating_sub(Duration::from_secs_f64(MAX_COMPARISON_FACTOR * last))
-        });
+        let search =
+            budget.map(|budget| budget.saturating_sub(Duration::from_secs_f64(all * last)));
         let end = budget.map(|budget| begin + budget);
-        let last = last / f64::from(comparisons);
         Limits { begin, search, end, last, trials: args.trials, stopped }
     }
 

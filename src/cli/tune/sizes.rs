@@ -10,6 +10,7 @@ use crate::tune::records::{Filter, Parsed, best_by_size};
 use crate::tune::search::Proposal;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 /// The most sizes of a kernel: a schedule has 16 versions at most (E0319).
 const MAX_SIZES: usize = 16;
@@ -60,12 +61,14 @@ pub fn sizes_of(kernel: &Kernel, all: &[Arguments]) -> Vec<Arguments> {
     sizes
 }
 
-/// Measures the best schedules of a kernel's sizes at all of these sizes, about `seconds` each.
+/// Measures the best schedules of a kernel's sizes at all of these sizes, about `seconds` each and
+/// as many as the time until `ends` allows. Returns whether all were measured.
 pub fn compare_sizes(
     tasks: &mut [Task<'_>],
     winners: &[Option<Proposal>],
     seconds: f64,
-) -> Result<(), Error> {
+    ends: Option<Instant>,
+) -> Result<bool, Error> {
     let mut proposals: Vec<Proposal> = Vec::new();
     for winner in winners.iter().flatten() {
         if !proposals.iter().any(|one| one.text == winner.text) {
@@ -73,12 +76,18 @@ pub fn compare_sizes(
         }
     }
     if tasks.len() < 2 || proposals.len() < 2 {
-        return Ok(());
+        return Ok(true);
     }
-    for task in tasks {
-        task.record_comparison(&proposals, seconds)?;
+    let (mut left, mut complete) = (tasks.len() as u32, true);
+    for (task, own) in tasks.iter_mut().zip(winners) {
+        let now = Instant::now();
+        let ends = ends.map(|ends| now + ends.saturating_duration_since(now) / left);
+        left -= 1;
+        // Its own one is measured if any other is.
+        proposals.sort_by_key(|one| own.as_ref().is_none_or(|own| own.text != one.text));
+        complete &= task.record_comparison(&proposals, seconds, ends)?;
     }
-    Ok(())
+    Ok(complete)
 }
 
 /// Returns the schedule `tuned` of each kernel that was searched for several sizes: versions for

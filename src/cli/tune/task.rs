@@ -311,10 +311,7 @@ impl<'a> Task<'a> {
     /// the time until `ends` allows.
     pub fn decide(&mut self, seconds: f64, ends: Option<Instant>) -> Result<Option<Winner>> {
         // The comparison first compiles and checks each candidate.
-        let count = ends.map_or(FINALISTS, |ends| {
-            let left = ends.saturating_duration_since(Instant::now()).as_secs_f64() - seconds;
-            ((left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize).min(FINALISTS)
-        });
+        let count = self.affordable(seconds, ends).min(FINALISTS);
         let finalists: Vec<Proposal> =
             self.search.fastest(count.max(1)).iter().map(|trial| trial.proposal.clone()).collect();
         let Some(first) = finalists.first() else { return Ok(None) };
@@ -343,22 +340,39 @@ impl<'a> Task<'a> {
         Ok(best.or_else(|| self.measured_alone(first, alone)))
     }
 
-    /// Measures candidates interleaved for about `seconds`, and records them.
-    pub fn record_comparison(&mut self, proposals: &[Proposal], seconds: f64) -> Result<()> {
-        if self.lost().is_some() {
-            return Ok(());
+    /// Returns how many candidates can be compiled, checked and compared for `seconds` until `ends`.
+    fn affordable(&self, seconds: f64, ends: Option<Instant>) -> usize {
+        ends.map_or(usize::MAX, |ends| {
+            let left = ends.saturating_duration_since(Instant::now()).as_secs_f64() - seconds;
+            (left.max(0.0) / self.seconds_of_trial().max(1e-3)) as usize
+        })
+    }
+
+    /// Measures candidates interleaved for about `seconds`, the first ones if the time until `ends`
+    /// does not allow all, and records them. Returns whether all were measured.
+    pub fn record_comparison(
+        &mut self,
+        proposals: &[Proposal],
+        seconds: f64,
+        ends: Option<Instant>,
+    ) -> Result<bool> {
+        let count = proposals.len().min(self.affordable(seconds, ends));
+        let (proposals, rest) = proposals.split_at(count);
+        // One alone tells nothing new.
+        if self.lost().is_some() || proposals.len() < 2 {
+            return Ok(false);
         }
         let limit = Duration::from_secs_f64(self.best_seconds().unwrap_or(1.0) * TIME_LIMIT_FACTOR)
             .clamp(MIN_TIME_LIMIT, MAX_TIME_LIMIT);
         let jobs: Vec<Job> = proposals.iter().map(|one| job(one, limit)).collect();
         let Compared { outcomes, in_turns } = self.measure.compare(&jobs, seconds);
         if self.lost().is_some() {
-            return Ok(());
+            return Ok(false);
         }
         for (proposal, outcome) in proposals.iter().zip(&outcomes) {
             self.wrong.extend(add(&mut self.log, proposal, in_turns, outcome)?);
         }
-        Ok(())
+        Ok(rest.is_empty())
     }
 
     /// Returns a trial with its own measurement.

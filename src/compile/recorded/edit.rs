@@ -8,7 +8,7 @@ use crate::compile::text::duration;
 use crate::diag::{Diag, Result, Span};
 use crate::lang::ast::{self, Item, Schedule};
 use crate::lang::parse_file;
-use crate::schedule::is_narrower;
+use crate::schedule::{is_narrower, with_all_features};
 use crate::tune::records::{Record, SizedChoice};
 
 /// The name of the schedule.
@@ -32,17 +32,20 @@ pub fn versions_to_tuned(choice: &SizedChoice<'_>, kernel: &str) -> Result<Strin
     if let SizedChoice::Always { sizes } = choice {
         return rename_to_tuned(&sizes[0].schedule, kernel);
     }
-    let first = choice.sizes()[0];
-    let file = parse_file(&first.schedule, 0)?;
-    let target =
-        only_schedule(&file)?.target.as_ref().map(|target| format!(" for {}", target.text));
-    let mut text = format!("schedule {kernel}.{NAME}{} {{\n    ", target.unwrap_or_default());
+    let mut targets = Vec::new();
+    for record in choice.sizes() {
+        let file = parse_file(&record.schedule, 0)?;
+        targets.extend(only_schedule(&file)?.target.as_ref().map(|target| target.text.clone()));
+    }
+    let target = with_all_features(targets.iter().map(|target| &target[..]));
+    let target = if target.is_empty() { target } else { format!(" for {target}") };
+    let mut text = format!("schedule {kernel}.{NAME}{target} {{\n    ");
     write_versions(&mut text, choice, "    ")?;
     text.push_str("\n}\n");
     Ok(text)
 }
 
-/// Writes the branches of a choice, whose first line is already indented.
+/// Writes the branches of a choice, behind the indentation of the first line.
 fn write_versions(text: &mut String, choice: &SizedChoice<'_>, indent: &str) -> Result<()> {
     let inner = format!("{indent}    ");
     match choice {
@@ -84,7 +87,8 @@ fn body_lines(text: &str) -> Result<Vec<String>> {
     }
     let header = item.target.as_ref().or(item.name.as_ref()).unwrap_or(&item.kernel);
     let whole = &text[header.span.end as usize..item.span.end as usize];
-    let body = whole.trim_start().trim_start_matches('{').trim_end_matches('}');
+    let whole = whole.trim();
+    let body = whole.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(whole);
     let lines = body.lines().map(str::trim_end).filter(|line| !line.is_empty());
     Ok(lines.map(|line| line.strip_prefix("    ").unwrap_or(line).to_string()).collect())
 }

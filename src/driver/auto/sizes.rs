@@ -14,6 +14,7 @@
 use super::super::Options;
 use super::estimator::{Estimator, THREADS};
 use crate::ir::Var;
+use crate::schedule::with_all_features;
 use crate::te::{Graph, Input};
 use crate::tune;
 use crate::tune::model::{ASSUMED_VALUE, RunTimeValues};
@@ -73,10 +74,10 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
     estimator.choose((&small, 0), count / FEW_INTERVAL, &mut seen);
-    let mut others = serial_versions(&seen, vars.len());
+    let mut more = serial_versions(&seen, vars.len());
     // Where every size is small, tiles are mostly tails.
-    others.extend(tune::space::simple_text(estimator.graph, &estimator.options.target));
-    for text in others {
+    more.extend(tune::space::simple_text(estimator.graph, &estimator.options.target));
+    for text in more {
         let seconds = estimator.seconds(&text, &small, &THREADS);
         seen.extend(seconds.map(|seconds| (text, seconds)));
     }
@@ -237,17 +238,18 @@ fn small(vars: &[Var], var: &Var, few: i64, others: i64) -> RunTimeValues {
 
 /// Returns the text of a schedule that chooses between several.
 fn join(versions: &[(&str, Vec<String>)], other: &str) -> Option<String> {
-    let (target, mut features, other) = parts(other)?;
+    let (head, other) = parts(other)?;
+    let mut heads = vec![head];
     let mut branches = String::new();
     for (text, conditions) in versions {
-        let (_, its_features, body) = parts(text)?;
-        features.extend(its_features);
+        let (head, body) = parts(text)?;
+        heads.push(head);
         let cond = conditions.join(" or ");
         branches.push_str(&format!("if {cond} {{\n{}    }} else ", indented(body)));
     }
-    let features: String = features.iter().map(|feature| format!("+{feature}")).collect();
     let body = format!("    {branches}{{\n{}    }}\n", indented(other));
-    Some(format!("{target}{features} {{\n{body}}}\n"))
+    // The target is the last word of a head.
+    Some(format!("{} {{\n{body}}}\n", with_all_features(heads)))
 }
 
 /// Indents the lines of a block.
@@ -255,9 +257,8 @@ fn indented(body: &str) -> String {
     body.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// Returns `schedule KERNEL for TARGET`, the features of the target, and the statements.
-fn parts(text: &str) -> Option<(&str, BTreeSet<&str>, &str)> {
+/// Returns `schedule KERNEL for TARGET` and the statements.
+fn parts(text: &str) -> Option<(&str, &str)> {
     let (head, body) = text.strip_suffix("}\n")?.split_once(" {\n")?;
-    let mut words = head.split('+');
-    Some((words.next()?, words.collect(), body))
+    Some((head, body))
 }

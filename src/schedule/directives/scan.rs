@@ -51,6 +51,10 @@ fn scan(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
             &stage.axis(axis).name
         });
         let diag = Diag::new("E0358", call.span_of(0), text).note(why);
+        if let Some(inner) = Blocks::inside_of(stage, axis) {
+            let (name, inner) = (&stage.te.name, &stage.axis(inner).name);
+            return Box::new(diag.help(format!("to scan each block: `{name}.scan({inner})`")));
+        }
         Box::new(diag.help(
             "a scan takes a reduction whose `where=` compares a reduction axis with the data axis: \
              `sum(A[k], axis=k, where=k <= i)`",

@@ -47,6 +47,15 @@ impl Blocks {
             _ => None,
         })
     }
+
+    /// Returns the loop inside of the blocks, if an axis is the loop over blocks of a data axis.
+    pub(super) fn inside_of(stage: &Stage, axis: AxisId) -> Option<AxisId> {
+        let mut inner = stage.relations.iter().filter_map(|relation| match relation {
+            Relation::Split { outer, inner, .. } if *outer == axis => Some(*inner),
+            _ => None,
+        });
+        inner.find(|inner| Blocks::with_inner(stage, *inner).is_some())
+    }
 }
 
 /// Adds the stages of the terms of each block and of the blocks before, and makes each block of the

@@ -3,16 +3,25 @@
 use super::{Model, Place, Stage};
 
 impl Model {
-    /// Returns a stage that a scan could compute; any stage if a rule is broken on purpose.
-    fn prefix_reduction(&mut self, wild: bool) -> Option<usize> {
+    /// Returns a stage whose terms have a condition of this kind and that no directive has changed;
+    /// any stage if a rule is broken on purpose.
+    pub(super) fn conditional_reduction(
+        &mut self,
+        wild: bool,
+        is_kind: fn(&Stage) -> bool,
+    ) -> Option<usize> {
         let fits = |stage: &Stage| {
             let marked = stage.loops.iter().any(|l| l.mark.is_some() || l.used);
-            let usual = stage.fresh && stage.prefix.is_some() && !stage.locked;
+            let usual = stage.fresh && is_kind(stage) && !stage.locked;
             stage.place != Place::Inline && !stage.loops.is_empty() && (wild || usual && !marked)
         };
         let fitting: Vec<usize> =
             (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
         (!fitting.is_empty() && self.named).then(|| self.pick(&fitting))
+    }
+
+    fn prefix_reduction(&mut self, wild: bool) -> Option<usize> {
+        self.conditional_reduction(wild, |stage| stage.prefix.is_some())
     }
 
     /// Returns the place of the loop over terms that a scan replaces.

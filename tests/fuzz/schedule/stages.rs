@@ -239,17 +239,8 @@ impl Model {
     /// Adds a scatter, sometimes with vectors of start values.
     pub(super) fn scatter(&mut self) {
         let wild = self.breaks();
-        let fits = |stage: &Stage| {
-            let marked = stage.loops.iter().any(|l| l.mark.is_some() || l.used);
-            let usual = stage.fresh && stage.scatter.is_some() && !stage.locked;
-            stage.place != Place::Inline && !stage.loops.is_empty() && (wild || usual && !marked)
-        };
-        let fitting: Vec<usize> =
-            (0..self.stages.len()).filter(|at| fits(&self.stages[*at])).collect();
-        if fitting.is_empty() || !self.named {
-            return;
-        }
-        let stage = self.pick(&fitting);
+        let found = self.conditional_reduction(wild, |stage| stage.scatter.is_some());
+        let Some(stage) = found else { return };
         let axis = match self.stages[stage].scatter.clone() {
             Some(axis) => axis,
             None => self.stages[stage].loops[0].name.clone(),
