@@ -324,7 +324,7 @@ kernel row(l: var) {
     }
     // The knobs of a schedule, too; these sizes have no trials of it.
     let knobs = [&tune[..2], &["--kernel", "scaled", "--schedule", "knobs"]].concat();
-    let knobs = [&knobs[..], &["--trials", "6", "--json"], &vars[..4]].concat();
+    let knobs = [&knobs[..], &["--trials", "8", "--json"], &vars[..4]].concat();
     let found = json(&place.succeeds(&knobs).0);
     assert_eq!(found["kernels"].as_array().map(Vec::len), Some(4), "{found}");
     assert!(found["versions"]["scaled"].is_string(), "{found}");

@@ -340,7 +340,8 @@ impl<'a> Task<'a> {
         Ok(best.or_else(|| self.measured_alone(first, alone)))
     }
 
-    /// Returns how many candidates can be compiled, checked and compared for `seconds` until `ends`.
+    /// Returns how many candidates can be compiled, checked and compared for `seconds` until
+    /// `ends`.
     fn affordable(&self, seconds: f64, ends: Option<Instant>) -> usize {
         ends.map_or(usize::MAX, |ends| {
             let left = ends.saturating_duration_since(Instant::now()).as_secs_f64() - seconds;
