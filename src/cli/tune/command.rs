@@ -264,7 +264,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     search(&mut tasks, &limits, reporter)?;
     let (mut reports, winners) = decide(&mut tasks, &limits)?;
     let seconds = limits.last / tasks.len() as f64;
-    for at in 0..parts.len() {
+    for (at, graph) in graphs.iter().enumerate() {
         let first = kernel_of.partition_point(|kernel| *kernel < at);
         let end = kernel_of.partition_point(|kernel| *kernel <= at);
         let (tasks, winners) = (&mut tasks[first..end], &winners[first..end]);
@@ -272,7 +272,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
             eprintln!(
                 "note: {}: the budget was too short to compare the schedules of all sizes; a \
                  schedule is used for the sizes at which it was measured",
-                graphs[at].name
+                graph.name
             );
         }
     }
