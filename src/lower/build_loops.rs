@@ -27,7 +27,7 @@ use crate::schedule::{
     ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoragePlace, StoreNontemporal,
     attach_depth, axis_value, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only,
     loop_extent, loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place,
-    sorted_count, storage_place, strides,
+    sorted_count, step_depth, storage_place, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Reduction, build_params};
@@ -207,7 +207,7 @@ impl<'a> Nests<'a> {
 
     /// Returns the innermost loop over the steps of a stage of a recurrence.
     fn last_step(&self, id: StageId) -> Option<usize> {
-        self.bounded.schedule.stage(id).te.recurrence.as_ref()?.steps.checked_sub(1)
+        step_depth(&self.bounded.schedule, id)?.checked_sub(1)
     }
 
     /// Returns the stages of the recurrence that a step computes in front of one of its stages, if

@@ -406,7 +406,17 @@ pub(super) fn compute_loops(
     let mut conditions: Vec<(Expr, AxisKind, bool)> = Vec::new();
     let mut without_tail: Vec<usize> = shifted.to_vec();
     for (at, relation) in stage.relations.iter().enumerate() {
-        let Relation::Split { parent, tail, factor, .. } = relation else { continue };
+        let (parent, tail, factor) = match relation {
+            Relation::Split { parent, tail, factor, .. } => (parent, tail, factor),
+            Relation::Fuse { .. } => continue,
+            Relation::Skew { inner, .. } => {
+                let value = &values[inner.0];
+                let first = Expr::le(Expr::index(0), value.clone());
+                let last = Expr::lt(value.clone(), extents[inner.0].clone());
+                conditions.extend([first, last].map(|cond| (cond, AxisKind::Data, true)));
+                continue;
+            }
+        };
         // If the outer part of a split leaves its range, the whole axis does too.
         let implied = stage.relations[..at].iter().enumerate().any(|(at, earlier)| {
             matches!(earlier, Relation::Split { outer, .. } if outer == parent)
@@ -578,6 +588,7 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
             Relation::Fuse { parts, .. } => {
                 parts.iter().flat_map(|p| parts_of.get(p).cloned().unwrap_or(vec![*p])).collect()
             }
+            Relation::Skew { .. } => Vec::new(),
         };
         let beyond =
             |axis: &&AxisId| needed_iterations(&stage.relations, &extents, **axis).is_some();
@@ -634,6 +645,14 @@ fn extents_with(stage: &Stage, shape: &[Expr], facts: &Facts, capped: &[bool]) -
                 let product = parts.iter().map(|part| extents[part.0].clone()).reduce(Expr::mul);
                 let product = product.expect("at least two are fused");
                 extents[fused.0] = simplify_expr(&product, facts);
+            }
+            Relation::Skew { outer, inner, factor, wave, position, .. } => {
+                let [last, inner] =
+                    [outer, inner].map(|axis| Expr::sub(extents[axis.0].clone(), Expr::index(1)));
+                let width = Expr::add(Expr::mul(last, Expr::index(*factor)), inner);
+                let waves = Interval { min: Expr::index(0), width };
+                extents[wave.0] = region_extent(&waves, facts);
+                extents[position.0] = extents[outer.0].clone();
             }
         }
     }
@@ -736,6 +755,12 @@ pub(super) fn axis_values(stage: &Stage, extents: &[Expr]) -> (Vec<Expr>, Vec<us
                         Some(rest) => Expr::mul(extent, rest),
                     });
                 }
+            }
+            Relation::Skew { outer, inner, factor, wave, position, .. } => {
+                let (wave, position) = (values[wave.0].clone(), values[position.0].clone());
+                let first = Expr::mul(position.clone(), Expr::index(*factor));
+                values[inner.0] = Expr::sub(wave, first);
+                values[outer.0] = position;
             }
         }
     }

@@ -408,6 +408,8 @@ fn declared_order(
                 }
                 order.splice(at..at + parts.len(), [*fused]);
             }
+            // It has data axes only.
+            Relation::Skew { .. } => {}
         }
     }
     let leaves: Vec<AxisId> = stage.leaves.iter().copied().filter(matters).collect();
@@ -426,14 +428,8 @@ fn moving_axes(stage: &Stage, bounds: &StageBounds) -> Vec<bool> {
     let mut moving: Vec<bool> =
         stage.axes.iter().enumerate().map(|(at, axis)| moves(at, axis)).collect();
     for relation in &stage.relations {
-        match relation {
-            Relation::Split { parent, outer, inner, .. } if !moving[parent.0] => {
-                (moving[outer.0], moving[inner.0]) = (false, false);
-            }
-            Relation::Fuse { parts, fused, .. } if parts.iter().all(|part| !moving[part.0]) => {
-                moving[fused.0] = false;
-            }
-            _ => {}
+        if relation.replaced().iter().all(|axis| !moving[axis.0]) {
+            relation.made().iter().for_each(|axis| moving[axis.0] = false);
         }
     }
     moving
@@ -559,18 +555,12 @@ fn adds_twice(stage: &Stage, bounds: &StageBounds, parent: AxisId, outer: AxisId
         })
 }
 
-/// Returns the loops that an axis was split or fused into.
+/// Returns the loops that an axis was split, fused or skewed into.
 fn leaves_of(stage: &Stage, axis: AxisId) -> impl Iterator<Item = AxisId> {
     let mut axes = vec![axis];
     for relation in &stage.relations {
-        match relation {
-            Relation::Split { parent, outer, inner, .. } if axes.contains(parent) => {
-                axes.extend([*outer, *inner]);
-            }
-            Relation::Fuse { parts, fused, .. } if parts.iter().any(|part| axes.contains(part)) => {
-                axes.push(*fused);
-            }
-            _ => {}
+        if relation.replaced().iter().any(|axis| axes.contains(axis)) {
+            axes.extend(relation.made());
         }
     }
     let leaves: Vec<AxisId> = axes.into_iter().filter(|axis| stage.leaves.contains(axis)).collect();

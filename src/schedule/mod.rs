@@ -30,6 +30,7 @@ mod select;
 mod sliding;
 mod sorts;
 mod state;
+mod step_order;
 mod storage;
 mod templates;
 mod text;
@@ -68,6 +69,7 @@ pub use state::{
     Annotation, Attach, Axis, AxisId, AxisKind, Factor, Legality, Origin, Relation, Schedule,
     Stage, StageId, Tail, Tensor,
 };
+pub use step_order::step_depth;
 pub use text::{apply_lines, apply_text};
 pub use threads::threads_around;
 pub use tree::print_tree;

@@ -15,14 +15,15 @@ use super::bounds::attach_depth;
 use super::directives::compute_with::ComputeWith;
 use super::fused::SharedLoops;
 use super::phases::Inference;
-use super::state::{Attach, AxisId, Schedule, StageId};
-use super::storage::Ring;
+use super::state::{Attach, AxisId, Relation, Schedule, Stage, StageId};
+use super::step_order::{StepLoops, in_declared_order, step_depth};
+use super::storage::{Ring, Waves};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{NodeSet, walk_nodes};
-use crate::ir::{BinOp, Buffer, Buffering, Expr, ExprKind, Var};
-use crate::te::{self, Body};
+use crate::ir::{Buffer, Buffering, Expr, ExprKind, Var};
+use crate::te::{self, Body, StepRead};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A stage that is read from more steps than this keeps all of them.
@@ -107,7 +108,8 @@ pub(super) fn place_of_added(schedule: &Schedule, te: &te::Stage, reader: StageI
     let stage = schedule.stage(reader);
     match (&te.recurrence, &stage.te.recurrence, stage.attach) {
         (Some(_), Some(of), Attach::Root) if of.steps > 0 => {
-            Attach::At { stage: reader, axis: AxisId(of.steps - 1), span: stage.span }
+            let depth = step_depth(schedule, reader).expect("the reader belongs to a recurrence");
+            Attach::At { stage: reader, axis: stage.leaves[depth - 1], span: stage.span }
         }
         (Some(_), Some(_), attach @ Attach::At { .. }) => attach,
         _ => Attach::Root,
@@ -126,7 +128,7 @@ pub(super) fn step_loops(schedule: &Schedule) -> Vec<SharedLoops> {
         }
         let host = *first.entry(recurrence.id).or_insert(id);
         if host != id {
-            let depth = recurrence.steps - 1;
+            let depth = step_depth(schedule, host).map_or(0, |depth| depth - 1);
             shared.push(SharedLoops { guest: id, host, depth, span: stage.span, steps: true });
         }
     }
@@ -230,28 +232,103 @@ fn check_steps(schedule: &Schedule, id: StageId, steps: usize) -> Result<()> {
         let text = format!("`{name}` is computed in each step and cannot be at the root");
         return Err(Box::new(refuse(stage.span, text)));
     }
-    for at in 0..steps {
-        let axis = stage.axis(AxisId(at));
-        let step = &axis.name;
-        let rule = format!("a step of `{step}` reads the results of earlier ones");
-        if let Some((annotation, span)) = axis.annotation {
-            let text = format!("the steps of `{name}` run one after the other");
-            let help = format!("apply `{}` to an axis inside a step", annotation.name());
-            return Err(Box::new(refuse(span, text).note(rule).help(help)));
-        }
-        if let Some((directive, span)) = axis.replaced {
-            let text = format!("`{directive}` changes the loop over the steps of `{name}`");
-            let help = "change the loops inside a step only".to_string();
-            return Err(Box::new(refuse(span, text).note(rule).help(help)));
-        }
-        if stage.leaves.get(at) != Some(&AxisId(at)) {
-            let text = format!("the loop over `{step}` is not the outermost loop of `{name}`");
-            let help = "keep the axes of the scan first".to_string();
+    match in_declared_order(stage, steps) {
+        true => Ok(()),
+        false => check_order(schedule, id),
+    }
+}
+
+/// Checks that changed loops over steps run each step behind those that it reads, and that the
+/// stages of the recurrence share them.
+fn check_order(schedule: &Schedule, id: StageId) -> Result<()> {
+    let stage = schedule.stage(id);
+    let name = &stage.te.name;
+    let loops = StepLoops::of(schedule, id);
+    let loop_name = |at: usize| &stage.axis(stage.leaves[at]).name;
+    if let Some((directive, span)) = loops.unknown_order() {
+        let text = format!("`{directive}` changes the order of the steps of `{name}`");
+        let help = "split, reorder or skew the axes of the steps among themselves";
+        let diag = refuse(span, text).note("a step reads the results of earlier ones").help(help);
+        return Err(Box::new(diag));
+    }
+    if let Some((at, read)) = loops.violation {
+        let axis = stage.axis(stage.leaves[at]);
+        let made = stage.relations.iter().rfind(|one| one.made().contains(&stage.leaves[at]));
+        let made = made.map(Relation::span).or(stage.moved).unwrap_or(stage.span);
+        let text =
+            format!("the loop over `{}` would run a step before one that it reads", axis.name);
+        let diag = refuse(made, text).related(read.span, "the step that is read");
+        let help = match (made, larger_factor(stage, stage.leaves[at], read)) {
+            (_, Some(factor)) => format!("write `factor={factor}`, or keep the order of the steps"),
+            _ => "keep the axes of the scan outermost and in order".to_string(),
+        };
+        return Err(Box::new(diag.help(help)));
+    }
+    let depth = loops.depth();
+    for (at, leaf) in stage.leaves[..depth].iter().enumerate() {
+        if !loops.is_over_steps(*leaf) {
+            let last = loop_name(depth - 1);
+            let text = format!("`{}` encloses the loop over `{last}` of `{name}`", loop_name(at));
+            let note = "a step reads the results of earlier ones, of all elements";
+            let help = "keep the loops over the steps outermost".to_string();
             let span = stage.moved.unwrap_or(stage.span);
-            return Err(Box::new(refuse(span, text).note(rule).help(help)));
+            return Err(Box::new(refuse(span, text).note(note).help(help)));
+        }
+        let Some((annotation, span)) = stage.axis(*leaf).annotation else { continue };
+        if let Some(read) = loops.carried_by(at) {
+            let text = format!("the iterations of `{}` run one after the other", loop_name(at));
+            let help = format!("apply `{}` to a loop inside it", annotation.name());
+            let diag = refuse(span, text).related(read.span, "an earlier one is read here");
+            return Err(Box::new(diag.help(help)));
+        }
+    }
+    let is_other = |other: &&StageId| {
+        **other != id && in_same_recurrence(&stage.te, &schedule.stage(**other).te)
+    };
+    let outer = stage.leaves[..depth].iter();
+    let outer: Vec<_> =
+        outer.map(|leaf| (loops.describe(*leaf), stage.axis(*leaf).annotation_only())).collect();
+    for other in schedule.order.iter().filter(is_other) {
+        let (of, loops) = (schedule.stage(*other), StepLoops::of(schedule, *other));
+        if of.attach != Attach::Root {
+            let text = format!("`{}` is computed in the steps of `{name}`", of.te.name);
+            let text = format!("{text}, whose loops are not as declared");
+            let help = format!("inline it: `{}.compute_inline()`", of.te.name);
+            return Err(Box::new(refuse(changed_by(stage), text).help(help)));
+        }
+        let same = of.leaves.iter().zip(&outer).all(|(leaf, (described, annotation))| {
+            loops.describe(*leaf) == *described && of.axis(*leaf).annotation_only() == *annotation
+        });
+        if !same || step_depth(schedule, *other) != Some(depth) {
+            let text =
+                format!("`{name}` and `{}` have different loops over their steps", of.te.name);
+            let help = "apply the same directives to both".to_string();
+            let note = "the stages of a recurrence share the loops over the steps";
+            return Err(Box::new(refuse(changed_by(stage), text).note(note).help(help)));
         }
     }
     Ok(())
+}
+
+/// Returns the directive that changed the loops over the steps of a stage.
+fn changed_by(stage: &Stage) -> Span {
+    let steps = stage.te.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
+    let steps = stage.axes.iter().take(steps);
+    let mut changes =
+        steps.filter_map(|axis| axis.replaced.map(|of| of.1).or(axis.annotation.map(|of| of.1)));
+    changes.next().or(stage.moved).unwrap_or(stage.span)
+}
+
+/// Returns the smallest factor with which the waves of a skew run behind those that are read.
+fn larger_factor(stage: &Stage, wave: AxisId, read: &StepRead) -> Option<i64> {
+    let is_skew =
+        |relation: &&Relation| matches!(relation, Relation::Skew { wave: of, .. } if *of == wave);
+    let Some(Relation::Skew { outer, inner, .. }) = stage.relations.iter().find(is_skew) else {
+        return None;
+    };
+    let least = |axis: &AxisId| read.distances.get(axis.0).and_then(|(least, _)| *least);
+    let (outer, inner) = (least(outer)?, least(inner)?);
+    (outer > 0 && inner < 1).then(|| (outer - inner) / outer)
 }
 
 /// Checks that a stage that is attached to a loop is computed inside a step, before its readers.
@@ -333,7 +410,7 @@ fn check_kept(schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Sets the number of steps that each stage stores.
+/// Lets stages store their last steps only, or the last waves of steps.
 pub(super) fn keep_last_steps(inference: &mut Inference) {
     let schedule = &inference.bounded.schedule;
     let kept = |id: &StageId| {
@@ -341,17 +418,85 @@ pub(super) fn keep_last_steps(inference: &mut Inference) {
         let steps = stage.te.recurrence.as_ref().map_or(0, |recurrence| recurrence.steps);
         steps > 0 && stage.attach == Attach::Root && !stage.te.output
     };
-    let stages: Vec<StageId> = schedule.order.iter().copied().filter(kept).collect();
-    let found: Vec<(StageId, Option<i64>)> =
-        stages.into_iter().map(|id| (id, needed_steps(schedule, id, &inference.facts))).collect();
-    for (id, ring) in found {
-        if let (Some(bounds), Some(ring)) = (&mut inference.bounded.bounds[id.0], ring) {
-            let place = Expr::binary(BinOp::FloorMod, bounds.locals[0].clone(), Expr::index(ring));
-            bounds.locals[0] = place;
-            bounds.storage.ring = Some(Ring { dim: 0, extent: ring });
-            bounds.storage.shape[0] = Expr::index(ring);
+    let facts = &inference.facts;
+    let mut found: Vec<(StageId, Ring, Option<Waves>)> = Vec::new();
+    for id in schedule.order.iter().copied().filter(kept) {
+        let stage = schedule.stage(id);
+        let first = stage.leaves[0];
+        if stage.axis(first).annotation.is_some() {
+            continue;
+        }
+        if first == AxisId(0) {
+            let extent = needed_steps(schedule, id, facts);
+            found.extend(extent.map(|extent| (id, Ring { dim: 0, extent }, None)));
+        } else if let Some(waves) = waves_of(stage) {
+            let extent = needed_waves(schedule, id, &waves, facts);
+            let ring = extent.map(|extent| Ring { dim: waves.dims().0, extent });
+            found.extend(ring.map(|ring| (id, ring, Some(waves))));
         }
     }
+    for (id, ring, waves) in found {
+        let Some(bounds) = &mut inference.bounded.bounds[id.0] else { continue };
+        let storage = &mut bounds.storage;
+        (storage.ring, storage.waves) = (Some(ring), waves);
+        if let Some(waves) = waves {
+            storage.shape[waves.dims().1] = bounds.shape[waves.outer].clone();
+        }
+        storage.shape[ring.dim] = Expr::index(ring.extent);
+        bounds.locals = storage.place(bounds.locals.clone());
+    }
+}
+
+/// Returns the waves of a stage whose outermost loop runs over the waves of two axes of the steps.
+fn waves_of(stage: &Stage) -> Option<Waves> {
+    let steps = stage.te.recurrence.as_ref()?.steps;
+    stage.relations.iter().find_map(|relation| match relation {
+        Relation::Skew { outer, inner, factor, wave, .. }
+            if *wave == stage.leaves[0] && outer.0 < steps && inner.0 < steps =>
+        {
+            Some(Waves { outer: outer.0, inner: inner.0, factor: *factor })
+        }
+        _ => None,
+    })
+}
+
+/// Returns a power of two of waves of which no older one is read; `None` if that is unknown, or if
+/// they need as much memory as all elements.
+fn needed_waves(schedule: &Schedule, id: StageId, waves: &Waves, facts: &Facts) -> Option<i64> {
+    let te = &schedule.stage(id).te;
+    let mut oldest: i128 = 0;
+    for member in schedule.graph.stages.iter().filter(|other| in_same_recurrence(te, other)) {
+        for read in member.recurrence.iter().flat_map(|recurrence| &recurrence.reads) {
+            let (outer, inner) = (read.distances[waves.outer].1?, read.distances[waves.inner].1?);
+            oldest = oldest.max(i128::from(outer) * i128::from(waves.factor) + i128::from(inner));
+        }
+    }
+    let last: Vec<Expr> =
+        te.axes.iter().map(|axis| Expr::sub(axis.extent.clone(), Expr::index(1))).collect();
+    let (last, _) = waves.of(&last);
+    let mut is_known = true;
+    for reader in schedule.order.iter().map(|id| &schedule.stage(*id).te) {
+        if in_same_recurrence(te, reader) {
+            continue;
+        }
+        let mut seen = NodeSet::default();
+        reader.body.for_each_expr(&mut |expr| {
+            walk_nodes(expr, &mut seen, &mut |e| {
+                let ExprKind::Load { buffer, indices, .. } = &e.kind else { return };
+                if te.buffers.contains(buffer) {
+                    let age = Expr::sub(last.clone(), waves.of(indices).0);
+                    match simplify_expr(&age, facts).as_int() {
+                        Some(age) => oldest = oldest.max(age),
+                        None => is_known = false,
+                    }
+                }
+            });
+        });
+    }
+    let count = u64::try_from(oldest + 1).ok().filter(|_| is_known)?.checked_next_power_of_two()?;
+    let count = i64::try_from(count).ok().filter(|count| *count <= MAX_RING)?;
+    let shorter = te.axes[waves.inner].extent.as_int().is_none_or(|all| i128::from(count) < all);
+    shorter.then_some(count)
 }
 
 /// Returns a power of two of steps of which no older one is read; `None` if that is unknown, or

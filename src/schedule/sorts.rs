@@ -11,7 +11,7 @@ use super::bounds::whole;
 use super::fused::shared_loops;
 use super::phases::BoundedSchedule;
 use super::region::{Interval, IntervalEvaluator};
-use super::state::{Annotation, AxisId, AxisKind, Relation, Schedule, Stage, StageId};
+use super::state::{Annotation, AxisId, AxisKind, Schedule, Stage, StageId};
 use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
@@ -69,14 +69,8 @@ fn loops_of_keys(stage: &Stage, sort: &Sort) -> Vec<bool> {
         depends[at] = at < steps || mentions(&sort.key, &axis.var);
     }
     for relation in &stage.relations {
-        match relation {
-            Relation::Split { parent, outer, inner, .. } => {
-                (depends[outer.0], depends[inner.0]) = (depends[parent.0], depends[parent.0]);
-            }
-            Relation::Fuse { parts, fused, .. } => {
-                depends[fused.0] = parts.iter().any(|part| depends[part.0]);
-            }
-        }
+        let any = relation.replaced().iter().any(|axis| depends[axis.0]);
+        relation.made().iter().for_each(|axis| depends[axis.0] = any);
     }
     depends
 }

@@ -112,7 +112,7 @@ pub struct Stage {
     pub axes: Vec<Axis>,
     /// The loops, outermost first.
     pub leaves: Vec<AxisId>,
-    /// The splits and fusions, in order.
+    /// The splits, fusions and skews, in order.
     pub relations: Vec<Relation>,
     /// Where it is computed.
     pub attach: Attach,
@@ -208,6 +208,50 @@ pub enum Relation {
         /// The directive.
         span: Span,
     },
+    /// `wave = factor*outer + inner`, and `position = outer`.
+    Skew {
+        /// The axis of which a wave has one iteration at most for each value.
+        outer: AxisId,
+        /// The axis that follows from the wave and the position in it.
+        inner: AxisId,
+        /// How many waves lie between two values of `outer`; at least 1.
+        factor: i64,
+        /// The new axis over the waves.
+        wave: AxisId,
+        /// The new axis inside a wave.
+        position: AxisId,
+        /// The directive.
+        span: Span,
+    },
+}
+
+impl Relation {
+    /// Returns the axes that the directive replaced, outermost first.
+    pub fn replaced(&self) -> Vec<AxisId> {
+        match self {
+            Relation::Split { parent, .. } => vec![*parent],
+            Relation::Fuse { parts, .. } => parts.clone(),
+            Relation::Skew { outer, inner, .. } => vec![*outer, *inner],
+        }
+    }
+
+    /// Returns the directive.
+    pub fn span(&self) -> Span {
+        match self {
+            Relation::Split { span, .. }
+            | Relation::Fuse { span, .. }
+            | Relation::Skew { span, .. } => *span,
+        }
+    }
+
+    /// Returns the axes that it made, outermost first.
+    pub fn made(&self) -> Vec<AxisId> {
+        match self {
+            Relation::Split { outer, inner, .. } => vec![*outer, *inner],
+            Relation::Fuse { fused, .. } => vec![*fused],
+            Relation::Skew { wave, position, .. } => vec![*wave, *position],
+        }
+    }
 }
 
 /// The extent that a split fixes.
@@ -343,6 +387,11 @@ impl Axis {
     /// Returns an axis without an annotation, named after its variable.
     pub(super) fn new(var: Var, kind: AxisKind) -> Axis {
         Axis { name: var.name().to_string(), var, kind, annotation: None, replaced: None }
+    }
+
+    /// Returns how the iterations run, without the directive.
+    pub(super) fn annotation_only(&self) -> Option<Annotation> {
+        self.annotation.map(|(annotation, _)| annotation)
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Storage {
     pub shape: Vec<Expr>,
     /// The dimension of which only the last indices are stored.
     pub ring: Option<Ring>,
+    /// The two dimensions that are stored by waves.
+    pub waves: Option<Waves>,
     /// The dimensions along which elements of earlier iterations are kept.
     pub sliding: Vec<usize>,
     /// The indices that are stored in these dimensions.
@@ -40,6 +42,32 @@ pub struct Ring {
     pub dim: usize,
     /// A power of two.
     pub extent: i64,
+}
+
+/// Two dimensions in which index `(i, j)` is stored at `(factor*i + j, i)`: the first of them has
+/// the waves of a skew, the second one the positions in a wave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waves {
+    /// The dimension of `i`.
+    pub outer: usize,
+    /// The dimension of `j`.
+    pub inner: usize,
+    /// How many waves lie between two values of `i`.
+    pub factor: i64,
+}
+
+impl Waves {
+    /// Returns the wave and the position in it of an element.
+    pub(super) fn of(&self, indices: &[Expr]) -> (Expr, Expr) {
+        let (outer, inner) = (indices[self.outer].clone(), indices[self.inner].clone());
+        let first = Expr::mul(outer.clone(), Expr::index(self.factor));
+        (Expr::add(first, inner), outer)
+    }
+
+    /// Returns the dimensions of the waves and of the positions.
+    pub(super) fn dims(&self) -> (usize, usize) {
+        (self.outer.min(self.inner), self.outer.max(self.inner))
+    }
 }
 
 /// The first index of a dimension that is stored, or the one behind the last.
@@ -63,6 +91,7 @@ impl Region {
             mins: mins.clone(),
             shape: shape.clone(),
             ring: None,
+            waves: None,
             sliding: Vec::new(),
             limits: Vec::new(),
         };
@@ -88,7 +117,11 @@ impl Storage {
     }
 
     /// Returns the indices in the buffer of the element with these indices.
-    pub fn place(&self, indices: Vec<Expr>) -> Vec<Expr> {
+    pub fn place(&self, mut indices: Vec<Expr>) -> Vec<Expr> {
+        if let Some(waves) = &self.waves {
+            let dims = waves.dims();
+            (indices[dims.0], indices[dims.1]) = waves.of(&indices);
+        }
         let place = |(dim, index): (usize, Expr)| match self.ring {
             Some(ring) if ring.dim == dim => {
                 Expr::binary(BinOp::FloorMod, index, Expr::index(ring.extent))

@@ -239,13 +239,25 @@ pub struct Recurrence {
     /// For each tensor of the stage, the buffer that stands for its elements of earlier steps, with
     /// the same shape.
     pub previous: Vec<Buffer>,
+    /// The reads of earlier steps in this stage; filled by `check_bounds`.
+    pub reads: Vec<StepRead>,
+}
+
+/// A read of an earlier step.
+#[derive(Clone, Debug)]
+pub struct StepRead {
+    /// The read.
+    pub span: Span,
+    /// For each axis of the steps, the least and the greatest difference of the current step and
+    /// the one that is read; `None` if that is unknown.
+    pub distances: Vec<(Option<i64>, Option<i64>)>,
 }
 
 impl Recurrence {
     /// Returns the recurrence of a stage that a directive adds inside a step: it has no axes of the
     /// steps, and no other step reads it.
     pub fn of_added_stage(&self) -> Recurrence {
-        Recurrence { id: self.id, steps: 0, previous: Vec::new() }
+        Recurrence { id: self.id, steps: 0, previous: Vec::new(), reads: Vec::new() }
     }
 }
 

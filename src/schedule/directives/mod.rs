@@ -81,6 +81,7 @@ mod scan;
 mod scan_blocks;
 mod scatter;
 mod set_scope;
+mod skew;
 mod split;
 mod storage_align;
 pub(super) mod store_at;
@@ -112,6 +113,7 @@ pub static DIRECTIVES: &[&Directive] = &[
     &split::TILE,
     &fuse::FUSE,
     &reorder::REORDER,
+    &skew::SKEW,
     &annotate_loop::UNROLL,
     &annotate_loop::VECTORIZE,
     &annotate_loop::PARALLEL,

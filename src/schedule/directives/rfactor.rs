@@ -333,13 +333,8 @@ impl Domain {
 fn keep_one_axis(stage: &mut Stage, call: &Call, k: AxisId) {
     let root = AxisId(stage.rank());
     let name = stage.axis(k).name.clone();
-    stage.relations.retain(|relation| {
-        let axis = match relation {
-            Relation::Split { parent, .. } => *parent,
-            Relation::Fuse { fused, .. } => *fused,
-        };
-        stage.axes[axis.0].kind == AxisKind::Data
-    });
+    let axes = &stage.axes;
+    stage.relations.retain(|relation| axes[relation.made()[0].0].kind == AxisKind::Data);
     for leaf in stage.reduce_leaves().into_iter().filter(|leaf| *leaf != k) {
         stage.axis_mut(leaf).replaced = Some(("rfactor", call.span));
     }

@@ -327,10 +327,12 @@ fn check_loops(stage: &Stage, span: Span) -> Result<()> {
                 }
                 replace(&mut parts);
             }
-            Relation::Fuse { parts: fused, span: place, .. } => {
-                if fused.iter().any(|part| parts.contains(part)) {
-                    let text = format!("`{axis_name}` of a scan is fused with another axis");
-                    return refuse(text, Some(*place), "leave out the `fuse`".to_string());
+            Relation::Fuse { span: place, .. } | Relation::Skew { span: place, .. } => {
+                let of_parts = |made: &AxisId| parts.contains(made);
+                if let Some(part) = relation.replaced().into_iter().find(of_parts) {
+                    let how = stage.axis(part).replaced.map_or("fuse", |(how, _)| how);
+                    let text = format!("`{how}` of `{axis_name}`, the axis of a scan");
+                    return refuse(text, Some(*place), format!("leave out the `{how}`"));
                 }
             }
         }

@@ -238,13 +238,15 @@ fn check_loops(schedule: &Schedule, id: StageId, scatter: &Scatter, span: Span) 
             Relation::Split { parent, outer, inner, .. } if parts.contains(parent) => {
                 parts.extend([*outer, *inner]);
             }
-            Relation::Fuse { parts: fused, span: place, .. }
-                if fused.iter().any(|part| parts.contains(part)) =>
-            {
-                let text = format!("scattered axis `{axis}` is fused with another axis");
-                return refuse(text, Some(*place), "leave out the `fuse`");
+            Relation::Split { .. } => {}
+            Relation::Fuse { span: place, .. } | Relation::Skew { span: place, .. } => {
+                let of_parts = |made: &AxisId| parts.contains(made);
+                if let Some(part) = relation.replaced().into_iter().find(of_parts) {
+                    let how = stage.axis(part).replaced.map_or("fuse", |(how, _)| how);
+                    let text = format!("`{how}` of scattered axis `{axis}` with another axis");
+                    return refuse(text, Some(*place), &format!("leave out the `{how}`"));
+                }
             }
-            _ => {}
         }
     }
     let is_part = |leaf: &AxisId| parts.contains(leaf);

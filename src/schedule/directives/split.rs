@@ -141,7 +141,7 @@ pub(super) fn split_axis(
     (outer, inner)
 }
 
-fn check_factor(factor: i64, span: Span) -> Result<i64> {
+pub(super) fn check_factor(factor: i64, span: Span) -> Result<i64> {
     if factor >= 1 {
         return Ok(factor);
     }

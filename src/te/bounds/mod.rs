@@ -29,7 +29,7 @@ use super::Graph;
 use crate::diag::Diag;
 use crate::ir::arith::{Facts, Key};
 use crate::ir::{Buffer, DType, Expr, Stmt, Var};
-use crate::te::{Assertion, Body, Input, Stage};
+use crate::te::{Assertion, Body, Input, Stage, StepRead};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Checks every load of the graph. Fills `graph.checks` and `graph.dims` with the conditions that
@@ -46,6 +46,11 @@ pub fn check_bounds(graph: &mut Graph, diags: &mut Vec<Diag>) {
     }
     for (place, stage) in graph.stages.iter().enumerate() {
         accesses::check_stage(stage, place, &mut checker);
+    }
+    for (place, read) in checker.step_reads {
+        if let Some(recurrence) = &mut graph.stages[place].recurrence {
+            recurrence.reads.push(read);
+        }
     }
     graph.checks = checker.checks;
     diags.extend(checker.diags);
@@ -89,6 +94,8 @@ struct Checker {
     inputs: FxHashSet<Buffer>,
     /// For each buffer of earlier steps, the place of its stage in the graph.
     previous: FxHashMap<Buffer, usize>,
+    /// The reads of earlier steps, each with the place of its stage in the graph.
+    step_reads: Vec<(usize, StepRead)>,
     /// The run-time integers, which are arguments or extents.
     runtime: FxHashSet<Var>,
     /// The scalar arguments.
@@ -119,6 +126,7 @@ impl Checker {
             buffers.map(move |buffer| (buffer.clone(), place))
         });
         let previous = previous.collect();
-        Checker { previous, facts, checks, made, diags, inputs, runtime, scalars }
+        let step_reads = Vec::new();
+        Checker { previous, step_reads, facts, checks, made, diags, inputs, runtime, scalars }
     }
 }

@@ -9,18 +9,26 @@ use super::text::show;
 use super::walker::Walker;
 use super::witness::{Domain, SearchResult, find_violation};
 use crate::diag::{Diag, Span};
+use crate::ir::simplify::simplify_expr;
 use crate::ir::{Buffer, Expr, Var};
+use crate::te::StepRead;
 
 /// Proves or refuses a load from the buffer of earlier steps.
 pub(super) fn check_step(walker: &mut Walker, buffer: &Buffer, indices: &[Expr], span: Span) {
     let Some(producer) = walker.checker.previous.get(buffer).copied() else { return };
     let in_step = producer < walker.place;
     let axes: Vec<Var> = walker.axes[..walker.steps].iter().map(|axis| axis.var.clone()).collect();
-    if is_earlier(walker, &axes, indices, in_step) {
-        return;
+    let distance = |(axis, index)| distance(walker, axis, index);
+    let mut distances: Vec<_> = axes.iter().zip(indices).map(distance).collect();
+    let mut found = Some(None);
+    if !is_earlier(walker, &axes, indices, in_step) {
+        found = search(walker, &axes, indices, in_step);
+        // It searched along one axis.
+        distances[0].0 = distances[0].0.max(Some(if in_step { 0 } else { 1 }));
     }
-    let found = search(walker, &axes, indices, in_step);
     if found == Some(None) {
+        let place = walker.place;
+        walker.checker.step_reads.push((place, StepRead { span, distances }));
         return;
     }
     let name = &buffer.name;
@@ -59,6 +67,25 @@ fn is_earlier(walker: &Walker, axes: &[Var], indices: &[Expr], in_step: bool) ->
         }
     }
     in_step
+}
+
+/// A distance beyond this counts as unknown, so that sums of distances need no more than 64 bits.
+const MAX_DISTANCE: i128 = 1 << 32;
+
+/// Returns bounds of the difference between an axis of the steps and the index of a read.
+fn distance(walker: &Walker, axis: &Var, index: &Expr) -> (Option<i64>, Option<i64>) {
+    let facts = &walker.checker.facts;
+    let axis = Expr::var(axis);
+    let difference = simplify_expr(&Expr::sub(axis.clone(), index.clone()), facts);
+    let (least, most) = facts.const_bounds(&difference);
+    let bound = |bound: i128| (bound.abs() <= MAX_DISTANCE).then(|| bound as i64);
+    let (mut least, most) = (least.and_then(bound), most.and_then(bound));
+    if least < Some(1) && facts.prove(&Expr::lt(index.clone(), axis.clone())) {
+        least = Some(1);
+    } else if least < Some(0) && facts.prove(&Expr::le(index.clone(), axis)) {
+        least = Some(0);
+    }
+    (least, most)
 }
 
 /// Looks for a step that reads a later one, if there is one axis of steps with a constant range.

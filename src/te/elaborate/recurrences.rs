@@ -42,7 +42,7 @@ impl CurrentMember {
 
     /// Returns the recurrence for a stage with these tensors.
     pub fn of_stage(&self, previous: Vec<Buffer>) -> Recurrence {
-        Recurrence { id: self.recurrence, steps: self.steps, previous }
+        Recurrence { id: self.recurrence, steps: self.steps, previous, reads: Vec::new() }
     }
 }
 
