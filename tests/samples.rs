@@ -137,6 +137,7 @@ pub const CASES: &[Case] = &[
     case("cholesky", "cholesky", "--var n=19"),
     case("cholesky", "triangular_solve", "--var n=9 --var m=21"),
     case("edit_distance", "edit_distance", "--var n=7 --var m=9"),
+    case("edit_distance", "distance", "--var n=7 --var m=9"),
     case("edit_distance", "viterbi", "--var steps=6"),
     case("sort", "sort_rows", "--var n=5 --var m=60 -D T=float16"),
     case("sort", "argsort_rows", "--var n=3 --var m=250"),

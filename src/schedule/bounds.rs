@@ -585,10 +585,10 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
     for relation in &stage.relations {
         let together: Vec<AxisId> = match relation {
             Relation::Split { parent, .. } => vec![*parent],
-            Relation::Fuse { parts, .. } => {
-                parts.iter().flat_map(|p| parts_of.get(p).cloned().unwrap_or(vec![*p])).collect()
+            Relation::Fuse { .. } | Relation::Skew { .. } => {
+                let parts = relation.replaced().into_iter();
+                parts.flat_map(|p| parts_of.get(&p).cloned().unwrap_or(vec![p])).collect()
             }
-            Relation::Skew { .. } => Vec::new(),
         };
         let beyond =
             |axis: &&AxisId| needed_iterations(&stage.relations, &extents, **axis).is_some();
@@ -597,8 +597,8 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
         if steps.fold(1i128, i128::saturating_mul) >= MAX_IDLE_ITERATIONS {
             beyond.iter().for_each(|axis| capped[axis.0] = true);
         }
-        if let Relation::Fuse { fused, .. } = relation {
-            parts_of.insert(*fused, together);
+        if !matches!(relation, Relation::Split { .. }) {
+            parts_of.extend(relation.made().into_iter().map(|made| (made, together.clone())));
         }
     }
     match capped.contains(&true) {

@@ -260,7 +260,13 @@ fn check_order(schedule: &Schedule, id: StageId) -> Result<()> {
         let diag = refuse(made, text).related(read.span, "the step that is read");
         let help = match (made, larger_factor(stage, stage.leaves[at], read)) {
             (_, Some(factor)) => format!("write `factor={factor}`, or keep the order of the steps"),
-            _ => "keep the axes of the scan outermost and in order".to_string(),
+            _ => match factor_of_tiles(schedule, stage) {
+                Some(factor) => {
+                    let [i, j] = [0, 1].map(|at| stage.te.axes[at].var.name());
+                    format!("skew them first: `{name}.skew({i}, {j}, factor={factor})`")
+                }
+                None => "keep the axes of the scan outermost and in order".to_string(),
+            },
         };
         return Err(Box::new(diag.help(help)));
     }
@@ -293,7 +299,10 @@ fn check_order(schedule: &Schedule, id: StageId) -> Result<()> {
         if of.attach != Attach::Root {
             let text = format!("`{}` is computed in the steps of `{name}`", of.te.name);
             let text = format!("{text}, whose loops are not as declared");
-            let help = format!("inline it: `{}.compute_inline()`", of.te.name);
+            let help = match of.te.body {
+                Body::Map(_) => format!("inline it: `{}.compute_inline()`", of.te.name),
+                _ => format!("leave this out, or compute `{}` in a step of its own", of.te.name),
+            };
             return Err(Box::new(refuse(changed_by(stage), text).help(help)));
         }
         let same = of.leaves.iter().zip(&outer).all(|(leaf, (described, annotation))| {
@@ -317,6 +326,23 @@ fn changed_by(stage: &Stage) -> Span {
     let mut changes =
         steps.filter_map(|axis| axis.replaced.map(|of| of.1).or(axis.annotation.map(|of| of.1)));
     changes.next().or(stage.moved).unwrap_or(stage.span)
+}
+
+/// Returns the smallest factor with which a skew of two axes of steps makes all distances along the
+/// waves positive or 0, if that is what tiles of them lack.
+fn factor_of_tiles(schedule: &Schedule, stage: &Stage) -> Option<i64> {
+    let recurrence = stage.te.recurrence.as_ref().filter(|recurrence| recurrence.steps == 2)?;
+    let members = schedule.graph.stages.iter().filter_map(|te| te.recurrence.as_ref());
+    let mut factor = 0;
+    for read in members.filter(|other| other.id == recurrence.id).flat_map(|other| &other.reads) {
+        let (outer, inner) = (read.distances[0].0?, read.distances[1].0?);
+        match (outer, inner) {
+            (0.., 0..) => {}
+            (1.., _) => factor = factor.max((outer - 1 - inner) / outer),
+            _ => return None,
+        }
+    }
+    (factor > 0).then_some(factor)
 }
 
 /// Returns the smallest factor with which the waves of a skew run behind those that are read.

@@ -89,9 +89,22 @@ impl Generator {
         let step = self.int(0, steps as i64 - 1) as usize;
         let (axis, distance) = (axes[step].name.clone(), self.pick(&[1, 1, 1, 2, 3]));
         indices[step] = format!("{axis} - {distance}");
+        let mut condition = format!("{axis} >= {distance}");
+        // A step of an outer axis may be at any place of the inner ones.
+        for inner in step + 1..steps {
+            if self.chance(60) {
+                let (inner_axis, offset) = (&axes[inner], self.pick(&[-3, -2, -1, -1, 1, 2]));
+                let (name, extent) = (&inner_axis.name, &inner_axis.ext.text);
+                condition = match offset < 0 {
+                    true => format!("all({condition}, {name} >= {})", -offset),
+                    false => format!("all({condition}, {name} + {offset} < {extent})"),
+                };
+                indices[inner] = format!("{name} + {offset}").replace("+ -", "- ");
+            }
+        }
         let start = self.expr(ty, 1, &Place { axes: axes.to_vec() });
         let read = format!("{}[{}]", members[at].name, indices.join(", "));
-        Node::new(ty, format!("(if {axis} >= {distance} then {read} else $)"), vec![start])
+        Node::new(ty, format!("(if {condition} then {read} else $)"), vec![start])
     }
 
     /// Returns a reduction over the steps so far, or over an axis of one step.

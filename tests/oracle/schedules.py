@@ -193,6 +193,23 @@ class Scheduler:
                  s.needs(*some))
         s.fresh = False
 
+    def skew(self, s: Model) -> None:
+        """`S.skew` of two data axes."""
+        data = [x for x in s.data() if x.free]
+        if len(data) < 2:
+            return
+        x, y = self.rng.sample(data, 2)
+        factor = self.rng.choice((1, 1, 1, 2, 3))
+        wave, position = self.new(), self.new()
+        more = f", factor={factor}" if factor > 1 else ""
+        self.add("skew", f"let {wave}, {position} = {s.name}.skew({x.name}, {y.name}{more})",
+                 (wave, position), s.needs(x, y))
+        waves = factor * (x.size - 1) + y.size if x.size and y.size else None
+        places = sorted(s.loops.index(z) for z in (x, y))
+        s.loops[places[0]] = Loop(wave, False, waves, True)
+        s.loops[places[1]] = Loop(position, False, x.size, True)
+        s.fresh = False
+
     # Annotations.
 
     def unroll(self, s: Model) -> None:
@@ -509,11 +526,11 @@ class Scheduler:
         early = [self.cache_read, self.cache_write, self.rfactor, self.compute_inline,
                  self.auto_inline]
         weights = [4, 3, 2, 2, 1]
-        late = [self.split, self.tile, self.fuse, self.reorder, self.unroll, self.vectorize,
-                self.parallel, self.pragma, self.compute_at, self.compute_root,
+        late = [self.split, self.tile, self.fuse, self.reorder, self.skew, self.unroll,
+                self.vectorize, self.parallel, self.pragma, self.compute_at, self.compute_root,
                 self.storage_align, self.double_buffer, self.prefetch, self.store_nontemporal,
                 self.set_scope, self.statement, self.compute_with, self.store_at]
-        often = [6, 3, 4, 5, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3, 3, 3]
+        often = [6, 3, 4, 5, 3, 3, 7, 4, 1, 5, 1, 2, 2, 2, 1, 1, 3, 3, 3]
         for _ in range(rng.choice((0, 0, 1, 1, 2))):
             self.step(rng.choices(early, weights)[0])
         for _ in range(rng.choice((1, 2, 3, 4, 5, 7))):

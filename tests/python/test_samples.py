@@ -708,12 +708,14 @@ def test_cholesky(build, rng, schedule, n):
     np.testing.assert_allclose(x, exact, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("schedule", ["default", "auto"])
-@pytest.mark.parametrize("n, m", [(0, 0), (0, 3), (4, 0), (1, 1), (20, 31)])
+@pytest.mark.parametrize("schedule", ["default", "auto", "fast"])
+@pytest.mark.parametrize("n, m", [(0, 0), (0, 3), (4, 0), (1, 1), (20, 31), (140, 300)])
 def test_edit_distance(build, rng, schedule, n, m):
     a, b = (rng.integers(0, 4, size, np.int32) for size in (n, m))
-    table = empty(n + 1, m + 1, dtype=np.int32)
-    build("samples/edit_distance.te", schedule).edit_distance(a, b, table)
+    table, last = empty(n + 1, m + 1, dtype=np.int32), empty(1, dtype=np.int32)
+    module = build("samples/edit_distance.te", schedule)
+    module.edit_distance(a, b, table)
+    module.distance(a, b, last)
     exact = np.zeros((n + 1, m + 1), int)
     exact[0], exact[:, 0] = range(m + 1), range(n + 1)
     for i in range(1, n + 1):
@@ -721,6 +723,7 @@ def test_edit_distance(build, rng, schedule, n, m):
             changed = exact[i - 1, j - 1] + (a[i - 1] != b[j - 1])
             exact[i, j] = min(exact[i - 1, j] + 1, exact[i, j - 1] + 1, changed)
     np.testing.assert_array_equal(table, exact)
+    assert last == exact[n, m]
 
 
 @pytest.mark.parametrize("schedule", ["default", "auto"])

@@ -4,6 +4,7 @@
 //! the bounds of that loop alone show. A proof from all enclosing loops may run out of budget.
 
 use crate::ir::arith::Facts;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::walk_expr;
 use crate::ir::{BinOp, Expr, ExprKind, Var};
 use rustc_hash::FxHashMap;
@@ -69,6 +70,11 @@ impl Known {
             || self.all.prove(cond);
         self.tried.borrow_mut().insert(key, proved);
         proved
+    }
+
+    /// Simplifies an expression.
+    pub(super) fn simplify(&self, expr: &Expr) -> Expr {
+        simplify_expr(expr, &self.all)
     }
 
     /// Returns the facts of one loop.

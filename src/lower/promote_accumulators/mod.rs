@@ -27,7 +27,8 @@
 //!          C.tile[ramp(0, 1, 8)]; for ki { C.acc[…] = … }; C.tile[ramp(0, 1, 8)] = C.acc[…]; … };
 //!          C[ramp(0, 7, 8)] = C.tile[ramp(0, 1, 8)]; …`
 //!
-//! An outer loop may also begin with a copy of the element before, as scans do ([`carry`]).
+//! An outer loop may also begin with a copy of the element before, as scans do ([`carry`]), or read
+//! what it stored in the iteration before ([`previous`]).
 //! Elements of rows that may not exist, at the end of a tile, are promoted with the others
 //! ([`guards`]).
 //!
@@ -44,6 +45,7 @@ mod carry;
 mod elements;
 mod guards;
 mod known;
+mod previous;
 mod widen;
 
 use crate::diag::Result;
@@ -114,7 +116,10 @@ impl Promoter<'_> {
     fn promote(&self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::Block(stmts) => self.promote_block(stmts),
-            Stmt::For { .. } => self.carry(&stmt).unwrap_or_else(|| self.promote_loop(stmt)),
+            Stmt::For { .. } => {
+                let carried = self.carry(&stmt).or_else(|| self.carry_previous(&stmt));
+                carried.unwrap_or_else(|| self.promote_loop(stmt))
+            }
             // The loops of an intrinsic keep their form.
             Stmt::Tensorize { .. } => {
                 let known = RefCell::new(Known::new(&[]));

@@ -7,7 +7,7 @@ use super::call::{Call, Value};
 use super::reorder::{note_order, place};
 use super::{ArgKind, Directive, Subject, Targets, optional, required};
 use crate::diag::{Diag, Result, Span};
-use crate::schedule::state::{AxisId, Factor, Relation, Schedule, Stage, StageId, Tail};
+use crate::schedule::state::{Attach, AxisId, Factor, Relation, Schedule, Stage, StageId, Tail};
 
 /// `S.split(i, factor=f)`, `nparts=p` or `factors=[a, b]`: splits `i` into an outer and an inner
 /// loop; a list of factors makes one loop more than it has elements.
@@ -168,12 +168,17 @@ pub(super) fn check_splittable(
         }
         (None, None, None) => return Ok(()),
     };
+    // No directive attached the stages that a step computes.
+    let of_step = schedule.stages.iter().find_map(|stage| match stage.attach {
+        Attach::At { span, .. } if span == place && span == stage.te.span => Some(&stage.te.name),
+        _ => None,
+    });
+    let help = match of_step {
+        Some(inner) => format!("inline `{inner}` first: `{inner}.compute_inline()`"),
+        None => format!("write the `{directive}` before that line"),
+    };
     let text = format!("axis `{name}` {why}, so `{directive}` cannot replace it");
-    Err(Box::new(
-        Diag::new("E0324", span, text)
-            .related(place, "here")
-            .help(format!("write the `{directive}` before that line")),
-    ))
+    Err(Box::new(Diag::new("E0324", span, text).related(place, "here").help(help)))
 }
 
 fn tail_of(call: &Call, param: usize) -> Result<Option<Tail>> {

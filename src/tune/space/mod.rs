@@ -28,6 +28,7 @@ mod tile;
 mod view;
 mod warpgroups;
 mod warps;
+mod waves;
 
 use super::{Candidate, Choice, Space};
 use crate::target::Target;
@@ -142,6 +143,13 @@ pub const RULES: &[Rule] = &[
         about: "a reduction along rows whose terms keep their order: several rows at once",
         fits: rows::rows_fits,
         apply: rows::rows,
+    },
+    Rule {
+        name: "waves",
+        about: "on a CPU: a recurrence along two axes: the steps of a diagonal in lanes, or tiles of \
+                steps in threads",
+        fits: waves::fits,
+        apply: waves::apply,
     },
     Rule {
         name: "transpose",

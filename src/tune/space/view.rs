@@ -9,7 +9,7 @@ use crate::schedule::{
     Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
     outlives_its_step, prefix_scan, reads_overwritten, scatter_axes, sort_of,
 };
-use crate::te::{Body, Input, Reduction, Sort};
+use crate::te::{Body, Input, Reduction, Sort, StepRead};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The assumed size of a run-time extent.
@@ -52,6 +52,8 @@ pub(super) struct StageView {
     pub(super) steps: usize,
     /// The number of steps.
     pub(super) turns: i64,
+    /// The reads of earlier steps in the recurrence.
+    pub(super) step_reads: Vec<StepRead>,
     /// Whether it keeps all its steps, so that it is computed at the root.
     pub(super) kept: bool,
 }
@@ -291,6 +293,11 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             recurrence: recurrence.map(|recurrence| recurrence.id),
             steps,
             turns,
+            step_reads: recurrence.map_or(Vec::new(), |recurrence| {
+                let all = schedule.graph.stages.iter().filter_map(|te| te.recurrence.as_ref());
+                let all = all.filter(|other| other.id == recurrence.id);
+                all.flat_map(|other| other.reads.iter().cloned()).collect()
+            }),
             kept: outlives_its_step(schedule, StageId(at))
                 || reads_overwritten(schedule, StageId(at)),
             data,

@@ -30,7 +30,7 @@ impl Pipeline {
     /// Adds a `scan` over the first one or two dimensions of a tensor.
     pub(super) fn recurrence(&mut self, tensor: &Tensor) {
         let rank = tensor.shape.len();
-        let count = if rank > 1 && self.chance(25) { 2 } else { 1 };
+        let count = if rank > 1 && self.chance(45) { 2 } else { 1 };
         let names = STEPS[..count].iter().map(|name| name.to_string());
         let inner = ["i", "j"].iter().map(|name| name.to_string());
         let axes: Vec<(String, Ext)> = names.chain(inner).zip(tensor.shape.clone()).collect();
@@ -39,7 +39,8 @@ impl Pipeline {
             return;
         }
         self.tag("recurrence");
-        let members = (0..self.int(1, 3)).map(|_| {
+        let most = if count > 1 && self.chance(60) { 1 } else { 3 };
+        let members = (0..self.int(1, most)).map(|_| {
             let dropped = usize::from(rank > count && self.chance(25));
             (self.fresh("H"), rank - dropped)
         });
@@ -190,9 +191,19 @@ impl Pipeline {
         let (axis, distance) = (axes[along].0.clone(), self.pick(&[1, 1, 1, 2, 3]));
         indices[along] = format!("{axis} - {distance}");
         found.earlier.push(name.clone());
+        let mut condition = format!("{axis} >= {distance}");
+        // A step of the outer axis may be at any place of the inner one.
+        if along + 1 < steps.count && self.chance(60) {
+            let ((inner, ext), offset) = (&axes[along + 1], self.pick(&[-3, -2, -1, -1, -1, 1, 2]));
+            condition = match offset < 0 {
+                true => format!("all({condition}, {inner} >= {})", -offset),
+                false => format!("all({condition}, {inner} + {offset} < {})", ext.text),
+            };
+            indices[along + 1] = format!("{inner} + {offset}").replace("+ -", "- ");
+        }
         let read = format!("{name}[{}]", indices.join(", "));
         let start = Node::new(ty, format!("($ as {ty})"), vec![leaf("1")]);
-        Some(Node::new(ty, format!("(if {axis} >= {distance} then {read} else $)"), vec![start]))
+        Some(Node::new(ty, format!("(if {condition} then {read} else $)"), vec![start]))
     }
 
     /// Returns a reduction over the last axis of a stage, or over the steps so far.

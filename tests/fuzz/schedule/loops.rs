@@ -293,6 +293,47 @@ impl Model {
         }
     }
 
+    /// Skews two data loops.
+    pub(super) fn skew(&mut self) {
+        let stage = self.stage();
+        let (Some(x), Some(y)) = (self.splittable(stage), self.splittable(stage)) else { return };
+        let fits = |l: &Loop| !l.reduce && !l.serial && !l.overlaps;
+        let loops = &self.stages[stage].loops;
+        if !(x != y && fits(&loops[x]) && fits(&loops[y]) || self.breaks()) {
+            return;
+        }
+        let factor = self.pick(&[1, 1, 1, 2, 3, 5]);
+        self.add_skew(stage, [x, y], factor);
+    }
+
+    /// Writes a skew and replaces the two loops.
+    pub(super) fn add_skew(&mut self, stage: usize, [x, y]: [usize; 2], factor: i64) {
+        let of = &self.stages[stage];
+        let (old_x, old_y) = (of.loops[x].clone(), of.loops[y].clone());
+        let (mut call, mut kids) =
+            (format!("{}.skew({}, {}", of.name, old_x.name, old_y.name), vec![]);
+        if factor > 1 {
+            call.push_str(", factor=$");
+            kids.push(self.number(factor));
+        }
+        let names = match self.named {
+            true => ["w", "p"].map(|part| self.fresh(part)),
+            false => ["w", "p"].map(|part| format!("{}_{part}", old_x.name)),
+        };
+        self.directive("skew", format!("{call})"), kids, &names);
+        if x == y {
+            return;
+        }
+        let waves = old_x.extent.zip(old_y.extent);
+        let waves = waves.map(|(x, y)| factor * (x - 1).max(0) + y);
+        let places = [x.min(y), x.max(y)];
+        for ((place, name), extent) in places.into_iter().zip(names).zip([waves, old_x.extent]) {
+            let name = if self.named { name } else { self.default_name(stage, name) };
+            self.stages[stage].loops[place] = self.new_loop(name, old_x.reduce, extent, false);
+        }
+        self.touch(stage);
+    }
+
     /// Whether a vectorized loop contains vectorized, parallel or bound loops.
     pub(super) fn lanes_are_around(&self, stage: usize) -> bool {
         let loops = &self.stages[stage].loops;

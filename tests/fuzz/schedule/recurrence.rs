@@ -1,7 +1,7 @@
 //! The stages of recurrences in the model: their steps run in order, and those that only the same
 //! step reads are computed in it.
 
-use super::{Model, Place};
+use super::{Loop, Model, Place, Stage};
 use crate::tree::Program;
 
 impl Model {
@@ -33,6 +33,56 @@ impl Model {
             let Some(host) = readers.map(host).min() else { continue };
             let step = self.stages[host].loops[infos[at].steps - 1].id;
             self.stages[at].place = Place::At(host, step);
+        }
+    }
+
+    /// Skews the two axes of the steps of a recurrence, or the tiles of these, or changes their
+    /// order, for all its stages. The loops inside of the waves may then be parallel and
+    /// vectorized, if no step reads along them.
+    pub(super) fn skew_steps(&mut self) {
+        let is_declared = |stage: &Stage| {
+            let root = |l: &Loop| l.root && l.mark.is_none();
+            stage.steps == 2 && stage.loops.iter().take(2).all(root)
+        };
+        let of = |at: usize| self.stages[at].recurrence;
+        let members = |id| (0..self.stages.len()).filter(move |at| of(*at) == Some(id));
+        let fits = |id: &usize| {
+            let at_root = |at: usize| self.stages[at].place == Place::Root;
+            members(*id).all(|at| at_root(at) && is_declared(&self.stages[at]))
+        };
+        let ids: Vec<usize> = (0..self.stages.len()).filter_map(of).filter(fits).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = self.pick(&ids);
+        let group: Vec<usize> =
+            (0..self.stages.len()).filter(|at| self.stages[*at].recurrence == Some(id)).collect();
+        let (factor, a, b) = (self.pick(&[1, 1, 1, 2, 3, 5]), self.factor(), self.factor());
+        let (turned, kind) = (self.chance(15), self.int(0, 9));
+        for stage in group {
+            let [x, y] = [0, 1].map(|at| self.stages[stage].loops[at].name.clone());
+            let name = self.stages[stage].name.clone();
+            if kind < 5 {
+                self.add_skew(stage, if turned { [1, 0] } else { [0, 1] }, factor);
+            } else if kind < 8 && self.named {
+                let kids = vec![self.number(a), self.number(b)];
+                let names: Vec<String> = ["o", "o", "i", "i"].map(|part| self.fresh(part)).into();
+                let call = format!("{name}.tile({x}, {y}, $, $)");
+                self.directive("tile", call, kids, &names);
+                let parts = |at: usize| [names[at].clone(), names[at + 2].clone()];
+                self.divide(stage, 1, Some(b), None, parts(1));
+                self.divide(stage, 0, Some(a), None, parts(0));
+                self.permute(stage, &[0, 2, 1, 3]);
+                self.add_skew(stage, [0, 1], factor);
+            } else {
+                let call = format!("{name}.reorder({y}, {x})");
+                self.directive("reorder", call, vec![], &[]);
+                self.permute(stage, &[1, 0]);
+            }
+            self.also("skew of steps");
+            // The loop over the waves carries the reads; the model does not know about others.
+            self.stages[stage].steps = 1;
+            self.stages[stage].loops[0].used = true;
         }
     }
 
