@@ -3,10 +3,13 @@
 //! Before: `for (j, 0, m) { for (i, 0, n) { c[…] = … } }`
 //! After:  `if (0 < n) { for (j, 0, m) { for (i, 0, n) { c[…] = … } } }`
 //! If one extent of a tensor is 0, another one may be huge; without the condition, a call without
-//! work could run for years. Loops over GPU indices are unchanged: they define the launch.
+//! work could run for years. The loops of tiles and waves do not always show that they are empty:
+//! the number of elements that the nest stores to does.
+//! Loops over GPU indices are unchanged: they define the launch.
 
 use super::arith::Facts;
 use super::equal::equal;
+use super::simplify::simplify_expr;
 use super::visit::{
     NodeSet, for_each_expr, for_each_load, for_each_stmt, map_stmts, mentions, reads_memory,
     substitute,
@@ -28,7 +31,8 @@ enum Effect {
 
 /// Returns the body of a kernel with a condition in front of each nest that may store nothing.
 pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
-    let mut guard = Guard { accesses: count_accesses(&kernel.body), known: Vec::new() };
+    let given = kernel.facts.clone();
+    let mut guard = Guard { accesses: count_accesses(&kernel.body), given, known: Vec::new() };
     for param in &kernel.params {
         if let Param::Tensor { buffer, .. } = param {
             // A parameter is never private to a nest, because the caller reads it.
@@ -41,6 +45,8 @@ pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
 struct Guard {
     /// The number of statements in the kernel that access each buffer.
     accesses: FxHashMap<Buffer, usize>,
+    /// What holds in the whole kernel.
+    given: Vec<Expr>,
     /// Extents that are positive at the current statement.
     known: Vec<Expr>,
 }
@@ -130,8 +136,12 @@ impl Guard {
                 for_each_stmt(stmt, &mut |inner| all.push(self.effect(inner, private)));
                 any_of(all)
             }
-            Stmt::Store { .. }
-            | Stmt::Sort(_)
+            Stmt::Store { buffer, .. } => match elements(buffer) {
+                // A buffer of the nest itself may have any size.
+                count if count.as_int().is_some() || reads_memory(&count) => Effect::Always,
+                count => Effect::If(vec![vec![count]]),
+            },
+            Stmt::Sort(_)
             | Stmt::Assert { .. }
             | Stmt::Barrier
             | Stmt::CopyGroup { .. }
@@ -140,14 +150,24 @@ impl Guard {
     }
 
     /// Returns the extents that are not positive wherever the loops around them have iterations.
+    /// The first one of each list is the number of elements of a buffer, which may follow from the
+    /// others.
     fn unknown(&self, lists: Vec<Vec<Expr>>, extent: &Expr) -> Vec<Vec<Expr>> {
         let mut facts = Facts::new();
+        self.given.iter().for_each(|cond| facts.assume(cond));
         let positive = |extent: &Expr| Expr::lt(Expr::index(0), extent.clone());
         for known in self.known.iter().chain([extent]) {
             facts.assume(&positive(known));
         }
         let unknown = |list: Vec<Expr>| {
-            list.into_iter().filter(|extent| !facts.prove(&positive(extent))).collect()
+            let mut rest: Vec<Expr> =
+                list.into_iter().filter(|extent| !facts.prove(&positive(extent))).collect();
+            let mut others = facts.clone();
+            rest.iter().skip(1).for_each(|extent| others.assume(&positive(extent)));
+            if rest.first().is_some_and(|count| others.prove(&positive(count))) {
+                rest.remove(0);
+            }
+            rest
         };
         lists.into_iter().map(unknown).collect()
     }
@@ -158,6 +178,12 @@ impl Guard {
             None => self.known.iter().any(|known| equal(known, extent)),
         }
     }
+}
+
+/// Returns the number of elements of a buffer.
+fn elements(buffer: &Buffer) -> Expr {
+    let product = buffer.shape.iter().cloned().reduce(Expr::mul).unwrap_or(Expr::index(1));
+    simplify_expr(&product, &Facts::new())
 }
 
 /// Returns the effect of several statements together.
@@ -173,7 +199,22 @@ fn any_of(effects: impl IntoIterator<Item = Effect>) -> Effect {
     if all.is_empty() { Effect::Never } else { effect_if(all) }
 }
 
+/// Returns the effect where the extents of one list are positive. Of too many extents, the first
+/// one of each list counts, which is the number of elements of a buffer.
 fn effect_if(lists: Vec<Vec<Expr>>) -> Effect {
+    let mut lists = without_repeated(lists);
+    let count = |lists: &[Vec<Expr>]| lists.iter().map(Vec::len).sum::<usize>();
+    if count(&lists) > MAX_COMPARISONS {
+        lists.iter_mut().for_each(|list| list.truncate(1));
+        lists = without_repeated(lists);
+    }
+    match lists.iter().any(Vec::is_empty) || count(&lists) > MAX_COMPARISONS {
+        true => Effect::Always,
+        false => Effect::If(lists),
+    }
+}
+
+fn without_repeated(lists: Vec<Vec<Expr>>) -> Vec<Vec<Expr>> {
     let mut different: Vec<Vec<Expr>> = Vec::new();
     for list in lists {
         let is_same = |other: &Vec<Expr>| {
@@ -183,11 +224,7 @@ fn effect_if(lists: Vec<Vec<Expr>>) -> Effect {
             different.push(list);
         }
     }
-    let count: usize = different.iter().map(Vec::len).sum();
-    match different.iter().any(Vec::is_empty) || count > MAX_COMPARISONS {
-        true => Effect::Always,
-        false => Effect::If(different),
-    }
+    different
 }
 
 /// Replaces the extents that depend on the variable of a loop by their maxima. An unknown maximum

@@ -194,7 +194,10 @@ impl Pipeline {
         if wanted.contains(&"store_at") || wanted.contains(&"store_root") {
             self.stencils();
         }
-        for kind in ["scan", "scatter"].iter().filter(|kind| wanted.contains(kind)) {
+        if wanted.contains(&"skew of steps") && !self.gpu {
+            self.table();
+        }
+        for kind in ["scan", "scan blocks", "scatter"].iter().filter(|kind| wanted.contains(kind)) {
             self.linear_reduction(kind);
         }
         if number % RECURRENCE_PERIOD == 6 && !self.gpu {

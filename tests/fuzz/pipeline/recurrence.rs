@@ -29,8 +29,32 @@ struct Reads {
 impl Pipeline {
     /// Adds a `scan` over the first one or two dimensions of a tensor.
     pub(super) fn recurrence(&mut self, tensor: &Tensor) {
+        let count = if tensor.shape.len() > 1 && self.chance(45) { 2 } else { 1 };
+        self.recurrence_along(tensor, count);
+    }
+
+    /// Adds a `scan` over two dimensions.
+    pub(super) fn table(&mut self) {
+        for _ in 0..3 {
+            let (count, dims, all) = (self.stages.len(), self.dims.clone(), self.tensors.clone());
+            let of = self.pick(&all);
+            let tensor = match of.shape.len() {
+                2.. => of,
+                _ => {
+                    let shape = [self.pick(&dims), self.pick(&dims)];
+                    self.companion(of.dtype, &shape)
+                }
+            };
+            self.recurrence_along(&tensor, 2);
+            if self.stages.len() > count {
+                return;
+            }
+        }
+    }
+
+    /// Adds a `scan` over the first dimensions of a tensor.
+    fn recurrence_along(&mut self, tensor: &Tensor, count: usize) {
         let rank = tensor.shape.len();
-        let count = if rank > 1 && self.chance(45) { 2 } else { 1 };
         let names = STEPS[..count].iter().map(|name| name.to_string());
         let inner = ["i", "j"].iter().map(|name| name.to_string());
         let axes: Vec<(String, Ext)> = names.chain(inner).zip(tensor.shape.clone()).collect();

@@ -254,7 +254,7 @@ impl Pipeline {
             let count = self.stages.len();
             match directive {
                 _ if tensor.shape.is_empty() => {}
-                "scan" => self.prefix(&tensor),
+                "scan" | "scan blocks" => self.prefix(&tensor),
                 _ => self.scattered(&tensor),
             }
             if self.stages.len() > count {
