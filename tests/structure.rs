@@ -30,6 +30,7 @@ const CYCLES: [(&str, &[&str], &str); 6] = [
             "sliding",
             "sorts",
             "state",
+            "step_order",
             "storage",
             "threads",
             "whole_tiles",

@@ -33,9 +33,11 @@ def orders(rng, stages, lanes):
         w, p, o, q = (part + stage for part in "wpoq")
         if kind == 0:
             lines += [f"let {w}, {p} = {stage}.skew(i, j, factor={factor})"]
-            lines += [f"let {o}, {q} = {stage}.split({p}, factor={lanes})", f"{stage}.vectorize({q})"]
+            lines += [f"let {o}, {q} = {stage}.split({p}, factor={lanes})"]
+            lines += [f"{stage}.vectorize({q})"]
         elif kind == 1:
-            lines += [f"let {w}, {p} = {stage}.skew(j, i, factor={factor})", f"{stage}.parallel({p})"]
+            lines += [f"let {w}, {p} = {stage}.skew(j, i, factor={factor})"]
+            lines += [f"{stage}.parallel({p})"]
         elif kind == 2:
             lines += [f"let x{stage}, y{stage}, u{stage}, v{stage} = {stage}.tile(i, j, {a}, {b})"]
             lines += [f"let {w}, {p} = {stage}.skew(x{stage}, y{stage})", f"{stage}.parallel({p})"]
@@ -59,7 +61,8 @@ def term(stage, ty, distance, start):
         elif back < 0:
             conditions.append(f"{axis} + {-back} < {extent}")
         indices.append(axis if back == 0 else f"{axis} {'-' if back > 0 else '+'} {abs(back)}")
-    return f"(if all({', '.join(conditions)}) then {stage}[{', '.join(indices)}] else {start} as {ty})"
+    read = f"{stage}[{', '.join(indices)}]"
+    return f"(if all({', '.join(conditions)}) then {read} else {start} as {ty})"
 
 
 def expected(x, ty, distances, two):
@@ -94,12 +97,12 @@ def test_orders_of_steps(tmp_path, seed):
     value = f"x[i, j] + {term('D', name, distances[0], 1)}"
     for back in distances[1:]:
         value = f"max({value}, {term('E' if two else 'D', name, back, 3)})"
-    first = f"compute E[i, j]: {name} = x[i, j] - {term('D', name, distances[0], 2)}\n" if two else ""
+    first = f"compute E[i, j]: {name} = x[i, j] - {term('D', name, distances[0], 2)}"
     text = f"""
 kernel table(n: var, m: var) {{
     input x: {name}[n, m]
     scan i: n, j: m {{
-        {first}
+        {first if two else ''}
         {'output' if keep else 'compute'} D[i, j]: {name} = {'E[i, j] + ' if two else ''}({value})
     }}
     output last[z: 1] = if all(n > 0, m > 0) then D[n - 1, m - 1] else 0 as {name}

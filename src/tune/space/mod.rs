@@ -146,8 +146,8 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "waves",
-        about: "on a CPU: a recurrence along two axes: the steps of a diagonal in lanes, or tiles of \
-                steps in threads",
+        about: "on a CPU: a recurrence along two axes: the steps of a row or a diagonal in lanes, \
+                or tiles of steps in threads",
         fits: waves::fits,
         apply: waves::apply,
     },
