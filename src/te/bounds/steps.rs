@@ -78,7 +78,7 @@ fn distance(walker: &Walker, axis: &Var, index: &Expr) -> (Option<i64>, Option<i
     let axis = Expr::var(axis);
     let difference = simplify_expr(&Expr::sub(axis.clone(), index.clone()), facts);
     let (least, most) = facts.const_bounds(&difference);
-    let bound = |bound: i128| (bound.abs() <= MAX_DISTANCE).then(|| bound as i64);
+    let bound = |bound: i128| (bound.abs() <= MAX_DISTANCE).then_some(bound as i64);
     let (mut least, most) = (least.and_then(bound), most.and_then(bound));
     if least < Some(1) && facts.prove(&Expr::lt(index.clone(), axis.clone())) {
         least = Some(1);

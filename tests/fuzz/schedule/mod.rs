@@ -281,9 +281,13 @@ pub fn add_schedule(program: &mut Program, seed: u64, number: u64) {
     program.schedules.push(main);
 }
 
+/// The number of these kinds that each schedule should contain, so that all are in 5 % of the legal
+/// ones.
+const WANTED: u64 = 6;
+
 /// Returns the kinds of directives that the schedule of a program should contain.
 pub fn wanted_kinds(number: u64) -> Vec<&'static str> {
-    (0..4).map(|turn| deal(number * 4 + turn)).collect()
+    (0..WANTED).map(|turn| deal(number * WANTED + turn)).collect()
 }
 
 fn deal(turn: u64) -> &'static str {
@@ -461,10 +465,10 @@ impl Model {
             ("layout=", 1),
             ("rfactor", 2),
             ("scan", 4),
-            ("scan blocks", 4),
+            ("scan blocks", 6),
             ("scatter", 6),
             ("storage_align", 2),
-            ("double_buffer", 2),
+            ("double_buffer", 5),
             ("prefetch", 2),
             ("store_nontemporal", 2),
             ("set_scope", 2),
