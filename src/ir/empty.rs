@@ -4,7 +4,7 @@
 //! After:  `if (0 < n) { for (j, 0, m) { for (i, 0, n) { c[…] = … } } }`
 //! If one extent of a tensor is 0, another one may be huge; without the condition, a call without
 //! work could run for years. The loops of tiles and waves do not always show that they are empty:
-//! the number of elements that the nest stores to does.
+//! the number of elements that the nest stores to does, in front of the outermost loop.
 //! Loops over GPU indices are unchanged: they define the launch.
 
 use super::arith::Facts;
@@ -32,7 +32,8 @@ enum Effect {
 /// Returns the body of a kernel with a condition in front of each nest that may store nothing.
 pub fn skip_empty_nests(kernel: &Kernel) -> Stmt {
     let given = kernel.facts.clone();
-    let mut guard = Guard { accesses: count_accesses(&kernel.body), given, known: Vec::new() };
+    let accesses = count_accesses(&kernel.body);
+    let mut guard = Guard { accesses, given, known: Vec::new(), depth: 0 };
     for param in &kernel.params {
         if let Param::Tensor { buffer, .. } = param {
             // A parameter is never private to a nest, because the caller reads it.
@@ -49,6 +50,8 @@ struct Guard {
     given: Vec<Expr>,
     /// Extents that are positive at the current statement.
     known: Vec<Expr>,
+    /// The number of loops around it.
+    depth: usize,
 }
 
 impl Guard {
@@ -74,7 +77,9 @@ impl Guard {
             _ => None,
         };
         self.known.push(extent.clone());
+        self.depth += 1;
         let body = Box::new(self.stmt(*body));
+        self.depth -= 1;
         self.known.truncate(before);
         let nest = Stmt::For { var, min, extent, kind, body };
         match cond {
@@ -137,7 +142,8 @@ impl Guard {
                 any_of(all)
             }
             Stmt::Store { buffer, .. } => match elements(buffer) {
-                // A buffer of the nest itself may have any size.
+                // One test for a whole nest is enough.
+                _ if self.depth > 0 => Effect::Always,
                 count if count.as_int().is_some() || reads_memory(&count) => Effect::Always,
                 count => Effect::If(vec![vec![count]]),
             },

@@ -134,10 +134,10 @@ fn place_sorts(inference: &mut Inference) -> Result<()> {
     sorts::place_sorts(&mut inference.bounded.schedule)
 }
 
-/// Checks that the steps of recurrences run in order.
+/// Checks that each step of a recurrence runs behind those that it reads.
 ///
-/// Before: any loops and attachments. After: the loops over the steps are the outermost ones of
-/// each stage of a recurrence at the root, and enclose the others (E0399).
+/// Before: any loops and attachments. After: the loops over the steps are in a legal order, the
+/// stages of a recurrence at the root share them, and they enclose the others (E0399).
 fn check_steps(inference: &mut Inference) -> Result<()> {
     let checked = recurrence::check_recurrences(inference);
     inference.bounded.schedule.checked(checked)

@@ -9,7 +9,7 @@
 //! A read of an earlier step is a load of [`Recurrence::previous`](crate::te::Recurrence), which is
 //! no stage: no directive and no phase moves it. `te::check_bounds` proves that the step is an
 //! earlier one, and [`check_recurrences`] that the loops over the steps enclose everything and run
-//! in order.
+//! each step behind those that it reads, also if directives changed them ([`super::step_order`]).
 
 use super::bounds::attach_depth;
 use super::directives::compute_with::ComputeWith;
