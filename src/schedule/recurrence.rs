@@ -258,15 +258,15 @@ fn check_order(schedule: &Schedule, id: StageId) -> Result<()> {
         let text =
             format!("the loop over `{}` would run a step before one that it reads", axis.name);
         let diag = refuse(made, text).related(read.span, "the step that is read");
-        let help = match (made, larger_factor(stage, stage.leaves[at], read)) {
-            (_, Some(factor)) => format!("write `factor={factor}`, or keep the order of the steps"),
-            _ => match factor_of_tiles(schedule, stage) {
-                Some(factor) => {
-                    let [i, j] = [0, 1].map(|at| stage.te.axes[at].var.name());
-                    format!("skew them first: `{name}.skew({i}, {j}, factor={factor})`")
-                }
-                None => "keep the axes of the scan outermost and in order".to_string(),
-            },
+        let factors =
+            (larger_factor(stage, stage.leaves[at], read), factor_of_tiles(schedule, stage));
+        let help = match factors {
+            (Some(factor), _) => format!("write `factor={factor}`, or keep the order of the steps"),
+            (None, Some(factor)) => {
+                let [i, j] = [0, 1].map(|at| stage.te.axes[at].var.name());
+                format!("skew them first: `{name}.skew({i}, {j}, factor={factor})`")
+            }
+            (None, None) => "keep the axes of the scan outermost and in order".to_string(),
         };
         return Err(Box::new(diag.help(help)));
     }
@@ -301,7 +301,7 @@ fn check_order(schedule: &Schedule, id: StageId) -> Result<()> {
             let text = format!("{text}, whose loops are not as declared");
             let help = match of.te.body {
                 Body::Map(_) => format!("inline it: `{}.compute_inline()`", of.te.name),
-                _ => format!("leave this out, or compute `{}` in a step of its own", of.te.name),
+                _ => "leave this out".to_string(),
             };
             return Err(Box::new(refuse(changed_by(stage), text).help(help)));
         }

@@ -9,7 +9,7 @@
 //! With the reads (1, 0), (0, 1) and (1, 1), `D.skew(i, j)` gives the distances 1, 1 and 2 along
 //! the waves: the loop over the waves carries all of them, and that inside a wave none.
 
-use super::state::{AxisId, Factor, Relation, Schedule, Stage, StageId};
+use super::state::{AxisId, Factor, Relation, Schedule, Stage, StageId, Tail};
 use crate::diag::Span;
 use crate::te::StepRead;
 
@@ -96,7 +96,7 @@ impl<'a> StepLoops<'a> {
             let of_steps = |axis: &AxisId| self.of_steps[axis.0];
             match relation {
                 Relation::Split { tail, span, .. } => (of_steps(&replaced[0])
-                    && *tail == Some(super::state::Tail::Shift))
+                    && *tail == Some(Tail::Shift))
                 .then_some(("split", *span)),
                 Relation::Fuse { span, .. } => {
                     replaced.iter().any(of_steps).then_some(("fuse", *span))

@@ -47,6 +47,9 @@ pub fn check_bounds(graph: &mut Graph, diags: &mut Vec<Diag>) {
     for (place, stage) in graph.stages.iter().enumerate() {
         accesses::check_stage(stage, place, &mut checker);
     }
+    // A graph that is checked again has the reads of the first time.
+    let recurrences = graph.stages.iter_mut().filter_map(|stage| stage.recurrence.as_mut());
+    recurrences.for_each(|recurrence| recurrence.reads.clear());
     for (place, read) in checker.step_reads {
         if let Some(recurrence) = &mut graph.stages[place].recurrence {
             recurrence.reads.push(read);
