@@ -25,9 +25,9 @@ use crate::ir::{
 use crate::schedule::{
     Annotation, Attach, AxisId, AxisKind, BoundedSchedule, Guard, PrefetchRegion, Scan, Scatter,
     ScatteredAxis, Schedule, Stage, StageBounds, StageId, StoragePlace, StoreNontemporal,
-    attach_depth, axis_value, fused_groups, group_of, infer_bounds, is_scattered, is_terms_only,
-    loop_extent, loop_min, mark_unrolled, over_loops, scattered_axes, sort_of, sort_place,
-    sorted_count, step_depth, storage_place, strides,
+    attach_depth, axis_value, fused_groups, group_of, in_order_of_loops, infer_bounds,
+    is_scattered, is_terms_only, loop_extent, loop_min, mark_unrolled, over_loops, scattered_axes,
+    sort_of, sort_place, sorted_count, step_depth, storage_place, strides,
 };
 use crate::target::Target;
 use crate::te::{Body, Graph, Reduction, build_params};
@@ -483,7 +483,8 @@ impl<'a> Nests<'a> {
                     return (Some(start), update);
                 }
                 let terms: Vec<Expr> = reduction.terms.iter().map(place).collect();
-                let mut update = build_update(&buffers, reduction, &bounds.locals, terms);
+                let ordered = in_order_of_loops(stage, bounds, reduction);
+                let mut update = build_update(&buffers, &ordered, &bounds.locals, terms);
                 let in_range = scan.map(|scan| term_in_range(scan, reduction));
                 for condition in reduction.condition.iter().chain(&in_range) {
                     let then = Box::new(update);

@@ -208,11 +208,18 @@ impl Trimmer {
         let (begin, last) = (Expr::var(&begin_var), Expr::var(&end_var));
         self.facts.push();
         self.facts.assume(&runs);
-        let first = extremum(BinOp::Min, first, head.end.clone(), &self.facts);
+        // Loaded values lie in the range of the loop, and have no order.
+        let first = match reads_memory(&first) {
+            true => self.simple(&first),
+            false => extremum(BinOp::Min, first, head.end.clone(), &self.facts),
+        };
         for (low, high) in [(&head.min, &begin), (&begin, &head.end)] {
             self.facts.assume(&Expr::le(low.clone(), high.clone()));
         }
-        let end = extremum(BinOp::Max, end, begin.clone(), &self.facts);
+        let end = match reads_memory(&end) {
+            true => self.simple(&Expr::binary(BinOp::Max, end, begin.clone())),
+            false => extremum(BinOp::Max, end, begin.clone(), &self.facts),
+        };
         for (low, high) in [(&begin, &last), (&last, &head.end)] {
             self.facts.assume(&Expr::le(low.clone(), high.clone()));
         }
@@ -554,15 +561,22 @@ impl Trimmer {
         for limit in limits() {
             match limit {
                 Limit::Affine { .. } => {}
-                Limit::First(value) => {
-                    first = extremum(BinOp::Max, first, value.clone(), &self.facts);
-                }
-                Limit::End(value) => {
-                    end = extremum(BinOp::Min, end, value.clone(), &self.facts);
-                }
+                Limit::First(value) => first = self.nearer(BinOp::Max, first, value, &head.min),
+                Limit::End(value) => end = self.nearer(BinOp::Min, end, value, &head.end),
             }
         }
         (first, end)
+    }
+
+    /// Returns the greatest first iteration or the least end of two, where `value` lies in the range
+    /// of the loop, which has the bound `outermost`. A proof about a value of many loads takes long,
+    /// and loaded values have no order.
+    fn nearer(&self, op: BinOp, known: Expr, value: &Expr, outermost: &Expr) -> Expr {
+        match known.same(outermost) {
+            true => value.clone(),
+            false if reads_memory(&known) => Expr::binary(op, known, value.clone()),
+            false => extremum(op, known, value.clone(), &self.facts),
+        }
     }
 
     /// Runs the iterations `first .. end` in up to three loops; in the second one, the conditions

@@ -4,7 +4,7 @@
 //! directives themselves check everything that follows from names and kinds of axes.
 
 use super::bounds::{StageBounds, attach_depth, is_vectorized, needed_iterations, step_of};
-use super::directives::Scan;
+use super::directives::{Scan, Scatter};
 use super::fused::share_loop;
 use super::phases::BoundedSchedule;
 use super::reads::Reads;
@@ -312,7 +312,7 @@ fn check_order(schedule: &Schedule, stage: &Stage, bounds: &StageBounds) -> Resu
     if (allowed && commutes) || order_is_free(stage, reduction) {
         return Ok(());
     }
-    let Err((first, second, span)) = declared_order(stage, bounds) else { return Ok(()) };
+    let Err((first, second, span)) = declared_order(stage, &bounds.extents) else { return Ok(()) };
     let span = span.or(stage.reordered.map(|(span, _)| span)).unwrap_or(stage.span);
     let (first, second) = (&stage.axis(first).name, &stage.axis(second).name);
     let dtype = stage.te.buffers[0].dtype;
@@ -356,13 +356,29 @@ fn order_note(reduction: &Reduction) -> String {
     }
 }
 
+/// Returns a reduction with the simplest combiner that gives its result in the order of its loops.
+pub fn in_order_of_loops(stage: &Stage, bounds: &StageBounds, reduction: &Reduction) -> Reduction {
+    match &reduction.combiner.in_order {
+        Some(result)
+            if stage.annotation::<Scan>().is_none()
+                && stage.annotation::<Scatter>().is_none()
+                && declared_order(stage, &bounds.extents).is_ok() =>
+        {
+            let mut simple = reduction.clone();
+            simple.combiner.result = result.clone();
+            simple
+        }
+        _ => reduction.clone(),
+    }
+}
+
 /// Whether a stage combines its terms in another order than the source, and that can change the
 /// result.
 pub(super) fn changes_order(bounded: &BoundedSchedule) -> bool {
     bounded.schedule.order.iter().any(|id| {
         let stage = bounded.schedule.stage(*id);
         let Body::Reduce(reduction) = &stage.te.body else { return false };
-        !order_is_free(stage, reduction) && declared_order(stage, bounded.of(*id)).is_err()
+        !order_is_free(stage, reduction) && declared_order(stage, &bounded.of(*id).extents).is_err()
     })
 }
 
@@ -374,11 +390,11 @@ pub(super) fn order_is_free(stage: &Stage, reduction: &Reduction) -> bool {
 
 /// Checks that the reduction loops enumerate the terms in declared order. Otherwise returns two
 /// axes in the wrong order, and the directive if it is a `fuse`.
-fn declared_order(
+pub(super) fn declared_order(
     stage: &Stage,
-    bounds: &StageBounds,
+    extents: &[Expr],
 ) -> std::result::Result<(), (AxisId, AxisId, Option<Span>)> {
-    let moves = moving_axes(stage, bounds);
+    let moves = moving_axes(stage, extents);
     let matters = |axis: &AxisId| moves[axis.0];
     let rank = stage.rank();
     let roots = (rank..rank + stage.te.reduce_axes().len()).map(AxisId);
@@ -421,9 +437,9 @@ fn declared_order(
 
 /// Whether each axis is a reduction axis with more than one value. The parts of an axis with one
 /// value have one value too, whatever the factor.
-fn moving_axes(stage: &Stage, bounds: &StageBounds) -> Vec<bool> {
+fn moving_axes(stage: &Stage, extents: &[Expr]) -> Vec<bool> {
     let moves = |at: usize, axis: &super::state::Axis| {
-        axis.kind == AxisKind::Reduce && bounds.extents[at].as_int() != Some(1)
+        axis.kind == AxisKind::Reduce && extents[at].as_int() != Some(1)
     };
     let mut moving: Vec<bool> =
         stage.axes.iter().enumerate().map(|(at, axis)| moves(at, axis)).collect();

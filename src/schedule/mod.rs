@@ -54,6 +54,7 @@ pub use evaluate::{Knob, apply, apply_with_knobs, apply_with_legality};
 pub use fused::{fused_groups, group_of};
 pub use in_place::{check_updates, reads_overwritten};
 pub(crate) use inline::inline_stages;
+pub use legality::in_order_of_loops;
 pub use linear_work::{apply_linear_work, copy_linear_work};
 pub use phases::{BoundedSchedule, infer_bounds, order_as};
 pub use prepack::{InputSelector, PrepackedInputs, prepack_kernels, prepack_layout_free};

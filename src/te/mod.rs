@@ -438,6 +438,9 @@ pub struct Combiner {
     pub commutative: bool,
     /// Whether any grouping of the terms gives the same bits, of floats too.
     pub exact: bool,
+    /// A simpler form of `result` for loops that run through the terms in declared order; set by
+    /// `rfactor` of an `argmax`, whose partial reductions need not compare positions.
+    pub in_order: Option<Vec<Expr>>,
 }
 
 impl Combiner {

@@ -6,6 +6,7 @@
 //! give the same, and the second form does not depend on the order. A NaN is never greater, and
 //! equals nothing; 0.0 and -0.0 are equal, and the first of them is taken with its sign.
 
+use super::elaborate::arg_combiner;
 use super::{Combiner, Reduction};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, DType, Expr, ExprKind};
@@ -41,6 +42,24 @@ impl Reduction {
         let unwrapped = axis.min.as_int() == Some(0)
             && (last > i128::from(i32::MAX) || axis.extent.as_int().is_some_and(|n| n <= last));
         unwrapped.then(|| smaller_position(combiner, of_max))
+    }
+
+    /// Returns the same reduction with positions of 32 bits, which take half of the registers;
+    /// `None` if they are not 64-bit positions, or might not fit.
+    pub fn with_short_positions(&self) -> Option<Reduction> {
+        self.combiner_in_any_order()?;
+        let position = self.terms[0].ty.dtype;
+        let fits = self.axes[0].extent.as_int().is_some_and(|n| n <= i128::from(i32::MAX));
+        if position.bits() != 64 || !fits {
+            return None;
+        }
+        let value = self.combiner.lhs[1].ty().dtype;
+        let of_max = self.combiner.name == "argmax";
+        let mut short = self.clone();
+        short.combiner = arg_combiner(of_max, &self.combiner.name, &[DType::Int32, value]);
+        short.identity[0] = short.combiner.identity[0].clone();
+        short.terms[0] = Expr::cast(DType::Int32, Expr::var(&self.axes[0].var));
+        Some(short)
     }
 }
 

@@ -361,6 +361,7 @@ mod tests {
             domain: None,
             commutative: false,
             exact: false,
+            in_order: None,
         }
     }
 

@@ -11,7 +11,7 @@ use super::plan;
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::equal::equal;
-use crate::ir::visit::reads_memory;
+use crate::ir::visit::any_expr;
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, Type, UnOp, Var};
 use crate::simd_ops::{LaneCount, constant_mask, lane_count};
 use iced_x86::Code::{self, *};
@@ -24,8 +24,12 @@ impl Selector<'_> {
         if let Some(bits) = constant_bits(expr) {
             return self.constant_mask(bits, lanes);
         }
-        // Unrolled statements share their conditions.
-        if !matches!(expr.kind, ExprKind::Binary(..)) || reads_memory(expr) {
+        // Unrolled statements share their conditions, and so do the components of an `argmax`.
+        let in_memory = |e: &Expr| match &e.kind {
+            ExprKind::Load { buffer, .. } => !self.registers.contains_key(buffer),
+            _ => false,
+        };
+        if !matches!(expr.kind, ExprKind::Binary(..)) || any_expr(expr, &mut |e| in_memory(e)) {
             return self.new_mask(expr);
         }
         let mut all = self.scopes.iter().rev().flat_map(|scope| &scope.conditions);

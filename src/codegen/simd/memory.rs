@@ -430,7 +430,7 @@ impl Selector<'_> {
         if let Some(parts) = self.registers.get_mut(buffer) {
             let first = plan::first_index(index).and_then(Expr::as_int).expect("constant");
             parts.insert(first as i64, Some(value.reg()));
-            self.forget_columns(buffer);
+            self.forget_register(buffer);
             return;
         }
         let bytes = buffer.dtype.bytes();

@@ -10,7 +10,7 @@ use crate::codegen::common::constant_bytes;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
 use crate::ir::tile::TileProduct;
-use crate::ir::visit::{Memo, NodeSet, reads_memory, stored_buffers};
+use crate::ir::visit::{Memo, NodeSet, reads_any, reads_memory, stored_buffers};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Stmt, UnOp, Var};
 use iced_x86::Code;
 use regalloc2::VReg;
@@ -77,7 +77,7 @@ pub(super) struct Scope {
     pub(super) masks: FxHashMap<u64, VReg>,
     /// Masks that are constant or of the first lanes.
     pub(super) lane_masks: FxHashMap<MaskKey, Val>,
-    /// Other masks that read no memory, with their conditions.
+    /// Other masks with their conditions, which read buffers in registers only.
     pub(super) conditions: Vec<(Expr, Val)>,
     /// Masks for accesses to memory of some lanes, by the mask of all lanes.
     pub(super) memory_masks: FxHashMap<(VReg, u64, u32), VReg>,
@@ -657,6 +657,7 @@ impl<'c> Selector<'c> {
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (buffer, _)| !stored.contains(buffer));
             scope.columns.retain(|(buffer, _), _| !stored.contains(buffer));
+            scope.conditions.retain(|(cond, _)| !reads_any(cond, &stored));
         }
     }
 

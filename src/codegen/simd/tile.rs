@@ -11,6 +11,7 @@ use super::plan::TileColumn;
 use super::table::VOp;
 use crate::ir::Buffer;
 use crate::ir::limits::ROW_CHUNK_BYTES;
+use crate::ir::visit::reads_buffer;
 use regalloc2::VReg;
 
 impl Selector<'_> {
@@ -32,10 +33,11 @@ impl Selector<'_> {
         columns[(first % stride) as usize]
     }
 
-    /// Forgets the columns of a tile that is written.
-    pub(super) fn forget_columns(&mut self, buffer: &Buffer) {
+    /// Forgets what was computed from a buffer in registers that is written.
+    pub(super) fn forget_register(&mut self, buffer: &Buffer) {
         for scope in &mut self.scopes {
             scope.columns.retain(|(other, _), _| other != buffer);
+            scope.conditions.retain(|(cond, _)| !reads_buffer(cond, buffer));
         }
     }
 

@@ -446,6 +446,12 @@ pub const TABLE: &[Hint] = &[
         "<m> mean|average|avg (",
         "a mean is a `sum`, divided by the count in the next stage",
     ),
+    hint(
+        Kernel,
+        "E0201 E0109",
+        "<m> var|variance|std|stddev (",
+        "a variance takes three stages: a `sum`, the mean, and the `sum` of squared distances to it",
+    ),
     hint(Kernel, "E0201 E0109", "<m> topk|partition|median|unique (", SORTED),
     hint(
         Kernel,
@@ -467,6 +473,19 @@ pub const TABLE: &[Hint] = &[
     hint(Kernel, "E0201 E0109", "<m> clip|clamp|clampf ( *x )", "write `clamp({x})`"),
     hint(Kernel, "E0201 E0109", "<m> fabs|fabsf|absolute ( *x )", "write `abs({x})`"),
     hint(Kernel, "E0201 E0109", "<m> power|powf ( *x )", "write `pow({x})`"),
+    hint(Kernel, "E0201 E0109", "<m> log10|log10f ( *x )", "write `log({x}) * 0.4342944819032518`"),
+    hint(
+        Kernel,
+        "E0201 E0109",
+        "reflect|reflect101|reflected ( *x )",
+        "`import \"image.te\"`, then write `reflected({x})`",
+    ),
+    hint(
+        Kernel,
+        "E0201 E0109",
+        "mirror|mirrored|symmetric ( *x )",
+        "`import \"image.te\"`, then write `mirrored({x})`",
+    ),
     hint(
         Kernel,
         "E0201 E0109",
@@ -506,6 +525,7 @@ pub const TABLE: &[Hint] = &[
         "$A [ ** @ : ** ]|,",
         "a stage computes single elements: name an axis in place of a range",
     ),
+    hint(Kernel, "E0101", "output|compute ** [ ** @ #n ]|,", "an axis has a name: `k: {n}`"),
     hint(Kernel, "E0101", "=|(|,|+|-|*|/ @ | *x |", "write `abs({x})`"),
     hint(Kernel, "E0101", "*a < @ > *b", "write `!=`"),
     hint(Anywhere, "E0101", "%a @ mod %b", "write `{a} % {b}`"),
@@ -577,6 +597,12 @@ pub const TABLE: &[Hint] = &[
         "E0101",
         "$C . $d ( ** ) @ . $e (",
         "each directive is a statement: `{C}.{e}(…)`",
+    ),
+    hint(
+        Schedule,
+        "E0201 E0312",
+        "lanes|lanes_of|vector_width|simd_width ( <t> )",
+        "write `target.lanes({t})`",
     ),
     hint(
         Schedule,

@@ -1,7 +1,7 @@
 //! Constant bounds of integer expressions: interval arithmetic over the ranges of atoms.
 
 use super::Facts;
-use super::atoms::AtomKind;
+use super::atoms::{AtomKind, is_exact_integer};
 use super::cache::Cache;
 use super::interval::Interval;
 use super::poly::{Atom, Monomial, Poly, floor_mod, gcd};
@@ -113,6 +113,12 @@ impl Facts {
         match &expr.kind {
             ExprKind::Var(var) => {
                 let atom = self.arena.borrow().find(&AtomKind::Var(var.clone()));
+                let known = atom.and_then(|atom| self.ranges.get(&atom)).copied();
+                type_interval(ty).intersect(known.unwrap_or(Interval::ALL))
+            }
+            ExprKind::Load { .. } if expr.ty.is_scalar() && is_exact_integer(ty) => {
+                let key = self.key(expr);
+                let atom = self.arena.borrow().find(&AtomKind::Opaque(key));
                 let known = atom.and_then(|atom| self.ranges.get(&atom)).copied();
                 type_interval(ty).intersect(known.unwrap_or(Interval::ALL))
             }

@@ -14,10 +14,10 @@ use crate::diag::{Diag, Result};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::substitute;
-use crate::ir::{Expr, Scope, UnOp, Var};
+use crate::ir::{Buffer, DType, Expr, Scope, UnOp, Var};
 use crate::schedule::bounds::{axis_extents, axis_values, needed_iterations, runs_one_by_one};
 use crate::schedule::derived_stage::{free_name, insert_stage, load, rename};
-use crate::schedule::legality::order_is_free;
+use crate::schedule::legality::{declared_order, order_is_free};
 use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
 use crate::te::{self, Body, Recurrence, Reduction};
 
@@ -40,9 +40,23 @@ fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let Body::Reduce(reduction) = &stage.te.body else {
         crate::bug!("only a reduction has reduction axes")
     };
-    let reduction = in_any_order(reduction);
+    // The partial results of an `argmax` need no more than 32 bits for positions below 2^31.
+    let short = reduction.with_short_positions();
+    let source = short.as_ref().unwrap_or(reduction);
     let domain = Domain::of(schedule, stage);
-    let mut te = domain.partial(stage, &reduction, k);
+    let mut te = domain.partial(stage, &in_any_order(source), k);
+    // They meet their terms in the order of the source, unless their loops are reordered.
+    if !source.combiner.commutative
+        && declared_order(stage, &domain.extents).is_ok()
+        && let Body::Reduce(partial) = &mut te.body
+    {
+        partial.combiner.in_order = Some(source.combiner.result.clone());
+    }
+    if short.is_some() {
+        let position = &mut te.buffers[0];
+        *position = Buffer::new(&position.name, DType::Int32, Vec::new(), position.scope);
+    }
+    let reduction = in_any_order(reduction);
     rename(schedule, &mut te, "rf", Scope::Global);
     let buffers = te.buffers.clone();
     let k_extent = domain.extents[k.0].clone();
@@ -65,9 +79,11 @@ fn rfactor(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let var = stage.axes[stage.rank()].var.clone();
     let mut indices = vec![Expr::var(&var)];
     indices.extend(stage.te.axes.iter().map(|axis| Expr::var(&axis.var)));
+    let of_type =
+        |(buffer, term): (&Buffer, &Expr)| Expr::cast(term.ty.dtype, load(buffer, indices.clone()));
     stage.te.body = Body::Reduce(Reduction {
         axes: vec![te::Axis { var, min: Expr::index(0), extent: k_extent }],
-        terms: buffers.iter().map(|buffer| load(buffer, indices.clone())).collect(),
+        terms: buffers.iter().zip(&reduction.terms).map(of_type).collect(),
         condition: None,
         fused: false,
         ..reduction

@@ -42,10 +42,14 @@ pub(super) fn check_stage(stage: &Stage, place: usize, checker: &mut Checker) {
     walker.bind(&stage.axes);
     walker.update(stage);
     match &stage.body {
-        Body::Map(values) => values.iter().for_each(|value| walker.expr(value)),
+        Body::Map(values) => {
+            values.iter().for_each(|value| walker.expr(value));
+            walker.note_limits(stage);
+        }
         Body::Reduce(reduction) => {
             reduction.identity.iter().for_each(|value| walker.expr(value));
             if !reduction.axes.iter().any(is_empty) {
+                walker.checker.facts.push();
                 walker.bind(&reduction.axes);
                 // Visit shared expressions again, inside the reduction axes.
                 walker.state = walker.next_state((usize::MAX, 0, true));
@@ -54,9 +58,12 @@ pub(super) fn check_stage(stage: &Stage, place: usize, checker: &mut Checker) {
                     walker.enter(condition, true);
                 }
                 reduction.terms.iter().for_each(|value| walker.expr(value));
+                walker.note_limits(stage);
                 if reduction.condition.is_some() {
                     walker.leave();
                 }
+                walker.checker.facts.pop();
+                walker.limit_starts(stage);
             }
         }
         Body::Sort(sort) => {
@@ -67,6 +74,7 @@ pub(super) fn check_stage(stage: &Stage, place: usize, checker: &mut Checker) {
             walker.state = walker.next_state((usize::MAX, 0, true));
             walker.expr(&sort.key);
             sort.values.iter().for_each(|value| walker.expr(value));
+            walker.note_limits(stage);
         }
     }
     checker.facts.pop();

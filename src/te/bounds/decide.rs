@@ -61,7 +61,7 @@ fn check_load(walker: &mut Walker, load: &Load) {
         return;
     }
     if !own.at_entry() {
-        return refuse_computed(walker, load, &own);
+        return decide_computed(walker, load, &own, &guards);
     }
     if own.constant() && is_inside_anyway(walker, load, &own) {
         return;
@@ -318,8 +318,23 @@ fn check_extremes(walker: &mut Walker, load: &Load) -> bool {
     true
 }
 
-/// Refuses an index that a stage computes (E0261).
-fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
+/// Decides an index that a stage computes: the definition of the stage proves it, or it is refused
+/// (E0261).
+fn decide_computed(walker: &mut Walker, load: &Load, own: &Profile, guards: &[(Expr, bool)]) {
+    walker.checker.facts.push();
+    walker.assume_limits(load.index);
+    let (low, high) = range_conditions(load);
+    let facts = &walker.checker.facts;
+    let sides = (facts.prove(&low), facts.prove(&high));
+    let inside = sides == (true, true) || check_sufficient(walker, load, guards);
+    walker.checker.facts.pop();
+    if !inside {
+        refuse_computed(walker, load, own, sides);
+    }
+}
+
+/// Refuses an index that a stage computes (E0261). `sides` are those on which it is inside.
+fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile, sides: (bool, bool)) {
     let text = show(load.index);
     let stages: Vec<String> = own.stages.iter().map(|name| format!("`{name}`")).collect();
     let message = format!(
@@ -328,17 +343,22 @@ fn refuse_computed(walker: &mut Walker, load: &Load, own: &Profile) {
         stages.join(", ")
     );
     let (ty, last) = (index_type(load.index), show(&last_of(load.extent)));
-    let clamped = match (load.extent.as_int(), ty) {
-        (Some(_), _) => format!("clamp({text}, 0, {last})"),
-        (None, DType::Int64) => format!("clamp({text}, 0, ({last}) as int64)"),
-        (None, _) => format!("clamp(({text}) as int64, 0, ({last}) as int64)"),
+    let (text, last) = match (load.extent.as_int(), ty) {
+        (Some(_), _) => (text, last),
+        (None, DType::Int64) => (text, format!("({last}) as int64")),
+        (None, _) => (format!("({text}) as int64"), format!("({last}) as int64")),
+    };
+    let inside = match sides {
+        (true, false) => format!("min({text}, {last})"),
+        (false, true) => format!("max({text}, 0)"),
+        _ => format!("clamp({text}, 0, {last})"),
     };
     walker.refuse(
         Diag::new("E0261", load.span, message)
             .note(
                 "only an index computed from inputs alone can be checked before the function runs",
             )
-            .help(format!("write `{clamped}`")),
+            .help(format!("write `{inside}`")),
     );
 }
 

@@ -5,7 +5,7 @@
 //! tensor, no tensor is larger than memory, no `index` operation overflows 64 bits.
 //! Parts: [`shapes`] extents, sizes, `assume`s; [`accesses`] the walk over the stages with the
 //! conditions known at each load; [`walker`] its state; [`decide`] the decision for one index;
-//! [`steps`] reads of earlier steps;
+//! [`steps`] reads of earlier steps; [`values`] what is known of the elements of stages;
 //! [`witness`] the search for values that violate it; [`scan`] the loops of entry checks; [`tape`]
 //! evaluation; [`text`] the notation of the source.
 
@@ -19,6 +19,7 @@ mod tape;
 #[cfg(test)]
 mod tests;
 mod text;
+mod values;
 mod walker;
 mod witness;
 
@@ -99,6 +100,12 @@ struct Checker {
     previous: FxHashMap<Buffer, usize>,
     /// The reads of earlier steps, each with the place of its stage in the graph.
     step_reads: Vec<(usize, StepRead)>,
+    /// The tensors that are read inside of indices.
+    read_in_indices: FxHashSet<Buffer>,
+    /// The extents that are not constants.
+    extents: Vec<Expr>,
+    /// Limits of the elements of stages so far that are read inside of indices.
+    limits: FxHashMap<Buffer, values::Limits>,
     /// The run-time integers, which are arguments or extents.
     runtime: FxHashSet<Var>,
     /// The scalar arguments.
@@ -129,7 +136,19 @@ impl Checker {
             buffers.map(move |buffer| (buffer.clone(), place))
         });
         let previous = previous.collect();
-        let step_reads = Vec::new();
-        Checker { previous, step_reads, facts, checks, made, diags, inputs, runtime, scalars }
+        Checker {
+            extents: values::symbolic_extents(graph, &facts),
+            read_in_indices: values::read_in_indices(graph),
+            limits: FxHashMap::default(),
+            step_reads: Vec::new(),
+            previous,
+            facts,
+            checks,
+            made,
+            diags,
+            inputs,
+            runtime,
+            scalars,
+        }
     }
 }

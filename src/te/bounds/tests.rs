@@ -207,6 +207,52 @@ fn refuses_unclamped_indices_from_stages() {
 }
 
 #[test]
+fn definitions_of_stages_keep_indices_inside() {
+    let errors = |stages: &str, index: &str| {
+        errors(&format!(
+            "kernel f(n: var, m: var) {{ assume m >= 1 input A: float32[10] input B: float32[m]
+            input I: int32[4] input X: float32[m] reduce k: 0..m, r: 0..10, z: 0..n {stages}
+            output C[i: 4] = {index} }}"
+        ))
+    };
+    let refused = |stages: &str, index: &str, stage: &str| {
+        let found = errors(stages, index);
+        assert_eq!(found.len(), 1, "{stages}: {found:?}");
+        let text = format!("is computed by stage `{stage}` and may be out of bounds");
+        assert!(found[0].contains(&text), "{found:?}");
+    };
+    for inside in ["I[i] & 7", "I[i] % 10", "clamp(I[i], 0, 9)", "(I[i] & 1) + 8"] {
+        assert!(errors(&format!("compute S[i: 4] = {inside}"), "A[S[i]]").is_empty(), "{inside}");
+    }
+    let row = "compute S[i: 4] = I[i] & 3";
+    assert!(errors(row, "A[2*S[i] + 3]").is_empty());
+    refused(row, "A[2*S[i] + 4]", "S");
+    assert!(errors(&format!("{row} compute T[i: 4] = S[i] + 6"), "A[T[i]]").is_empty());
+    refused(&format!("{row} compute T[i: 4] = S[i] + 7"), "A[T[i]]", "T");
+    let last = "compute S[i: 4] = clamp(I[i] as int64, 0, (m - 1) as int64)";
+    assert!(errors(last, "B[S[i]]").is_empty());
+    refused(last, "A[S[i]]", "S");
+
+    let sort = "compute S[p: m] = argsort(X[k], axis=k, at=p)";
+    assert!(errors(sort, "A[i]").is_empty());
+    assert!(errors(&format!("{sort} compute T[p: m] = B[S[p]]"), "A[i]").is_empty());
+    // -1 where there is no greatest element.
+    let position = "compute (S, V)[i: 4] = argmax((k, X[k]), axis=k)";
+    refused(position, "B[S[i]]", "S");
+    assert!(errors(position, "B[max(S[i], 0)]").is_empty());
+    // The start value need not be a term, and the axis may be empty.
+    let start = |init| format!("compute S[i: 4] = max(z, axis=z, init={init}, where=z < 10)");
+    assert!(errors(&start(0), "A[S[i]]").is_empty());
+    refused(&start(12), "A[S[i]]", "S");
+    refused("compute S[i: 4] = max(k, axis=k, init=0, where=k < 10)", "A[S[i] - 1]", "S");
+    refused("compute S[i: 4] = sum(r, axis=r)", "A[S[i]]", "S");
+    // What holds under a condition of one stage does not hold of another one over the same axis.
+    let sums = "compute S[i: 4] = max(r, axis=r, init=0) compute T[i: 4] = sum(
+        if r < 5 then A[S[i] * 2] else 0.0, axis=r)";
+    refused(sums, "A[i]", "S");
+}
+
+#[test]
 fn ignores_conditions_that_stages_compute() {
     let diags = graph(
         "kernel f() { input A: float32[10] compute S[i: 10] = A[i] * 2.0

@@ -105,11 +105,38 @@ impl<'a> Elaborator<'a> {
             let cast = self.with_cast(signed, DType::Uint64);
             return diag.help(format!("write `{cast}` if it is never negative"));
         };
+        let diag = match &*b_expr.kind {
+            ast::ExprKind::Cast(operand, to) if SourceType::Data(dtype) == a => {
+                match self.cast_of_operand(a_expr, what, operand, to) {
+                    Some(note) => diag.note(note),
+                    None => diag,
+                }
+            }
+            _ => diag,
+        };
         let casts = [(a, a_expr), (b, b_expr)]
             .into_iter()
             .filter(|(ty, _)| *ty != SourceType::Data(dtype))
             .map(|(_, expr)| format!("`{}`", self.with_cast(expr, dtype)));
         diag.help(format!("write {}", casts.collect::<Vec<_>>().join(" and ")))
+    }
+
+    /// Returns a note on a cast of the right operand, where that of the result may be meant.
+    fn cast_of_operand(
+        &self,
+        left: &ast::Expr,
+        operator: &str,
+        right: &ast::Expr,
+        to: &ast::Name,
+    ) -> Option<String> {
+        let sign = operator.trim_matches('`');
+        let is_sign = operator.starts_with('`') && !sign.starts_with(char::is_alphabetic);
+        let (left, right, to) = (self.excerpt(left), self.excerpt(right), &to.text);
+        is_sign.then(|| {
+            format!(
+                "`as` binds tighter than {operator}: `({left} {sign} {right}) as {to}` casts the result"
+            )
+        })
     }
 
     /// Converts a constant to type `ty`; a scalar must have it. Reports an error otherwise.
@@ -214,7 +241,12 @@ impl<'a> Elaborator<'a> {
         if ty != SourceType::Data(DType::Bool)
             && let Some((_, expr)) = operands.iter().find(|(v, _)| matches!(v, Value::Scalar(_)))
         {
-            diag = diag.help(format!("write `{}`", self.with_cast(expr, DType::Float32)));
+            let help = match ty {
+                // Where an index is needed, its operands stay integers.
+                SourceType::Index => "write an integer constant, or `… as float32`".to_string(),
+                _ => format!("write `{}`", self.with_cast(expr, DType::Float32)),
+            };
+            diag = diag.help(help);
         }
         self.error(diag);
     }

@@ -42,6 +42,8 @@ use crate::lang::{Program, ast};
 use items::Items;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub(super) use reducers::arg_combiner;
+
 /// `-D` options in the order given: optional kernel name, parameter name, value as written.
 pub type Defines = [(Option<String>, String, String)];
 

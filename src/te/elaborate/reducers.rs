@@ -177,6 +177,7 @@ impl<'a> Elaborator<'a> {
             domain,
             commutative: false,
             exact: false,
+            in_order: None,
         })
     }
 
@@ -316,6 +317,7 @@ fn built_in(kind: &ReducerKind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
         domain: None,
         commutative: true,
         exact: false,
+        in_order: None,
     }
 }
 
@@ -328,7 +330,8 @@ fn extreme(dtype: DType, of_max: bool) -> Expr {
     Expr::int(dtype, if of_max { min } else { max })
 }
 
-fn arg_combiner(of_max: bool, name: &str, dtypes: &[DType]) -> Combiner {
+/// Returns the combiner of `argmax` or `argmin`, of positions and values of these types.
+pub fn arg_combiner(of_max: bool, name: &str, dtypes: &[DType]) -> Combiner {
     let (index, value) = (dtypes[0], dtypes[1].compute_type());
     let vars = |x: &str| vec![Var::new(format!("{x}i"), index), Var::new(format!("{x}v"), value)];
     let (lhs, rhs) = (vars("a"), vars("b"));
@@ -347,5 +350,6 @@ fn arg_combiner(of_max: bool, name: &str, dtypes: &[DType]) -> Combiner {
         domain: None,
         commutative: false,
         exact: true,
+        in_order: None,
     }
 }

@@ -67,6 +67,9 @@ impl StageFacts {
     pub(super) fn order_may_change(&self, at: usize) -> bool {
         let view = &self.views[at];
         let Some(reduction) = &view.reduction else { return false };
+        if reduction.combiner_in_any_order().is_some() {
+            return true;
+        }
         // A tuple may have floats after its first component.
         let exact = !view.dtype.is_float() && !view.tuple;
         let allowed = reduction.reassociate || self.reassociate || exact;
@@ -125,7 +128,10 @@ pub(super) fn stores_along(view: &StageView, axis: usize) -> bool {
 
 /// Returns the reduction axis along which memory is contiguous, if no data axis can be vectorized.
 pub(super) fn row_axis(view: &StageView) -> Option<usize> {
-    view.reduction.as_ref().filter(|_| !view.tuple)?;
+    let reduction = view.reduction.as_ref()?;
+    if view.tuple && reduction.combiner_in_any_order().is_none() {
+        return None;
+    }
     let along = |stride: Stride| stride == Stride::By(1);
     let row = (0..view.reduce.len())
         .rev()

@@ -29,11 +29,25 @@ pub(super) struct Terms {
     pub(super) rows: Option<String>,
     /// Loops over terms, outermost first.
     pub(super) reduce: Vec<String>,
+    /// Whether an element has several components.
+    pub(super) tuple: bool,
+}
+
+/// Returns the lanes of a vector of partial results: those of the widest component of a tuple.
+fn lanes_of(planner: &Planner, at: usize) -> i64 {
+    let view = &planner.facts.views[at];
+    let tuple = view.reduction.as_ref().filter(|_| view.tuple);
+    let widest = tuple.and_then(|reduction| {
+        let short = reduction.with_short_positions();
+        let terms = &short.as_ref().unwrap_or(reduction).terms;
+        terms.iter().map(|term| term.ty.dtype).max_by_key(|dtype| dtype.bytes())
+    });
+    i64::from(planner.target.lanes(widest.unwrap_or(view.dtype)))
 }
 
 pub(super) fn partial_fits(planner: &Planner, at: usize) -> Fit {
     let view = &planner.facts.views[at];
-    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let lanes = lanes_of(planner, at);
     let Some(row) = row_axis(view).filter(|_| lanes > 1) else { return Fit::No };
     let short = view.reduce[row].extent.is_some_and(|extent| extent < 2 * lanes);
     if short || planner.target.is_gpu() || !planner.facts.order_may_change(at) {
@@ -46,7 +60,7 @@ pub(super) fn partial_fits(planner: &Planner, at: usize) -> Fit {
 pub(super) fn partial(planner: &mut Planner, at: usize) {
     let facts = planner.facts.clone();
     let view = &facts.views[at];
-    let lanes = i64::from(planner.target.lanes(view.dtype));
+    let lanes = lanes_of(planner, at);
     let row = row_axis(view).expect("the rule fits");
     let extent = view.reduce[row].extent;
     let stage = planner.plans[at].name.clone();
@@ -65,6 +79,7 @@ pub(super) fn partial(planner: &mut Planner, at: usize) {
         place: None,
         rows: None,
         reduce: view.reduce.iter().map(|axis| axis.name.clone()).collect(),
+        tuple: view.tuple,
     };
     if data == 0 {
         terms = pieces(planner, at, terms, row);
@@ -159,7 +174,8 @@ fn pieces(planner: &mut Planner, at: usize, whole: Terms, row: usize) -> Terms {
     if planner.threads != 1 {
         planner.text.push(format!("{piece}.parallel({outer})"));
     }
-    Terms { name: piece, data: vec![outer.clone()], place: Some(outer), rows: None, reduce }
+    let data = vec![outer.clone()];
+    Terms { name: piece, data, place: Some(outer), rows: None, reduce, tuple: whole.tuple }
 }
 
 /// A vector of at least so many lanes may be reduced to a quarter of its length before its lanes
@@ -175,7 +191,7 @@ pub(super) fn in_lanes(
     (lanes, vectors): (i64, i64),
     permission: &str,
 ) {
-    let Terms { name, data, place, rows, reduce } = terms;
+    let Terms { name, data, place, rows, reduce, tuple } = terms;
     let mut stages = Vec::new();
     let mut from = reduce[row].clone();
     let mut others: Vec<String> = reduce.clone();
@@ -207,13 +223,22 @@ pub(super) fn in_lanes(
         others = vec![inner.clone()];
         from = inner;
     }
-    for (stage, loops, inner, short) in stages.iter().rev() {
+    for (at, (stage, loops, inner, short)) in stages.iter().enumerate().rev() {
         if let Some(place) = place {
             planner.text.push(format!("{stage}.compute_at({name}, {place})"));
         }
         planner.text.push(format!("{stage}.set_scope(local)"));
         planner.text.push(format!("{stage}.reorder({loops}, {inner})"));
-        planner.text.push(format!("{stage}.vectorize({inner})"));
+        if *tuple && at == 0 && vectors > 1 {
+            // Components of different types fill different numbers of registers.
+            let (vector, lane) = (planner.text.fresh(inner, "_o"), planner.text.fresh(inner, "_i"));
+            let split = format!("let {vector}, {lane} = {stage}.split({inner}, factor={lanes})");
+            planner.text.push(split);
+            planner.text.push(format!("{stage}.unroll({vector})"));
+            planner.text.push(format!("{stage}.vectorize({lane})"));
+        } else {
+            planner.text.push(format!("{stage}.vectorize({inner})"));
+        }
         if let Some(row) = data.last().filter(|_| rows.is_some()) {
             planner.text.push(format!("{stage}.unroll({row})"));
         }

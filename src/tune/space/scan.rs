@@ -96,7 +96,8 @@ fn in_blocks(planner: &mut Planner, at: usize, block: i64) {
     let rows = rows.map(|(_, axis)| axis.name.clone());
     let data: Vec<String> = std::iter::once(outer).chain(rows).collect();
     let place = data.last().cloned();
-    let terms = rows::Terms { name: terms, data, place, rows: None, reduce: vec![inner] };
+    let terms =
+        rows::Terms { name: terms, data, place, rows: None, reduce: vec![inner], tuple: false };
     rows::in_lanes(planner, &terms, 0, (lanes, rows::VECTORS), permission);
 }
 

@@ -217,16 +217,9 @@ fn fetch_turned(planner: &mut Planner, copy: &str, stages: i64, (high, wide): (i
     planner.text.push(format!("{copy}.vectorize({pi})"));
 }
 
-/// Whether threads may share the terms of an element.
-fn may_share_terms(planner: &Planner, at: usize) -> bool {
-    let reduction = planner.facts.views[at].reduction.as_ref();
-    let any_order = reduction.is_some_and(|one| one.combiner_in_any_order().is_some());
-    any_order || planner.facts.order_may_change(at)
-}
-
 pub(super) fn together_fits(planner: &Planner, at: usize) -> Fit {
     let view = &planner.facts.views[at];
-    if !planner.target.is_gpu() || view.reduce.is_empty() || !may_share_terms(planner, at) {
+    if !planner.target.is_gpu() || view.reduce.is_empty() || !planner.facts.order_may_change(at) {
         return Fit::No;
     }
     let known = view.reduce.iter().all(|axis| axis.extent.is_some());
