@@ -295,6 +295,17 @@ impl Builder {
         (q, r)
     }
 
+    /// The high half of a product of unsigned integers.
+    pub(super) fn mul_high(&mut self, a: VReg, by: VReg) -> VReg {
+        const RAX: u8 = 0;
+        const RDX: u8 = 2;
+        let (low, high) = (self.gpr(), self.gpr());
+        let mut multiply = Inst::new(Code::Mul_rm64, vec![Arg::Use(by)]);
+        multiply.implicit = vec![(a, RAX, false), (low, RAX, true), (high, RDX, true)];
+        self.push(multiply);
+        high
+    }
+
     /// Quotient and remainder of unsigned integers.
     pub(super) fn divide_unsigned(&mut self, a: VReg, by: VReg) -> (VReg, VReg) {
         const RAX: u8 = 0;

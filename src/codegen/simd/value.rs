@@ -153,10 +153,15 @@ impl Selector<'_> {
 
     /// Floor division by a positive constant, or its remainder.
     pub(super) fn divide(&mut self, a: &Expr, divisor: i64, quotient: bool) -> VReg {
-        let a = self.reg(a);
         if divisor <= 0 {
             crate::bug!("division of an index by {divisor}");
         }
+        if let Some(value) = a.as_int().and_then(|value| i64::try_from(value).ok()) {
+            let (q, r) = (value.div_euclid(divisor), value.rem_euclid(divisor));
+            return self.b.imm(if quotient { q } else { r });
+        }
+        let is_negative = self.facts.const_bounds(a).0.is_none_or(|least| least < 0);
+        let a = self.reg(a);
         if (divisor as u64).is_power_of_two() {
             let shift = i64::from(divisor.trailing_zeros());
             return match quotient {
@@ -171,15 +176,33 @@ impl Selector<'_> {
                 false => self.b.and_imm(a, divisor - 1),
             };
         }
-        let by = self.b.imm(divisor);
-        let (q, r) = self.b.divide(a, by);
-        // The remainder has the sign of `a`, but that of floor division is never negative.
-        let sign = self.b.modify(Sar_rm64_imm8, r, &[Arg::Imm(63)]);
+        let q = self.quotient(a, divisor as u64, is_negative);
         if quotient {
-            return self.b.add(q, sign);
+            return q;
         }
-        let correction = self.b.modify(And_r64_rm64, sign, &[Arg::Use(by)]);
-        self.b.add(r, correction)
+        let product = self.b.mul_imm(q, divisor);
+        self.b.sub(a, product)
+    }
+
+    /// `a // d` by the high half of a product, for a divisor that is no power of two. With `2^(n-1)
+    /// < d < 2^n` and `m = 2^(63 + n) // d + 1`, which has 64 bits, `a*m` is greater than
+    /// `2^(63 + n) * a/d` by less than `2^(63 + n) / d`, if `a` is less than `2^63`: both have the
+    /// same integer part (Granlund and Montgomery 1994, Theorem 4.2). For negative `a`, `a // d` is
+    /// `~(~a // d)`.
+    fn quotient(&mut self, a: VReg, d: u64, is_negative: bool) -> VReg {
+        let bits = u64::BITS - d.leading_zeros();
+        let factor = (1u128 << (63 + bits)) / u128::from(d) + 1;
+        let factor = self.b.imm(factor as u64 as i64);
+        let shift = Arg::Imm(i64::from(bits) - 1);
+        if !is_negative {
+            let high = self.b.mul_high(a, factor);
+            return self.b.modify(Shr_rm64_imm8, high, &[shift]);
+        }
+        let sign = self.b.modify(Sar_rm64_imm8, a, &[Arg::Imm(63)]);
+        let magnitude = self.b.modify(Xor_r64_rm64, a, &[Arg::Use(sign)]);
+        let high = self.b.mul_high(magnitude, factor);
+        let q = self.b.modify(Shr_rm64_imm8, high, &[shift]);
+        self.b.modify(Xor_r64_rm64, q, &[Arg::Use(sign)])
     }
 
     /// A scalar integer as an index.

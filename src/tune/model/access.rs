@@ -140,7 +140,8 @@ impl Walker<'_> {
         let is_filled = whole.is_some_and(|lanes| {
             f64::from(lanes) < part && size.is_some_and(|size| size <= i128::from(lanes))
         });
-        if in_parts && (buffer.scope == Scope::Local || is_filled) && !self.in_launch {
+        let is_temporary = buffer.scope == Scope::Local || self.temporaries.contains(buffer);
+        if in_parts && (is_temporary || is_filled) && !self.in_launch {
             self.scattered.insert(buffer.clone());
         }
     }

@@ -699,6 +699,7 @@ impl Walker<'_> {
             nontemporal: write && self.nontemporal,
             tile: false,
             weight: self.weight,
+            branch: self.branch,
             irregular: sum.irregular,
             iterations,
             warp,

@@ -150,6 +150,8 @@ pub(super) struct Access {
     pub(super) tile: bool,
     /// Fraction of the cases in which it runs.
     pub(super) weight: f64,
+    /// The branch of conditions of the frame in which it stands; 0 outside of all.
+    pub(super) branch: usize,
     /// The address depends on data, or is not affine.
     pub(super) irregular: bool,
     /// The iterations of the frame whose elements are loaded together.

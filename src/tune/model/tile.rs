@@ -84,6 +84,7 @@ impl Walker<'_> {
             nontemporal: false,
             tile: true,
             weight: self.weight,
+            branch: self.branch,
             irregular: sum.irregular,
             iterations: 1.0,
             warp: None,

@@ -242,13 +242,14 @@ impl Tracker<'_> {
         range.filter(of).for_each(|at| self.misses[at] *= left);
     }
 
-    /// Distributes the misses of a buffer evenly over its accesses.
+    /// Distributes the misses of a buffer over its accesses, by how often these run.
     fn share_out(&mut self, range: Range<usize>, buffer: usize, lines: f64) {
         let of = |at: &usize| self.plan.accesses[*at].buffer == buffer;
-        let count = range.clone().filter(of).count().max(1) as f64;
         let list: Vec<usize> = range.filter(of).collect();
+        let all: f64 = list.iter().map(|at| self.plan.accesses[*at].weight).sum();
         for at in list {
-            self.misses[at] = lines / count * self.plan.accesses[at].weight;
+            let part = self.plan.accesses[at].weight / all.max(f64::MIN_POSITIVE);
+            self.misses[at] = lines * part;
         }
     }
 
@@ -348,6 +349,8 @@ struct AccessGroup {
     tile_stores: bool,
     /// The smallest stride of the dimensions that do not run; infinite if there is none.
     outer_stride: f64,
+    /// The branches of conditions in which they stand, with the fraction of cases of each.
+    branches: Vec<(usize, f64)>,
 }
 
 impl AccessGroup {
@@ -367,6 +370,7 @@ impl AccessGroup {
             irregular: access.irregular,
             tile_stores: access.tile && access.write,
             outer_stride: smallest,
+            branches: vec![(access.branch, access.weight)],
         }
     }
 
@@ -380,9 +384,25 @@ impl AccessGroup {
         self.spans.extend(&other.spans);
         self.tile_stores &= other.tile_stores;
         self.outer_stride = self.outer_stride.min(other.outer_stride);
+        for branch in &other.branches {
+            if !self.branches.iter().any(|known| known.0 == branch.0) {
+                self.branches.push(*branch);
+            }
+        }
+    }
+
+    /// Returns the fraction of cases in which some of them run. Branches mostly exclude each other.
+    fn weight(&self) -> f64 {
+        self.branches.iter().map(|(_, weight)| weight).sum::<f64>().min(1.0)
     }
 
     fn footprint(&self, cache: &Cache, buffer_bytes: f64) -> Footprint {
+        let Footprint { lines, room } = self.whole_footprint(cache, buffer_bytes);
+        Footprint { lines: lines * self.weight(), room: room * self.weight() }
+    }
+
+    /// Returns the footprint of accesses that always run.
+    fn whole_footprint(&self, cache: &Cache, buffer_bytes: f64) -> Footprint {
         let line = cache.line;
         if self.irregular {
             // Each access may touch any line.

@@ -27,6 +27,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const NEST_CALL_CYCLES: f64 = 40.0;
 /// Cycles of the fence at the end of a nest with nontemporal stores. Fitted on Zen 5.
 const FENCE_CYCLES: f64 = 700.0;
+/// A buffer of at most so many bytes is read before the stores that filled it are in the cache.
+const TEMPORARY_BYTES: f64 = 512.0;
 
 /// The state of a walk over a kernel.
 pub(super) struct Walker<'a> {
@@ -51,6 +53,9 @@ pub(super) struct Walker<'a> {
     pub(super) frame: usize,
     /// Fraction of the cases in which the statement runs.
     pub(super) weight: f64,
+    /// The branch of a condition in which the statement stands, and the number of branches so far.
+    pub(super) branch: usize,
+    branches: usize,
     /// Whether the SIMD back end compiles the statement.
     pub(super) in_simd_kernel: bool,
     /// Whether the nest of the SIMD back end has tile products so far.
@@ -62,7 +67,9 @@ pub(super) struct Walker<'a> {
     pub(super) loaded: FxHashSet<(usize, u64)>,
     /// Divisions and clamps of indices so far, by frame and operands.
     pub(super) index_work: FxHashSet<(usize, u64)>,
-    /// Local buffers whose vectors were scattered.
+    /// Small buffers that an iteration of a loop fills and reads.
+    pub(super) temporaries: FxHashSet<Buffer>,
+    /// Such and local buffers whose vectors were scattered.
     pub(super) scattered: FxHashSet<Buffer>,
     pub(super) stage: String,
     in_task: bool,
@@ -138,11 +145,14 @@ pub(super) fn plan(
         stored,
         frame: 0,
         weight: 1.0,
+        branch: 0,
+        branches: 0,
         in_simd_kernel: false,
         has_tiles: false,
         outer_accesses: Vec::new(),
         memo: FxHashMap::default(),
         loaded: FxHashSet::default(),
+        temporaries: FxHashSet::default(),
         scattered: FxHashSet::default(),
         stage: String::new(),
         in_task: false,
@@ -447,6 +457,9 @@ impl Walker<'_> {
         if bytes > NEST_FRAME_BYTES as f64 || whole_call {
             self.plan.allocations += 1.0;
         }
+        if !self.enclosing.is_empty() && bytes <= TEMPORARY_BYTES {
+            self.temporaries.insert(buffer.clone());
+        }
         if buffer.scope == Scope::Shared
             && let Some(launch) = self.plan.gpu.last_mut()
         {
@@ -634,10 +647,11 @@ impl Walker<'_> {
             return;
         }
         // What a branch loads is not loaded in the other one.
-        let (outer, loaded) = (self.weight, self.loaded.clone());
-        self.weight *= holds;
+        let (outer, loaded) = ((self.weight, self.branch), self.loaded.clone());
+        self.branches += 1;
+        (self.weight, self.branch) = (self.weight * holds, self.branches);
         self.stmt(body);
-        (self.weight, self.loaded) = (outer, loaded);
+        ((self.weight, self.branch), self.loaded) = (outer, loaded);
     }
 
     /// Returns the registers, or scalar values, of a vector.

@@ -108,6 +108,7 @@ impl Walker<'_> {
             nontemporal: false,
             tile: false,
             weight: self.weight,
+            branch: self.branch,
             irregular: sum.irregular,
             iterations: 1.0,
             warp: Some(WarpAccess {
