@@ -1,9 +1,11 @@
 //! Simplification of statements: loops bind facts, empty and single-iteration loops are removed,
-//! decided branches are taken.
+//! decided branches are taken, neighbours with the same condition share it.
 
 use super::Simplifier;
 use super::lanes::truth;
 use crate::ir::arith::Facts;
+use crate::ir::equal::equal;
+use crate::ir::visit::reads_memory;
 use crate::ir::{Expr, ForKind, Kernel, Stmt, Var};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -48,8 +50,10 @@ impl Simplifier<'_> {
                 let mut flat = Vec::new();
                 for inner in stmts {
                     match self.stmt(inner) {
-                        Stmt::Block(inner) => flat.extend(inner),
-                        other => flat.push(other),
+                        Stmt::Block(inner) => {
+                            inner.into_iter().for_each(|stmt| append(&mut flat, stmt));
+                        }
+                        other => append(&mut flat, other),
                     }
                 }
                 if flat.len() == 1 { flat.remove(0) } else { Stmt::Block(flat) }
@@ -176,6 +180,34 @@ impl Simplifier<'_> {
             }
         }
     }
+}
+
+/// Appends a statement to a block. Neighbours with the same condition, as unrolling makes them, share
+/// it: `if c { A }; if c { B }` is `if c { A; B }`. A condition that reads memory may change.
+fn append(block: &mut Vec<Stmt>, stmt: Stmt) {
+    let shared = match (block.last(), &stmt) {
+        (
+            Some(Stmt::If { cond: before, otherwise: None, .. }),
+            Stmt::If { cond, otherwise: None, .. },
+        ) => !reads_memory(cond) && equal(before, cond),
+        _ => false,
+    };
+    if !shared {
+        return block.push(stmt);
+    }
+    let (Some(Stmt::If { then: before, .. }), Stmt::If { then, .. }) = (block.last_mut(), stmt)
+    else {
+        crate::bug!("both are conditions")
+    };
+    let mut both = match std::mem::replace(&mut **before, Stmt::nothing()) {
+        Stmt::Block(stmts) => stmts,
+        one => vec![one],
+    };
+    match *then {
+        Stmt::Block(stmts) => stmts.into_iter().for_each(|stmt| append(&mut both, stmt)),
+        one => append(&mut both, one),
+    }
+    **before = Stmt::Block(both);
 }
 
 fn is_nothing(stmt: &Stmt) -> bool {
