@@ -7,6 +7,7 @@ README.md beside this file describes the columns and the goals.
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -525,7 +526,10 @@ def arguments():
     parser.add_argument("--json", metavar="OUT", help="write a JSON line for each row")
     parser.add_argument("--resume", metavar="OUT", help="the same, and skip rows already there")
     parser.add_argument("--retry", action="store_true", help="with --resume: repeat failed rows")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.check != "none" and not args.compile_only and not importlib.util.find_spec("numpy"):
+        parser.error("comparing results needs NumPy: install it, or use `--check none`")
+    return args
 
 
 def earlier_rows(args):

@@ -450,7 +450,7 @@ pub const TABLE: &[Hint] = &[
         Kernel,
         "E0201 E0109",
         "<m> var|variance|std|stddev (",
-        "a variance takes three stages: a `sum`, the mean, and the `sum` of squared distances to it",
+        "a variance takes three stages: a `sum`, the mean, a `sum` of squared distances to it",
     ),
     hint(Kernel, "E0201 E0109", "<m> topk|partition|median|unique (", SORTED),
     hint(

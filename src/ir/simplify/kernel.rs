@@ -182,8 +182,8 @@ impl Simplifier<'_> {
     }
 }
 
-/// Appends a statement to a block. Neighbours with the same condition, as unrolling makes them, share
-/// it: `if c { A }; if c { B }` is `if c { A; B }`. A condition that reads memory may change.
+/// Appends a statement to a block. Neighbours with the same condition, as unrolling makes them,
+/// share it: `if c { A }; if c { B }` is `if c { A; B }`. A condition that reads memory may change.
 fn append(block: &mut Vec<Stmt>, stmt: Stmt) {
     let shared = match (block.last(), &stmt) {
         (

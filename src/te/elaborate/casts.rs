@@ -134,7 +134,8 @@ impl<'a> Elaborator<'a> {
         let (left, right, to) = (self.excerpt(left), self.excerpt(right), &to.text);
         is_sign.then(|| {
             format!(
-                "`as` binds tighter than {operator}: `({left} {sign} {right}) as {to}` casts the result"
+                "`as` binds tighter than {operator}: `({left} {sign} {right}) as {to}` casts the \
+                 result"
             )
         })
     }
