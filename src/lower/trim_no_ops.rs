@@ -569,8 +569,8 @@ impl Trimmer {
     }
 
     /// Returns the greatest first iteration or the least end of two, where `value` lies in the
-    /// range of the loop, which has the bound `outermost`. A proof about a value of many loads takes
-    /// long, and loaded values have no order.
+    /// range of the loop, which has the bound `outermost`. A proof about a value of many loads
+    /// takes long, and loaded values have no order.
     fn nearer(&self, op: BinOp, known: Expr, value: &Expr, outermost: &Expr) -> Expr {
         match known.same(outermost) {
             true => value.clone(),
