@@ -208,6 +208,13 @@ impl Pipeline {
             self.recurrence(&tensor);
             self.step();
         }
+        if number % gathers::GATHER_PERIOD == 4 {
+            let shaped = |tensor: &&Tensor| !tensor.shape.is_empty();
+            let shaped: Vec<Tensor> = self.tensors.iter().filter(shaped).cloned().collect();
+            let tensor = self.pick(&shaped);
+            self.gathered(&tensor);
+            self.step();
+        }
         if number % updates::UPDATE_PERIOD == 2 {
             self.update();
             self.step();
@@ -326,7 +333,7 @@ impl Pipeline {
             false => self.pick(&unread),
         };
         let rank = tensor.shape.len();
-        match self.int(0, 34) {
+        match self.int(0, 32) {
             0..4 => self.elementwise(&tensor),
             4 | 5 if rank > 1 => self.transpose(&tensor),
             6..9 if rank > 0 => self.stencil(&tensor),
@@ -345,7 +352,6 @@ impl Pipeline {
             28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
             29 => self.update(),
             30 | 31 if rank > 0 => self.bordered(&tensor),
-            33 | 34 if rank > 0 => self.gathered(&tensor),
             _ => {}
         }
     }

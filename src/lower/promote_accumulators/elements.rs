@@ -56,6 +56,18 @@ impl Element {
         }
     }
 
+    /// The same for a loop that has an iteration, whatever its extent.
+    pub(super) fn first_access_of(&self, nest: &Stmt) -> Option<bool> {
+        match nest {
+            Stmt::For { min, extent, body, .. }
+                if !self.is_read_by(min) && !self.is_read_by(extent) =>
+            {
+                self.first_access(body)
+            }
+            other => self.first_access(other),
+        }
+    }
+
     pub(super) fn is_read_by(&self, expr: &Expr) -> bool {
         let mut read = false;
         for_each_load(expr, &mut NodeSet::default(), &mut |buffer, indices, _| {

@@ -153,7 +153,7 @@ impl Promoter<'_> {
             if self.can_be_promoted(&elements, &[&nest]) && self.find_place(&mut elements, &nest) {
                 // What the first iteration stores before it loads may not exist in front of it.
                 let loaded =
-                    elements.list.iter().filter(|one| one.first_access(&nest) != Some(true));
+                    elements.list.iter().filter(|one| one.first_access_of(&nest) != Some(true));
                 reads.extend(loaded.map(Element::read));
                 nest = elements.redirect(nest);
                 promoted.push(elements);

@@ -5,7 +5,11 @@ use crate::generate::Ext;
 use crate::tree::Node;
 use tec::ir::DType;
 
+/// One program in this many reads at computed positions for certain.
+pub(super) const GATHER_PERIOD: u64 = 8;
+
 impl Pipeline {
+    /// Adds a stage of positions and one that reads a tensor there.
     pub(super) fn gathered(&mut self, tensor: &Tensor) {
         let at = self.int(0, tensor.shape.len() as i64 - 1) as usize;
         let ext = tensor.shape[at].clone();
