@@ -252,7 +252,11 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     let model = |texts: &[&str]| {
         let (machine, threads) = (&machine, args.threads);
         let all = driver::estimate_texts(&graph, texts, &options, machine, threads, &parsed);
-        let prediction = |e: Estimate| CostPrediction { seconds: e.seconds, features: e.features };
+        let prediction = |e: Estimate| CostPrediction {
+            seconds: e.seconds,
+            features: e.features,
+            nests: e.nests,
+        };
         all.into_iter().map(|estimate| estimate.ok().map(prediction)).collect()
     };
     let space = tec::tune::space::of_kernel(&graph, &options.target, 0);

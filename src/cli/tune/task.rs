@@ -54,9 +54,9 @@ impl CostEvaluator<'_> {
         estimate: std::result::Result<Estimate, Failure>,
     ) -> Option<CostPrediction> {
         match estimate {
-            Ok(Estimate { seconds, mut features, .. }) => {
+            Ok(Estimate { seconds, mut features, nests, .. }) => {
                 features.push(seconds.max(1e-12).ln());
-                Some(CostPrediction { seconds, features })
+                Some(CostPrediction { seconds, features, nests })
             }
             Err(Failure::User(diags)) => {
                 let mut refused = self.refused.borrow_mut();
@@ -232,8 +232,8 @@ impl<'a> Task<'a> {
     fn foreign(&self, records: &[Record]) -> Vec<Trial> {
         let trial = |record: &Record| {
             let expected = record.features.last()?.exp();
-            let prediction =
-                CostPrediction { seconds: expected, features: record.features.clone() };
+            let features = record.features.clone();
+            let prediction = CostPrediction { seconds: expected, features, nests: Vec::new() };
             let (answers, text) = (answers_of(record), record.schedule.clone());
             Some(Trial {
                 proposal: Proposal { answers, text, prediction },

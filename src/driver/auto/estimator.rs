@@ -5,7 +5,7 @@ use super::super::{Failure, Options, SearchTrace};
 use crate::lang::ParsedLines;
 use crate::te::Graph;
 use crate::tune;
-use crate::tune::model::{Estimate, MachineModel, RunTimeValues};
+use crate::tune::model::{Estimate, MachineModel, NestTime, RunTimeValues};
 use crate::tune::search::CostPrediction;
 use std::cell::RefCell;
 
@@ -23,14 +23,14 @@ pub(super) struct Estimator<'a> {
 }
 
 impl Estimator<'_> {
-    /// Returns the seconds of calls under schedules: for each set of run-time integers those with
+    /// Returns the estimates of calls under schedules: for each set of run-time integers those with
     /// each number of threads. `None` for a schedule that is refused.
-    fn calls(
+    fn estimates(
         &self,
         texts: &[&str],
         values: &[RunTimeValues],
         threads: &[usize],
-    ) -> Vec<Option<Vec<Vec<f64>>>> {
+    ) -> Vec<Option<Vec<Vec<Estimate>>>> {
         let Estimator { graph, options, parsed, bugs, search } = self;
         let machine = MachineModel::typical(&options.target);
         // A launch does not depend on the threads of the host.
@@ -38,9 +38,8 @@ impl Estimator<'_> {
         let at = (&machine, threads, values);
         let search = &mut search.borrow_mut();
         let all = estimate_texts_at(graph, texts, options, at, parsed, search).into_iter();
-        let seconds = |calls: &[Estimate]| calls.iter().map(|call| call.seconds).collect();
         all.map(|estimates| match estimates {
-            Ok(estimates) => Some(estimates.chunks(threads.len()).map(seconds).collect()),
+            Ok(all) => Some(all.chunks(threads.len()).map(<[Estimate]>::to_vec).collect()),
             Err(Failure::User(_)) => None,
             Err(Failure::Bug { pass, message, .. }) => {
                 bugs.borrow_mut().push(format!("{message}, in `{pass}`"));
@@ -50,36 +49,22 @@ impl Estimator<'_> {
         .collect()
     }
 
-    /// Returns the seconds of calls under schedules: for each set of run-time integers the
-    /// geometric mean over numbers of threads; of the first `serial` sets, over the first number
-    /// only. `None` for a schedule that is refused.
-    fn means(
-        &self,
-        texts: &[&str],
-        (values, serial): (&[RunTimeValues], usize),
-        threads: &[usize],
-    ) -> Vec<Option<Vec<f64>>> {
-        let mean = |(at, calls): (usize, Vec<f64>)| {
-            geometric_mean(if at < serial { &calls[..1] } else { &calls })
-        };
-        let all = self.calls(texts, values, threads).into_iter();
-        all.map(|calls| Some(calls?.into_iter().enumerate().map(mean).collect())).collect()
-    }
-
     /// Returns the seconds of a call under a schedule, for each set of run-time integers those with
     /// each number of threads.
     pub(super) fn each(&self, text: &str, values: &[RunTimeValues]) -> Option<Vec<Vec<f64>>> {
-        self.calls(&[text], values, &THREADS).pop()?
+        let estimates = self.estimates(&[text], values, &THREADS).pop()??;
+        Some(estimates.iter().map(|calls| seconds(calls)).collect())
     }
 
-    /// Returns the seconds of a call under a schedule, for each set of run-time integers.
+    /// Returns the seconds of a call under a schedule, for each set of run-time integers the
+    /// geometric mean over numbers of threads.
     pub(super) fn seconds(
         &self,
         text: &str,
         values: &[RunTimeValues],
         threads: &[usize],
     ) -> Option<Vec<f64>> {
-        self.means(&[text], (values, 0), threads).pop()?
+        Some(means(&self.estimates(&[text], values, threads).pop()??, 0))
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
@@ -93,21 +78,48 @@ impl Estimator<'_> {
     ) -> Option<String> {
         let all = RefCell::new(seen);
         let model = |texts: &[&str]| -> Vec<Option<CostPrediction>> {
-            let prediction = |(text, seconds): (&&str, Option<Vec<f64>>)| {
-                let seconds = seconds?;
-                let mean = geometric_mean(&seconds);
-                all.borrow_mut().push((text.to_string(), seconds));
-                Some(CostPrediction { seconds: mean, features: Vec::new() })
+            let prediction = |(text, estimates): (&&str, Option<Vec<Vec<Estimate>>>)| {
+                let estimates = estimates?;
+                let each = means(&estimates, serial);
+                let seconds = geometric_mean(&each);
+                all.borrow_mut().push((text.to_string(), each));
+                let nests = mean_nests(&estimates.concat(), seconds);
+                Some(CostPrediction { seconds, features: Vec::new(), nests })
             };
-            texts
-                .iter()
-                .zip(self.means(texts, (values, serial), &THREADS))
-                .map(prediction)
-                .collect()
+            let estimates = self.estimates(texts, values, &THREADS);
+            texts.iter().zip(estimates).map(prediction).collect()
         };
         let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
         tune::search::choose_by_model(&space, &model, count, 0).map(|one| one.text)
     }
+}
+
+/// Returns the seconds of calls: for each set of run-time integers the geometric mean over numbers
+/// of threads; of the first `serial` sets, over the first number only.
+fn means(estimates: &[Vec<Estimate>], serial: usize) -> Vec<f64> {
+    let mean = |(at, calls): (usize, &Vec<Estimate>)| {
+        geometric_mean(&seconds(if at < serial { &calls[..1] } else { calls }))
+    };
+    estimates.iter().enumerate().map(mean).collect()
+}
+
+fn seconds(calls: &[Estimate]) -> Vec<f64> {
+    calls.iter().map(|call| call.seconds).collect()
+}
+
+/// Returns the nests of calls with their mean shares of `seconds`.
+fn mean_nests(calls: &[Estimate], seconds: f64) -> Vec<NestTime> {
+    let mut nests: Vec<NestTime> = Vec::new();
+    for call in calls {
+        let factor = seconds / (call.seconds * calls.len() as f64);
+        for nest in &call.nests {
+            match nests.iter_mut().find(|known| known.stages == nest.stages) {
+                Some(known) => known.seconds += factor * nest.seconds,
+                None => nests.push(NestTime { seconds: factor * nest.seconds, ..nest.clone() }),
+            }
+        }
+    }
+    nests
 }
 
 fn geometric_mean(seconds: &[f64]) -> f64 {

@@ -18,6 +18,7 @@ mod index_work;
 mod lane_by_lane;
 pub mod machine;
 mod nest;
+mod nest_time;
 mod offsets;
 mod ops;
 mod partial_sums;
@@ -39,6 +40,8 @@ use cycles::{Cycles, Unit};
 pub use features::FEATURES;
 pub use index::ASSUMED_VALUE;
 pub use machine::{MachineModel, Measured};
+pub use nest_time::NestTime;
+use nest_time::NestTimes;
 use plan::{Access, CostPlan};
 use prefetch::unprefetched_fractions;
 use rustc_hash::FxHashMap;
@@ -52,6 +55,8 @@ pub struct Estimate {
     pub terms: Vec<Term>,
     /// Seconds of a call.
     pub seconds: f64,
+    /// The parts of `seconds` by nest, in the order in which they run.
+    pub nests: Vec<NestTime>,
     /// Inputs of the learned model: always [`FEATURES`] numbers, on comparable scales.
     pub features: Vec<f64>,
     /// Accesses of the warps of a GPU kernel; none for a CPU.
@@ -126,27 +131,32 @@ fn estimate_plan(
     threads: usize,
 ) -> Estimate {
     let mut sum = TermTable::new(plan, machine, traffic);
+    let mut nests = NestTimes::new(plan);
     let mut warps = None;
     match &machine.gpu {
-        Some(gpu) => warps = Some(sum.launches(gpu)),
+        Some(gpu) => warps = Some(sum.launches(gpu, &mut nests)),
         None => {
             let frames = 0..plan.frames.len();
             let cycles: Vec<Cycles> = frames.clone().map(|at| sum.cycles(at)).collect();
             let waits = paths::waits(plan, machine, &cycles);
             let inner = inner_cycles(plan, &cycles, &waits);
-            frames.for_each(|at| sum.frame(at, &cycles[at], (waits[at], inner[at])));
+            for at in frames {
+                let before = sum.seconds;
+                sum.frame(at, &cycles[at], (waits[at], inner[at]));
+                nests.add(at, sum.seconds - before);
+            }
             let alone = plan.launches * machine.launch * if threads > 1 { 1.0 } else { 0.2 };
             sum.add(TermKind::ParallelStart, alone, alone, || counted(plan.launches, "loop"));
         }
     }
     let alone = plan.allocations * ALLOCATION_SECONDS;
     sum.add(TermKind::Allocations, alone, alone, || counted(plan.allocations, "buffer"));
-    let seconds: f64 = sum.terms.iter().map(|(term, _)| term.seconds).sum();
+    let seconds = sum.seconds;
     let features = features::features(plan, machine, traffic, &sum.terms, seconds);
     let mut terms: Vec<Term> = sum.terms.into_iter().map(|(term, _)| term).collect();
     terms.retain(|term| term.seconds > 0.0);
     terms.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    Estimate { terms, seconds, features, warps }
+    Estimate { terms, seconds, nests: nests.finish(), features, warps }
 }
 
 /// Returns the cycles of the inner loops of an iteration of each frame.
@@ -169,12 +179,15 @@ struct TermTable<'p> {
     /// By access: the fraction of its lines that is not prefetched, from L2 and from beyond it.
     unprefetched: Vec<(f64, f64)>,
     terms: Vec<(Term, f64)>,
+    /// The sum of the terms.
+    seconds: f64,
 }
 
 impl<'p> TermTable<'p> {
     fn new(plan: &'p CostPlan, machine: &'p MachineModel, traffic: &'p Traffic) -> TermTable<'p> {
         let unprefetched = unprefetched_fractions(plan, machine);
-        TermTable { plan, machine, traffic, runs: plan.runs(), unprefetched, terms: Vec::new() }
+        let (runs, terms) = (plan.runs(), Vec::new());
+        TermTable { plan, machine, traffic, runs, unprefetched, terms, seconds: 0.0 }
     }
 
     fn add(&mut self, kind: TermKind, seconds: f64, alone: f64, about: impl FnOnce() -> String) {
@@ -190,6 +203,7 @@ impl<'p> TermTable<'p> {
             }
         };
         let (term, most) = &mut self.terms[at];
+        self.seconds += seconds;
         term.seconds += seconds;
         term.alone += alone;
         if seconds.max(alone * 1e-6) > *most {
@@ -199,16 +213,18 @@ impl<'p> TermTable<'p> {
     }
 
     /// Adds the launches of a kernel for a GPU, which run one after the other.
-    fn launches(&mut self, gpu: &machine::GpuModel) -> WarpCounts {
+    fn launches(&mut self, gpu: &machine::GpuModel, nests: &mut NestTimes) -> WarpCounts {
         let mut all = WarpCounts::default();
         for launch in &self.plan.gpu {
             let parts = gpu::launch(self.plan, gpu, launch, &self.runs, &mut all);
             let most = parts.iter().map(|(_, alone, _)| *alone).fold(0.0, f64::max);
             let name = &self.plan.frames[launch.frame].name;
+            let before = self.seconds;
             for (part, alone, about) in parts {
                 let seconds = if alone >= most { alone } else { EXPOSED_FRACTION * alone };
                 self.add(part, seconds, alone, || format!("{name}: {about}"));
             }
+            nests.add(launch.frame, self.seconds - before);
         }
         let (count, alone) = (self.plan.launches, self.plan.launches * gpu.launch);
         self.add(TermKind::Launches, alone, alone, || format!("{count}"));

@@ -716,3 +716,28 @@ fn permutations_of_avx2_delay_multiply_adds_on_a_zen_3() {
     let ratio = product("2*j", &zen3) / product("2*j", &beside);
     assert!((1.15..1.4).contains(&ratio), "{ratio}");
 }
+
+/// The nests of an estimate, with their seconds in percent of all.
+fn nests(text: &str, threads: usize) -> Vec<(String, f64)> {
+    let estimate = estimate_with(text, &machine(), threads);
+    let percent = |seconds: f64| (100.0 * seconds / estimate.seconds).round();
+    let names = |stages: &BTreeSet<String>| stages.iter().cloned().collect::<Vec<_>>().join(" ");
+    estimate.nests.iter().map(|nest| (names(&nest.stages), percent(nest.seconds))).collect()
+}
+
+#[test]
+fn each_nest_has_its_part_of_the_time() {
+    let text = "kernel k() {\n input A: float32[64, 512]\n input B: float32[512, 64]\n \
+                reduce k: 0..512\n reduce l: 0..64\n \
+                compute P[x: 64, y: 64] = A[x, y] + 1\n \
+                compute C[x: 64, y: 64] = sum(A[x, k] * B[k, y], axis=k)\n \
+                output D[x: 64, y: 64] = sum(C[x, l] * P[l, y], axis=l)\n}\n";
+    let apart = nests(text, 1);
+    let names: Vec<&str> = apart.iter().map(|(names, _)| &names[..]).collect();
+    assert_eq!(names, ["P", "C", "D"]);
+    let sum: f64 = apart.iter().map(|(_, percent)| percent).sum();
+    assert!(apart[1].1 > 5.0 * apart[2].1 && apart[2].1 > apart[0].1, "{apart:?}");
+    assert!((97.0..=101.0).contains(&sum), "{apart:?}");
+    let attached = nests(&format!("{text}schedule k {{ P.compute_at(D, x) }}"), 1);
+    assert_eq!(attached[1].0, "D P");
+}

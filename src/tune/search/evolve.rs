@@ -1,10 +1,11 @@
 //! The population: candidates that evolve by their predicted cost.
 //!
 //! A child takes its decisions from one parent, with some mutated, or from two parents, each stage
-//! from one of them. Choices that no parent has are decided at random. All children of a generation
+//! from one of them; one child of each generation takes the best decisions of each nest. Choices that no parent has are decided at random. All children of a generation
 //! are predicted together, so that the cost model can use all cores.
 
 use super::learned::Learned;
+use super::nests::{self, BestNests};
 use super::{CostModel, CostPrediction, Proposal, answers_of};
 use crate::tune::{Candidate, Choice, Decision, Space};
 use rand::RngExt;
@@ -29,6 +30,9 @@ const TOURNAMENT: usize = 4;
 const NEIGHBOUR_PROBABILITY: f64 = 0.6;
 /// Probability of a crossover.
 const CROSSOVER_PROBABILITY: f64 = 0.3;
+/// Probability that a child that is no crossover is mutated in every nest, each as if it were the
+/// whole kernel.
+const EVERY_NEST_PROBABILITY: f64 = 0.5;
 
 /// The candidates.
 pub(super) struct Population<'a> {
@@ -41,6 +45,7 @@ pub(super) struct Population<'a> {
     seen: FxHashSet<String>,
     /// The stage of each choice, by name.
     stages: FxHashMap<String, String>,
+    nests: BestNests,
 }
 
 struct Member {
@@ -71,7 +76,7 @@ impl<'a> Population<'a> {
         sizes: Sizes,
     ) -> Population<'a> {
         let (members, seen, stages) = (Vec::new(), FxHashSet::default(), FxHashMap::default());
-        Population { space, model, sizes, members, seen, stages }
+        Population { space, model, sizes, members, seen, stages, nests: BestNests::default() }
     }
 
     /// Returns the number of texts that were evaluated.
@@ -157,9 +162,25 @@ impl<'a> Population<'a> {
     /// Adds children, and keeps the best candidates.
     pub(super) fn generation(&mut self, learned: &Learned, rng: &mut ChaCha8Rng) {
         self.rank(learned);
-        let children: Vec<Candidate> = (0..self.sizes.children).map(|_| self.child(rng)).collect();
+        let mut children: Vec<Candidate> = self.combined().into_iter().collect();
+        children.extend((0..self.sizes.children).map(|_| self.child(rng)));
         self.add(children);
         self.rank(learned);
+    }
+
+    /// Adds the candidate with the best decisions of each nest, and returns whether it is new.
+    pub(super) fn combine(&mut self, learned: &Learned) -> bool {
+        let before = self.evaluated();
+        self.add(self.combined().into_iter().collect());
+        self.rank(learned);
+        self.evaluated() > before
+    }
+
+    /// Returns the best candidate with the best decisions of each of its nests.
+    fn combined(&self) -> Option<Candidate> {
+        let best = &self.members.first()?.proposal;
+        let answers = self.nests.combined(best, &self.stages)?;
+        Some(self.inherit(&answers, 0.0, None))
     }
 
     /// Returns all candidates, the best first.
@@ -183,23 +204,19 @@ impl<'a> Population<'a> {
         if self.members.is_empty() {
             return draw(self.space, 0.5, rng);
         }
-        let first = &self.parent(rng).answers;
+        let first = self.parent(rng);
         if rng.random_bool(CROSSOVER_PROBABILITY) {
             let second = &self.parent(rng).answers;
-            return self.cross(first, second, rng);
+            return self.cross(&first.answers, second, rng);
         }
-        // Several mutations at once: good combinations are often more than one step away.
-        let steps = match rng.random_range(0..10u32) {
-            0..5 => 1,
-            5..8 => 2,
-            _ => 4,
+        let groups = nests::groups(first, &self.stages);
+        let anew: FxHashSet<&String> = match groups.len() {
+            2.. if rng.random_bool(EVERY_NEST_PROBABILITY) => {
+                groups.iter().flat_map(|names| some_names(names, rng)).collect()
+            }
+            _ => some_names(&first.answers.keys().collect::<Vec<_>>(), rng).into_iter().collect(),
         };
-        let names: Vec<&String> = first.keys().collect();
-        let anew: FxHashSet<&String> = match names.len() {
-            0 => FxHashSet::default(),
-            count => (0..steps).map(|_| names[rng.random_range(0..count)]).collect(),
-        };
-        self.inherit_except(first, &anew, rng)
+        self.inherit_except(&first.answers, &anew, rng)
     }
 
     /// Returns the best of some random members.
@@ -290,6 +307,9 @@ impl<'a> Population<'a> {
             }
         }
         let evaluated = propose(fresh, self.model);
+        for proposal in &evaluated {
+            self.nests.add(proposal, &self.stages);
+        }
         let member = |proposal: Proposal| {
             let score = proposal.prediction.seconds;
             Member { proposal, score, measured: None }
@@ -307,6 +327,20 @@ fn propose(candidates: Vec<Candidate>, model: &CostModel<'_>) -> Vec<Proposal> {
         Some(Proposal { answers, text: candidate.text, prediction: prediction? })
     };
     candidates.into_iter().zip(predictions).filter_map(proposal).collect()
+}
+
+/// Returns the names of the decisions that a mutation changes. There are several at times: good
+/// combinations are often more than one step away.
+fn some_names<'p>(names: &[&'p String], rng: &mut ChaCha8Rng) -> Vec<&'p String> {
+    let steps = match rng.random_range(0..10u32) {
+        0..5 => 1,
+        5..8 => 2,
+        _ => 4,
+    };
+    match names.len() {
+        0 => Vec::new(),
+        count => (0..steps).map(|_| names[rng.random_range(0..count)]).collect(),
+    }
 }
 
 fn position(choice: &Choice, answer: &str) -> Option<usize> {

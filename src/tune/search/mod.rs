@@ -12,7 +12,9 @@ pub mod budget;
 mod evolve;
 #[cfg_attr(not(feature = "tune"), path = "unlearned.rs")]
 mod learned;
+mod nests;
 
+use super::model::NestTime;
 use super::{Candidate, Outcome, Space, Verdict, median};
 use evolve::{Population, Sizes, draw};
 use learned::Learned;
@@ -22,12 +24,14 @@ use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 /// The predicted cost of a candidate.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct CostPrediction {
     /// Seconds of one call.
     pub seconds: f64,
     /// Inputs of the learned model; the same number for every candidate.
     pub features: Vec<f64>,
+    /// The parts of `seconds` by nest, in the order in which they run.
+    pub nests: Vec<NestTime>,
 }
 
 /// A cost model: predicts each schedule, given as text; none for one that is refused.
@@ -228,6 +232,11 @@ impl<'a> ModelSearch<'a> {
         self.evaluated() > before
     }
 
+    /// Adds the candidate with the best decisions of each nest, and returns whether it is new.
+    pub fn combine(&mut self) -> bool {
+        self.population.combine(&self.unlearned)
+    }
+
     /// Returns the number of candidates so far, including refused ones.
     pub fn evaluated(&self) -> usize {
         self.population.evaluated()
@@ -254,6 +263,7 @@ pub fn choose_by_model(
 ) -> Option<Proposal> {
     let mut search = ModelSearch::new(space, model, count * FIRST_PERCENT / 100, seed);
     while search.evaluated() < count && search.step() {}
+    while search.combine() {}
     let best = search.best().cloned()?;
     let plain = search.evaluate(space.plain());
     Some(

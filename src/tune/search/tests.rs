@@ -47,7 +47,8 @@ fn model(texts: &[&str]) -> Vec<Option<CostPrediction>> {
         let seconds = 1e-3 * (1.0 + (number(0) / 6.0).ln().abs() + (number(1) / 64.0).ln().abs());
         let packed = f64::from(u8::from(parts[2] == "yes"));
         let features = vec![number(0), number(1), packed, number(3)];
-        (parts[0] != "64" || parts[1] != "64").then_some(CostPrediction { seconds, features })
+        let prediction = CostPrediction { seconds, features, nests: Vec::new() };
+        (parts[0] != "64" || parts[1] != "64").then_some(prediction)
     };
     texts.iter().map(prediction).collect()
 }
@@ -154,6 +155,50 @@ fn a_wrong_result_is_never_the_best() {
 fn choose_by_model_returns_the_best_prediction() {
     let best = choose_by_model(&Tiles, &model, 600, 0).unwrap();
     assert!(best.text.starts_with("6 64 "), "{}", best.text);
+}
+
+/// Stages that run one after the other, each with the two tile sizes of a nest.
+struct Nests(usize);
+
+impl Space for Nests {
+    fn replay(&self, answer: &mut dyn FnMut(&Choice) -> usize) -> Candidate {
+        let mut decisions: Vec<Decision> = Vec::new();
+        for name in (0..2 * self.0).map(|at| format!("S{}.tile{}", at / 2, at % 2)) {
+            let stage = name.split('.').next().unwrap().to_string();
+            let options = SIZES.iter().map(|size| size.to_string()).collect();
+            let choice = Choice { name, stage, options, default: 0 };
+            let chosen = answer(&choice);
+            decisions.push(Decision { choice, chosen });
+        }
+        let text: Vec<&str> = decisions.iter().map(|decision| decision.answer()).collect();
+        Candidate { text: text.join(" "), decisions }
+    }
+}
+
+/// A cost model of `Nests`: the best tile of each nest is 6 by 24, and a copy is a part of it.
+fn model_of_nests(texts: &[&str]) -> Vec<Option<CostPrediction>> {
+    let prediction = |text: &&str| {
+        let sizes: Vec<f64> = text.split(' ').map(|size| size.parse().unwrap()).collect();
+        let mut nests: Vec<NestTime> = Vec::new();
+        for (at, tile) in sizes.chunks(2).enumerate() {
+            let copied = (tile[0] / 6.0).ln().abs();
+            for (stage, seconds) in [("copy", copied), ("S", (tile[1] / 24.0).ln().abs() + 0.1)] {
+                nests.push(NestTime { stages: [format!("{stage}{at}")].into(), seconds });
+            }
+        }
+        let seconds = nests.iter().map(|nest| nest.seconds).sum();
+        Some(CostPrediction { seconds, features: Vec::new(), nests })
+    };
+    texts.iter().map(prediction).collect()
+}
+
+#[test]
+fn several_nests_need_no_more_candidates_than_one() {
+    let misses = |nests: usize| {
+        let best = choose_by_model(&Nests(nests), &model_of_nests, 128, 0).unwrap();
+        best.text.split(' ').zip(["6", "24"].into_iter().cycle()).filter(|(a, b)| a != b).count()
+    };
+    assert_eq!((misses(1), misses(4), misses(8)), (0, 0, 0));
 }
 
 #[test]
