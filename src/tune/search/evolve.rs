@@ -1,8 +1,9 @@
 //! The population: candidates that evolve by their predicted cost.
 //!
 //! A child takes its decisions from one parent, with some mutated, or from two parents, each stage
-//! from one of them; one child of each generation takes the best decisions of each nest. Choices that no parent has are decided at random. All children of a generation
-//! are predicted together, so that the cost model can use all cores.
+//! from one of them; one child of each generation takes the best decisions of each nest. Choices
+//! that no parent has are decided at random. All children of a generation are predicted together,
+//! so that the cost model can use all cores.
 
 use super::learned::Learned;
 use super::nests::{self, BestNests};
