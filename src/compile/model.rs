@@ -39,10 +39,10 @@ pub fn import(
     in_place: &[String],
     name: Option<String>,
 ) -> Result<(Import, Options), Error> {
-    // A network has no other parameters than dimensions.
+    // A network has no other parameters than dimensions, whose names may contain dots.
     let dimension = |(kernel, name, value): &(Option<String>, String, String)| {
-        let value = value.parse().ok().filter(|_| kernel.is_none())?;
-        Some((name.clone(), value))
+        let name = kernel.iter().chain([name]).cloned().collect::<Vec<_>>().join(".");
+        Some((name, value.parse().ok()?))
     };
     let dims = options.defines.iter().filter_map(dimension).collect();
     let defines = options.defines.iter().filter(|define| dimension(define).is_none());

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 
-use crate::dim::{Dim, REDUCE};
+use crate::dim::{Dim, REDUCE, TOO_LARGE};
 use crate::dtype::{DType, Val, write_elements};
 use crate::expr::E;
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
@@ -82,7 +82,7 @@ impl Context {
     fn define(&mut self, part: &str, dtype: DType, shape: Vec<Dim>, def: Def) -> Outcome<T> {
         for dim in &shape {
             if dim.is_poison() {
-                return Err("an extent overflows".into());
+                return Err(TOO_LARGE.into());
             }
             if dim.as_const().is_some_and(|value| value < 0) {
                 return Err(
@@ -310,7 +310,7 @@ impl Context {
             return Ok(());
         }
         if a.is_poison() || b.is_poison() {
-            return Err("an extent overflows".into());
+            return Err(TOO_LARGE.into());
         }
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return Err(format!("extents {a} and {b} differ").into());
@@ -431,6 +431,28 @@ impl Context {
         match &self.dims(tensor, role)?[..] {
             [value] => Ok(value.clone()),
             _ => Err(format!("{role} must have one element").into()),
+        }
+    }
+
+    /// Returns the value of a tensor of one element, also of a float, if it is a whole number that
+    /// may depend on run-time integers.
+    pub(crate) fn whole_number(&self, tensor: T) -> Option<Dim> {
+        let own = &self.graph[tensor];
+        match (own.vals.as_deref(), &own.def) {
+            (Some([Val::Int(dim)]), _) => Some(dim.clone()),
+            (Some([Val::Float(value)]), _) => {
+                let most = own.dtype.largest_exact_integer() as f64;
+                (value.fract() == 0.0 && value.abs() <= most).then(|| Dim::from(*value as i64))
+            }
+            (None, Def::Compute { body: E::Cast(inner, _), reduce: None }) => match &**inner {
+                E::Idx(dim) | E::Lit(Val::Int(dim), _) => Some(dim.clone()),
+                E::Load(source, _) => match self.graph[*source].vals.as_deref() {
+                    Some([Val::Int(dim)]) => Some(dim.clone()),
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
         }
     }
 

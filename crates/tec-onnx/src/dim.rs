@@ -14,6 +14,10 @@ use std::rc::Rc;
 /// keeps hostile models from building expressions of exponential size.
 const MAX_ATOMS: usize = 400;
 
+/// The message about an expression that is [`Dim::is_poison`].
+pub(crate) const TOO_LARGE: &str = "an extent overflows, or depends on dimensions in a way that \
+     is too complicated; `-D NAME=SIZE` makes dimensions constant";
+
 /// A factor of a monomial.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Atom {
@@ -198,10 +202,23 @@ impl Dim {
         if rest.is_within(divisor) {
             return quotient;
         }
-        // floor(floor(x / a) / b) is floor(x / (a * b)) for positive a and b.
-        let nested = match rest.single_atom() {
+        if let Some(divisor) = divisor.as_const().filter(|divisor| *divisor > 1) {
+            let (whole, constant) = rest.constant_parts(divisor);
+            // floor((g * x + c) / (g * d)) is floor((x + floor(c / g)) / d).
+            let factor = rest.terms.iter().filter(|(atoms, _)| !atoms.is_empty());
+            let factor = factor.fold(divisor as u64, |g, (_, own)| gcd(g, own.unsigned_abs()));
+            let factor = i64::try_from(factor).unwrap_or(1);
+            if whole != 0 || factor > 1 {
+                let scaled = (rest.clone() - &rest.constant().into()).exact_div(&factor.into());
+                let scaled = scaled.unwrap_or_else(Dim::poison) + constant / factor;
+                return scaled.div(&(divisor / factor).into()) + quotient + whole;
+            }
+        }
+        // floor((floor(x / a) + c) / b) is floor((x + a * c) / (a * b)) for positive a and b.
+        let constant = Dim::from(rest.constant());
+        let nested = match (rest.clone() - &constant).single_atom() {
             Some(Atom::Div(x, a)) if a.is_positive_const() && divisor.is_positive_const() => {
-                Some(x.div(&(&**a * divisor)))
+                Some(((**x).clone() + &**a * &constant).div(&(&**a * divisor)))
             }
             _ => None,
         };
@@ -217,7 +234,11 @@ impl Dim {
             (Some(a), Some(b)) => return (a.wrapping_sub(b.wrapping_mul(floor_div(a, b)))).into(),
             _ => {}
         }
-        let rest = self.split(divisor).map_or(self.clone(), |(_, rest)| rest);
+        let mut rest = self.split(divisor).map_or(self.clone(), |(_, rest)| rest);
+        if let Some(divisor) = divisor.as_const().filter(|divisor| *divisor > 1) {
+            let (_, constant) = rest.constant_parts(divisor);
+            rest = rest.clone() - &rest.constant().into() + constant;
+        }
         if rest == Dim::zero() || rest == *divisor {
             return Dim::zero();
         }
@@ -245,6 +266,17 @@ impl Dim {
         } else {
             Dim::from(Atom::Max(Box::new(self.clone()), Box::new(other.clone()))).checked()
         }
+    }
+
+    /// The constant term.
+    fn constant(&self) -> i64 {
+        self.terms.get(&Vec::new()).copied().unwrap_or(0)
+    }
+
+    /// The quotient of the constant term and a positive divisor, rounded down, and the remainder.
+    fn constant_parts(&self, divisor: i64) -> (i64, i64) {
+        let constant = self.constant();
+        (constant.div_euclid(divisor), constant.rem_euclid(divisor))
     }
 
     fn is_positive_const(&self) -> bool {
@@ -497,6 +529,32 @@ mod tests {
     }
 
     #[test]
+    fn quotients_and_remainders_by_constants_have_one_form() {
+        let n = Dim::symbol("n");
+        assert_eq!(show(&(n.clone() * 2 + 3).div(&2.into())), "n + 1");
+        assert_eq!(show(&(n.clone() * 2 + 3).rem(&2.into())), "1");
+        assert_eq!(show(&(n.clone() * 2 + 7).div(&4.into())), "(n + 1) // 2 + 1");
+        assert_eq!(show(&(n.clone() - 1).div(&3.into())), "(n + 2) // 3 - 1");
+        assert_eq!(show(&((n.clone() + 1).div(&2.into()) + 1).div(&2.into())), "(n + 3) // 4");
+        let coefficients = [-7, -6, -4, -1, 1, 2, 3, 6, 8];
+        for (a, c) in coefficients.into_iter().flat_map(|a| (-9..10).map(move |c| (a, c))) {
+            for divisor in [2, 3, 4, 6, 8, 12] {
+                let value = n.clone() * a + c;
+                let (quotient, rest) = (value.div(&divisor.into()), value.rem(&divisor.into()));
+                for own in 0..30_i64 {
+                    let at = |dim: &Dim| {
+                        let value = |atom: &Atom| matches!(atom, Atom::Sym(_)).then(|| own.into());
+                        dim.substitute(&value).as_const()
+                    };
+                    let exact = a * own + c;
+                    assert_eq!(at(&quotient), Some(exact.div_euclid(divisor)), "{a} {c} {own}");
+                    assert_eq!(at(&rest), Some(exact.rem_euclid(divisor)), "{a} {c} {own}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn an_overflow_is_no_number() {
         let large = Dim::from(i64::MAX);
         assert!((large.clone() + 1).is_poison());
@@ -512,7 +570,7 @@ mod tests {
     #[test]
     fn texts_have_the_needed_parentheses() {
         let n = Dim::symbol("n");
-        assert_eq!(show(&((n.clone() - 1).div(&2.into()) * 3 + 1)), "((n - 1) // 2)*3 + 1");
+        assert_eq!(show(&((n.clone() + 1).div(&2.into()) * 3 - 2)), "((n + 1) // 2)*3 - 2");
         assert_eq!(show(&(Dim::from(3) - &n)), "3 - n");
         assert_eq!(show(&-n.clone()), "-n");
         assert_eq!(show(&n.minimum(&4.into())), "min(n, 4)");

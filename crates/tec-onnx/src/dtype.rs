@@ -118,6 +118,17 @@ impl DType {
         self.is_signed_int() || matches!(self, Uint8 | Uint16 | Uint32 | Uint64)
     }
 
+    /// The largest integer up to which the type has all of them; of an integer type, the greatest.
+    pub(crate) fn largest_exact_integer(self) -> i64 {
+        match self {
+            DType::Float16 => 1 << 11,
+            DType::BFloat16 => 1 << 8,
+            DType::Float32 => 1 << 24,
+            DType::Float64 => 1 << 53,
+            _ => self.int_range().1.min(i64::MAX.into()) as i64,
+        }
+    }
+
     /// The least and the greatest integer of the type.
     pub(crate) fn int_range(self) -> (i128, i128) {
         let bits = 8 * self.bytes() as u32;

@@ -11,7 +11,7 @@ use crate::error::{Error, Unsupported, UnsupportedGroup, short};
 use crate::graph::{Def, Graph, T, Tensor};
 use crate::guess::{self, Guess};
 use crate::in_place::Cache;
-use crate::names::{Identifiers, kernel_name};
+use crate::names::{Identifiers, base, kernel_name};
 use crate::narrow::Narrow;
 use crate::node::{Node, Outcome, Refusal};
 use crate::proto::{
@@ -31,6 +31,9 @@ const MAX_CALLS: usize = 16;
 
 /// The largest number of nodes after functions and loops are expanded.
 const MAX_EXPANDED: usize = 200_000;
+
+/// Names of dimensions by which exporters say that a size is not known: two of them may differ.
+const NAMELESS: &[&str] = &["", "?", "-1", "None", "*"];
 
 /// Operators of the default domain whose result has the shape of the first operand.
 const KEEPS_SHAPE: &[&str] = &[
@@ -327,7 +330,7 @@ impl<'a> Importer<'a> {
                     self.symbol(&format!("{name}_dim{at}")).map_err(fail)?
                 }
                 Some(tensor_shape_proto::dimension::Value::DimParam(symbol))
-                    if !symbol.is_empty() =>
+                    if !NAMELESS.contains(&symbol.trim()) =>
                 {
                     self.symbol(symbol).map_err(fail)?
                 }
@@ -367,8 +370,8 @@ impl<'a> Importer<'a> {
                     Some(Dim::from(*value))
                 }
                 Some(tensor_shape_proto::dimension::Value::DimParam(name)) => {
-                    match self.options.dims.iter().find(|(own, _)| own == name) {
-                        Some((_, value)) => i64::try_from(*value).ok().map(Dim::from),
+                    match self.option(name) {
+                        Some(value) => i64::try_from(value).ok().map(Dim::from),
                         None => self.symbols.get(name).map(|own| Dim::symbol(own)),
                     }
                 }
@@ -379,10 +382,16 @@ impl<'a> Importer<'a> {
         }
     }
 
+    /// The value that the options give to a dimension, by its name in the model or in the text.
+    fn option(&self, name: &str) -> Option<u64> {
+        let is_it = |own: &str| own == name || own == base(name);
+        self.options.dims.iter().find(|(own, _)| is_it(own)).map(|(_, value)| *value)
+    }
+
     /// The dimension of a name: a constant by the options, or a run-time integer.
     pub(crate) fn symbol(&mut self, name: &str) -> Result<Dim, String> {
-        if let Some((_, value)) = self.options.dims.iter().find(|(own, _)| own == name) {
-            let value = i64::try_from(*value);
+        if let Some(value) = self.option(name) {
+            let value = i64::try_from(value);
             self.symbols.entry(name.to_string()).or_default();
             return value.map(Dim::from).map_err(|_| "the dimension is too large".to_string());
         }
@@ -398,8 +407,8 @@ impl<'a> Importer<'a> {
     /// Options must name things that the model has.
     fn check_options(&self) -> Result<(), Error> {
         for (name, _) in &self.options.dims {
-            if !self.symbols.contains_key(name) {
-                let known: Vec<&str> = self.symbols.keys().map(|name| &name[..]).collect();
+            if !self.symbols.keys().any(|own| own == name || base(own) == *name) {
+                let known: Vec<String> = self.symbols.keys().map(|own| base(own)).collect();
                 return Err(Error::Option(format!(
                     "the model has no dimension `{}`; its dimensions: {}",
                     short(name),

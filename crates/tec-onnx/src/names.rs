@@ -37,10 +37,7 @@ pub(crate) struct Identifiers {
 impl Identifiers {
     /// Makes an identifier of a name, readable and unique.
     pub(crate) fn unique(&mut self, name: &str) -> String {
-        let mut base = identifier(name);
-        if RESERVED.split_whitespace().any(|word| word == base) || is_axis(&base) {
-            base.push('_');
-        }
+        let base = base(name);
         let mut own = base.clone();
         while !self.taken.insert(own.clone()) {
             let number = self.numbers.entry(base.clone()).or_insert(1);
@@ -49,6 +46,15 @@ impl Identifiers {
         }
         own
     }
+}
+
+/// Returns the identifier that a name gets if no other name has the same one.
+pub(crate) fn base(name: &str) -> String {
+    let mut base = identifier(name);
+    if RESERVED.split_whitespace().any(|word| word == base) || is_axis(&base) {
+        base.push('_');
+    }
+    base
 }
 
 /// Whether the text uses this name for axes: `i0`, `k12`.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::context::{Context, axes};
-use crate::dim::Dim;
+use crate::dim::{Dim, TOO_LARGE};
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::{Def, Graph, T};
@@ -108,7 +108,7 @@ impl Context {
         match cond.eval(&self.graph, &|_| None) {
             Some(Val::Bool(true)) => Ok(()),
             Some(_) => Err(text.into()),
-            None if cond.is_poison() => Err("an extent overflows".into()),
+            None if cond.is_poison() => Err(TOO_LARGE.into()),
             None => {
                 let clean = |c: char| if matches!(c, '"' | '\\' | '\n') { '?' } else { c };
                 let text = format!("{}: {text}", crate::error::short(&self.hint));

@@ -79,6 +79,30 @@ fn options_must_name_what_the_model_has() {
 }
 
 #[test]
+fn options_name_dimensions_as_the_model_or_the_text_does() {
+    let model = || {
+        Model::new(13).input("x", FLOAT, "p2o.Dim.0 3 n").node("Relu", "x", "y", &[]).output("y")
+    };
+    let shape = |name: &str| {
+        let dims = vec![(name.to_string(), 2)];
+        let options = Options { dims, ..Options::default() };
+        import(&model().save("dots"), &options).map(|one| one.outputs[0].shape.clone())
+    };
+    assert_eq!(shape("p2o.Dim.0").expect("a text"), "[2, 3, n]");
+    assert_eq!(shape("p2o_Dim_0").expect("a text"), "[2, 3, n]");
+    let text = shape("m").expect_err("an error").to_string();
+    assert_eq!(text, "the model has no dimension `m`; its dimensions: n, p2o_Dim_0");
+}
+
+#[test]
+fn dimensions_without_a_name_are_not_equal() {
+    let model =
+        Model::new(13).input("x", FLOAT, "-1 3 ? ?").node("Relu", "x", "y", &[]).output("y");
+    let result = import(&model.save("nameless"), &Options::default()).expect("a text");
+    assert_eq!(result.outputs[0].shape, "[x_dim0, 3, x_dim2, x_dim3]");
+}
+
+#[test]
 fn shapes_that_overflow_are_errors() {
     let large = i64::MAX.to_string();
     let model = Model::new(13)

@@ -340,6 +340,24 @@ fn other_values_are_found_by_trial() {
 }
 
 #[test]
+fn ranges_of_floats_over_an_extent_are_known() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "n 4")
+        .floats("zero", &[0.0])
+        .floats("two", &[2.0])
+        .floats("half", &[0.5])
+        .ints("first", &[0])
+        .node("Shape", "x", "shape", &[])
+        .node("Gather", "shape first", "extent", &[])
+        .node("Cast", "extent", "limit", &[int("to", FLOAT.into())])
+        .node("Range", "zero limit two", "range", &[])
+        .node("Add", "range half", "y", &[])
+        .output("y");
+    let import = golden("range", model);
+    assert_eq!(import.outputs[0].shape, "[(n + 1) // 2]");
+}
+
+#[test]
 fn constant_branches_are_decided_and_short_loops_written_out() {
     let branch = |op: &str| Model::new(13).node(op, "x", "result", &[]).output("result");
     let body = Model::new(13)

@@ -71,6 +71,9 @@ pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let dtype = cx.dtype(start);
     let operands = [start, limit, delta];
+    if let Some(range) = range_of_whole_floats(cx, operands)? {
+        return Ok(vec![range]);
+    }
     if operands.iter().any(|operand| cx.graph[*operand].vals.is_none()) {
         return Ok(vec![range_at_run_time(cx, operands)?]);
     }
@@ -89,6 +92,15 @@ pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (first, last) = (cx.dim(start, "the start")?, cx.dim(limit, "the limit")?);
     let step = cx.ints(delta, "the step")?;
     let [step] = step[..] else { return Err("the step must be one number".into()) };
+    Ok(vec![range_of_integers(cx, (first, last, step), dtype)?])
+}
+
+/// A range from `first` to before `last`.
+fn range_of_integers(
+    cx: &mut Context,
+    (first, last, step): (Dim, Dim, i64),
+    dtype: DType,
+) -> Outcome<T> {
     if step == 0 || step == i64::MIN {
         return Err("the step is 0".into());
     }
@@ -96,7 +108,28 @@ pub(crate) fn range(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let count = (distance + (step.abs() - 1)).div(&step.abs().into()).maximum(&Dim::zero());
     let shape = vec![count];
     let value = axes(&shape)[0].clone() * step + &first;
-    Ok(vec![cx.compute("", dtype, shape, E::dim(&value, dtype))?])
+    cx.compute("", dtype, shape, E::dim(&value, dtype))
+}
+
+/// A range of floats between whole numbers that depend on run-time integers, as in the grids of
+/// detectors: none if an operand is another number. The entry checks that the floats are exact.
+fn range_of_whole_floats(cx: &mut Context, operands: [T; 3]) -> Outcome<Option<T>> {
+    let dtype = cx.dtype(operands[0]);
+    if !dtype.is_float() || operands.iter().all(|operand| cx.graph[*operand].vals.is_some()) {
+        return Ok(None);
+    }
+    let [Some(first), Some(last), Some(step)] = operands.map(|operand| cx.whole_number(operand))
+    else {
+        return Ok(None);
+    };
+    let Some(step) = step.as_const() else { return Ok(None) };
+    for bound in [&first, &last] {
+        if bound.as_const().is_none() {
+            let most = Dim::from(dtype.largest_exact_integer());
+            cx.assumptions.insert((bound.clone(), "<=", most));
+        }
+    }
+    range_of_integers(cx, (first, last, step), dtype).map(Some)
 }
 
 /// A range whose number of elements is declared. The entry compares the number.
