@@ -135,6 +135,14 @@ pub(crate) fn attempt(
         (None, own) if stem == "model" && !own.is_empty() => kernel_name(own),
         (None, _) => kernel_name(stem),
     };
+    // `NETWORK.DIMENSION`, as for parameters of a kernel.
+    let mut options = options.clone();
+    for (own, _) in &mut options.dims {
+        if let Some(dim) = own.strip_prefix(&name[..]).and_then(|rest| rest.strip_prefix('.')) {
+            *own = dim.to_string();
+        }
+    }
+    let options = &options;
     let mut importer = Importer {
         context: Context {
             graph: Graph::default(),

@@ -90,6 +90,7 @@ fn options_name_dimensions_as_the_model_or_the_text_does() {
     };
     assert_eq!(shape("p2o.Dim.0").expect("a text"), "[2, 3, n]");
     assert_eq!(shape("p2o_Dim_0").expect("a text"), "[2, 3, n]");
+    assert_eq!(shape("dots.n").expect("a text"), "[p2o_Dim_0, 3, 2]");
     let text = shape("m").expect_err("an error").to_string();
     assert_eq!(text, "the model has no dimension `m`; its dimensions: n, p2o_Dim_0");
 }
