@@ -9,6 +9,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -526,19 +527,24 @@ fn hostile_models_are_errors_in_bounded_memory() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// A folder with a file, a link to a file outside, and a file outside beside it.
-fn tempfile_folder() -> PathBuf {
-    let outer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile");
-    let folder = outer.join("models");
-    std::fs::create_dir_all(folder.join("folder")).expect("a folder for tests");
-    let zeros = vec![0; 4096];
-    std::fs::write(outer.join("outside"), &zeros).expect("a file");
-    std::fs::write(folder.join("inside"), &zeros).expect("a file");
-    #[cfg(unix)]
-    if !folder.join("link").is_symlink() {
-        std::os::unix::fs::symlink(outer.join("outside"), folder.join("link")).expect("a link");
-    }
-    folder
+/// A folder with a file, a link to a file outside, and a file outside beside it. It is written
+/// once, because a file that is written again is empty for a moment, in which another test may read
+/// it.
+fn tempfile_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let outer = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile");
+        let folder = outer.join("models");
+        std::fs::create_dir_all(folder.join("folder")).expect("a folder for tests");
+        let zeros = vec![0; 4096];
+        std::fs::write(outer.join("outside"), &zeros).expect("a file");
+        std::fs::write(folder.join("inside"), &zeros).expect("a file");
+        #[cfg(unix)]
+        if !folder.join("link").is_symlink() {
+            std::os::unix::fs::symlink(outer.join("outside"), folder.join("link")).expect("a link");
+        }
+        folder
+    })
 }
 
 /// External data outside of the folder is refused, however the path is written.
