@@ -444,6 +444,8 @@ impl Context {
                 let most = own.dtype.largest_exact_integer() as f64;
                 (value.fract() == 0.0 && value.abs() <= most).then(|| Dim::from(*value as i64))
             }
+            // An integer type might wrap around.
+            _ if !own.dtype.is_float() => None,
             (None, Def::Compute { body: E::Cast(inner, _), reduce: None }) => match &**inner {
                 E::Idx(dim) | E::Lit(Val::Int(dim), _) => Some(dim.clone()),
                 E::Load(source, _) => match self.graph[*source].vals.as_deref() {

@@ -11,7 +11,7 @@ use crate::error::{Error, Unsupported, UnsupportedGroup, short};
 use crate::graph::{Def, Graph, T, Tensor};
 use crate::guess::{self, Guess};
 use crate::in_place::Cache;
-use crate::names::{Identifiers, base, kernel_name};
+use crate::names::{Identifiers, base, kernel_name, with_names_of_the_model};
 use crate::narrow::Narrow;
 use crate::node::{Node, Outcome, Refusal};
 use crate::proto::{
@@ -135,14 +135,7 @@ pub(crate) fn attempt(
         (None, own) if stem == "model" && !own.is_empty() => kernel_name(own),
         (None, _) => kernel_name(stem),
     };
-    // `NETWORK.DIMENSION`, as for parameters of a kernel.
-    let mut options = options.clone();
-    for (own, _) in &mut options.dims {
-        if let Some(dim) = own.strip_prefix(&name[..]).and_then(|rest| rest.strip_prefix('.')) {
-            *own = dim.to_string();
-        }
-    }
-    let options = &options;
+    let options = &with_names_of_the_model(options, graph, &name);
     let mut importer = Importer {
         context: Context {
             graph: Graph::default(),
@@ -390,10 +383,9 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// The value that the options give to a dimension, by its name in the model or in the text.
+    /// The value that the options give to a dimension.
     fn option(&self, name: &str) -> Option<u64> {
-        let is_it = |own: &str| own == name || own == base(name);
-        self.options.dims.iter().find(|(own, _)| is_it(own)).map(|(_, value)| *value)
+        self.options.dims.iter().find(|(own, _)| own == name).map(|(_, value)| *value)
     }
 
     /// The dimension of a name: a constant by the options, or a run-time integer.
@@ -415,7 +407,7 @@ impl<'a> Importer<'a> {
     /// Options must name things that the model has.
     fn check_options(&self) -> Result<(), Error> {
         for (name, _) in &self.options.dims {
-            if !self.symbols.keys().any(|own| own == name || base(own) == *name) {
+            if !self.symbols.contains_key(name) {
                 let known: Vec<String> = self.symbols.keys().map(|own| base(own)).collect();
                 return Err(Error::Option(format!(
                     "the model has no dimension `{}`; its dimensions: {}",

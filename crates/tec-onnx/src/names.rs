@@ -2,6 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::Options;
+use crate::proto::{GraphProto, tensor_shape_proto, type_proto};
+
 /// The largest number of characters of an identifier.
 const MAX_CHARS: usize = 72;
 /// Most characters of the name of a network.
@@ -55,6 +58,42 @@ pub(crate) fn base(name: &str) -> String {
         base.push('_');
     }
     base
+}
+
+/// Returns the options with the names that dimensions have in the model, instead of those in the
+/// text or of `NETWORK.DIMENSION`.
+pub(crate) fn with_names_of_the_model(
+    options: &Options,
+    graph: &GraphProto,
+    network: &str,
+) -> Options {
+    let mut names: Vec<String> = Vec::new();
+    for info in &graph.input {
+        let value = info.r#type.as_ref().and_then(|own| own.value.as_ref());
+        let Some(type_proto::Value::TensorType(tensor)) = value else { continue };
+        let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);
+        for (at, dim) in dims.enumerate() {
+            names.push(match &dim.value {
+                Some(tensor_shape_proto::dimension::Value::DimParam(name)) => name.clone(),
+                _ => format!("{}_dim{at}", info.name.as_deref().unwrap_or_default()),
+            });
+        }
+    }
+    let mut options = options.clone();
+    for (own, _) in &mut options.dims {
+        if names.contains(own) {
+            continue;
+        }
+        if let Some(dim) = own.strip_prefix(network).and_then(|rest| rest.strip_prefix('.')) {
+            *own = dim.to_string();
+        }
+        if let Some(name) = names.iter().find(|name| base(name) == *own)
+            && !names.contains(own)
+        {
+            *own = name.clone();
+        }
+    }
+    options
 }
 
 /// Whether the text uses this name for axes: `i0`, `k12`.

@@ -96,6 +96,14 @@ fn options_name_dimensions_as_the_model_or_the_text_does() {
 }
 
 #[test]
+fn an_option_names_one_of_two_dimensions_with_the_same_identifier() {
+    let model = Model::new(13).input("x", FLOAT, "a.b a_b").node("Relu", "x", "y", &[]).output("y");
+    let options = Options { dims: vec![("a_b".to_string(), 2)], ..Options::default() };
+    let result = import(&model.save("twins"), &options).expect("a text");
+    assert_eq!(result.outputs[0].shape, "[a_b, 2]");
+}
+
+#[test]
 fn dimensions_without_a_name_are_not_equal() {
     let model =
         Model::new(13).input("x", FLOAT, "-1 3 ? ?").node("Relu", "x", "y", &[]).output("y");

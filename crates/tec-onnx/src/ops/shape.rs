@@ -126,6 +126,9 @@ fn range_of_whole_floats(cx: &mut Context, operands: [T; 3]) -> Outcome<Option<T
     for bound in [&first, &last] {
         if bound.as_const().is_none() {
             let most = Dim::from(dtype.largest_exact_integer());
+            if !bound.is_nonnegative() {
+                cx.assumptions.insert((-bound.clone(), "<=", most.clone()));
+            }
             cx.assumptions.insert((bound.clone(), "<=", most));
         }
     }
