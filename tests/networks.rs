@@ -155,6 +155,23 @@ fn kernels_of_networks_are_lowered() {
 }
 
 #[test]
+fn images_of_run_time_sizes_have_one_long_axis() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import \"onnx.te\" as onnx\n
+        network images(n: var, h: var, w: var) {
+            estimate n = 1, h = 256, w = 256
+            input X: float32[n, 16, (h + 3) // 4, (w + 3) // 4]
+            param V: float32[16, 16, 1, 1]
+            let A = onnx.conv2d(X, V)
+            output B[i: n, c: 16, x: (h + 3) // 4, y: (w + 3) // 4] = max(A[i, c, x, y], 0.0)
+        }";
+    let file = write(folder.path(), "images.te", text);
+    let tree = succeeds(&["lower", "--schedule-tree", "--target", "x86-avx512", &file]);
+    // The operator computes its extents by another formula, for a window of one element.
+    assert!(tree.contains("along `x_y`") && !tree.contains("for y "), "{tree}");
+}
+
+#[test]
 fn what_networks_lack_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = write(folder.path(), "layer.te", LAYER);

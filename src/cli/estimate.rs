@@ -88,7 +88,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Error> {
     let known: Vec<&Kernel> = kernels.iter().collect();
     let mut all = Vec::new();
     for (one, kernel) in bounded.iter().zip(&kernels) {
-        let values = values_of(&args.var, kernel, &known)?;
+        let mut values = typical_call(one);
+        values.extend(values_of(&args.var, kernel, &known)?);
         all.push(estimator.kernel(one, kernel, &values).map_err(failed)?);
     }
     for network in networks {
@@ -161,7 +162,8 @@ impl Estimator<'_> {
         let mut all = Vec::new();
         for (at, one) in network.kernels.iter().enumerate() {
             let kernel = self.lower(&one.bounded)?;
-            let mut found = self.kernel(&one.bounded, &kernel, &RunTimeValues::default())?;
+            let values = typical_call(&one.bounded);
+            let mut found = self.kernel(&one.bounded, &kernel, &values)?;
             if let Some((_, estimate)) = found.ahead.take() {
                 found.estimate = estimate;
             }
@@ -171,6 +173,11 @@ impl Estimator<'_> {
         }
         Ok(all)
     }
+}
+
+/// Returns the run-time integers of the first typical call of a kernel.
+fn typical_call(one: &BoundedSchedule) -> RunTimeValues {
+    driver::typical_calls(&one.schedule.graph).swap_remove(0)
 }
 
 /// Returns the values that `--var` gives to the run-time integers of `kernel`, one of `kernels`.

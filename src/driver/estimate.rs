@@ -68,6 +68,15 @@ pub fn packed_ahead(graph: &Graph, text: &str, options: &Options) -> Result<Vec<
     packed_in_calls(&infer_bounds(schedule)?, &mut Trace::default())
 }
 
+/// Returns the run-time integers of the calls that a kernel's automatic schedule is for. Without
+/// `estimate` statements, one set without values: the cost model assumes usual ones.
+pub fn typical_calls(graph: &Graph) -> Vec<RunTimeValues> {
+    match &graph.estimates[..] {
+        [] => vec![RunTimeValues::default()],
+        calls => calls.iter().map(|call| call.values.iter().cloned().collect()).collect(),
+    }
+}
+
 /// Estimates a kernel under a schedule given as text.
 pub fn estimate_text(
     graph: &Graph,

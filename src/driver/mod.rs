@@ -13,7 +13,7 @@ mod work;
 pub use auto::ScheduleCache;
 pub use estimate::{
     estimate_text, estimate_texts, lower_to_estimate, packed_ahead, packed_in_calls,
-    prepacked_kernel,
+    prepacked_kernel, typical_calls,
 };
 pub use network::{
     Network, NetworkKernel, RecordedSchedules, compile_network, plan_network, schedule_parts,

@@ -196,6 +196,8 @@ pub enum StmtKind {
     Assume(Expr),
     /// `assert n >= k, "text"`.
     Assert(Expr, String),
+    /// `estimate n = 128, m = 64`: run-time integers of a typical call.
+    Estimate(Vec<(Name, Expr)>),
 }
 
 /// The strides of a tensor of the caller, in elements.

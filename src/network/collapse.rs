@@ -18,7 +18,29 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Collapses the axes of all stages of a kernel and the dimensions of its tensors.
 pub fn collapse(graph: Graph) -> Graph {
-    merge_axes(drop_unit_axes(graph))
+    merge_axes(drop_unit_axes(simplify_extents(graph)))
+}
+
+/// Simplifies the extents of axes and tensors: those that an operator computes from its arguments,
+/// such as `(n + 0 - 1) // 1 + 1` for a convolution with a window of one element, are those of the
+/// tensors that it reads.
+pub fn simplify_extents(mut graph: Graph) -> Graph {
+    let facts = Facts::new();
+    let simple = |expr: &Expr| simplify_expr(expr, &facts);
+    let mut new: FxHashMap<Buffer, Buffer> = FxHashMap::default();
+    for buffer in tensors(&graph) {
+        let shape: Vec<Expr> = buffer.shape.iter().map(simple).collect();
+        if !shape.iter().zip(&buffer.shape).all(|(new, old)| equal(new, old)) {
+            new.insert(buffer.clone(), reshaped(&buffer, shape));
+        }
+    }
+    for stage in &mut graph.stages {
+        for axis in stage.axes.iter_mut().chain(stage.body.axes_mut()) {
+            (axis.min, axis.extent) = (simple(&axis.min), simple(&axis.extent));
+        }
+    }
+    replace_tensors(&mut graph, &new, &|_, indices| indices.to_vec());
+    graph
 }
 
 /// The buffers of earlier steps of a stage.

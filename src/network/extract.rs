@@ -9,7 +9,7 @@ use super::reads::for_each_read;
 use super::{Argument, Call, Plan};
 use crate::ir::visit::any_expr;
 use crate::ir::{Buffer, Expr, Var};
-use crate::te::{Graph, Input, Stage};
+use crate::te::{Graph, Input, Stage, TypicalCall};
 use crate::tune::workload::canonical_text;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -31,7 +31,7 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
         .flat_map(|(at, stage)| stage.buffers.iter().map(move |buffer| (buffer.clone(), at)))
         .collect();
     let mut plan = Plan { kernels: Vec::new(), calls: Vec::new() };
-    let mut known: FxHashMap<String, usize> = FxHashMap::default();
+    let mut known: FxHashMap<(String, Vec<Vec<i64>>), usize> = FxHashMap::default();
     for (at, group) in groups.iter().enumerate() {
         let escapes = |buffer: &Buffer| {
             let stage = producer[buffer];
@@ -43,13 +43,23 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
         let arguments = arguments_of(graph, &own);
         let own = collapse(own);
         let next = plan.kernels.len();
-        let kernel = *known.entry(canonical_text(&own)).or_insert(next);
+        let kernel = *known.entry((canonical_text(&own), typical_values(&own))).or_insert(next);
         if kernel == next {
             plan.kernels.push(own);
         }
         plan.calls.push(Call { name, kernel, arguments });
     }
     plan
+}
+
+/// Returns the integers of a kernel's typical calls, -1 for one without a value: kernels for other
+/// sizes have schedules of their own.
+fn typical_values(graph: &Graph) -> Vec<Vec<i64>> {
+    let in_call = |call: &TypicalCall| {
+        let value = |var| call.values.iter().find(|(own, _)| own == var).map(|(_, value)| *value);
+        graph.vars.iter().map(|var| value(var).unwrap_or(-1)).collect()
+    };
+    graph.estimates.iter().map(in_call).collect()
 }
 
 /// Returns the arguments of a kernel by its own names. A tensor that the network has updated in
@@ -143,6 +153,15 @@ fn kernel_graph(
     };
     let assumes =
         graph.assumes.iter().filter(|(condition, ..)| applies(condition)).cloned().collect();
+    let mut estimates: Vec<TypicalCall> = Vec::new();
+    for TypicalCall { values, span } in &graph.estimates {
+        let own = values.iter().filter(|(var, _)| vars.contains(var)).cloned();
+        let call = TypicalCall { values: own.collect(), span: *span };
+        let is_known = estimates.iter().any(|known| known.values == call.values);
+        if !call.values.is_empty() && !is_known {
+            estimates.push(call);
+        }
+    }
     Graph {
         name: identifier(name),
         span: graph.span,
@@ -155,6 +174,7 @@ fn kernel_graph(
         outputs,
         assumes,
         asserts: Vec::new(),
+        estimates,
         reassociate: graph.reassociate,
         network: false,
         part_of_network: true,

@@ -108,6 +108,7 @@ pub fn fold_graph(graph: &Graph, folded: &[bool]) -> Option<Graph> {
         network: false,
         part_of_network: false,
         assumes: Vec::new(),
+        estimates: Vec::new(),
         asserts: Vec::new(),
         params: empty,
         ..graph.clone()

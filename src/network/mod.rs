@@ -73,7 +73,8 @@ pub struct Planned {
 pub fn plan(graph: &Graph, known: &FxHashSet<Buffer>) -> Planned {
     let folded = fold::constant_stages(graph, known);
     // A window of one element is none.
-    let groups = partition::partition(&collapse::replace_unit_axes(graph.clone()), &folded);
+    let simple = collapse::replace_unit_axes(collapse::simplify_extents(graph.clone()));
+    let groups = partition::partition(&simple, &folded);
     let stages = graph.stages.iter().zip(&folded).filter(|(_, folded)| **folded);
     let folded_tensors = stages.flat_map(|(stage, _)| stage.buffers.iter().cloned());
     let constant: FxHashSet<Buffer> = known.iter().cloned().chain(folded_tensors).collect();

@@ -20,7 +20,9 @@ pub use params::build_params;
 pub use reducer::check_reducer;
 
 use crate::diag::Span;
+use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
+use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{any_expr, reads_memory, substitute};
 use crate::ir::{ActualDim, BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 
@@ -48,6 +50,9 @@ pub struct Graph {
     pub outputs: Vec<Buffer>,
     /// `assume`d conditions over run-time integers, with their source text.
     pub assumes: Vec<(Expr, String, Span)>,
+    /// The calls that an automatic schedule is for, by `estimate` statements; if there are none,
+    /// the cost model assumes usual sizes.
+    pub estimates: Vec<TypicalCall>,
     /// `assert`ed conditions that only the arguments of a call decide.
     pub asserts: Vec<Assertion>,
     /// `reassociate` after the parameters.
@@ -97,6 +102,21 @@ impl Graph {
         Some(before)
     }
 
+    /// Returns the largest value of an extent in the typical calls; `None` without estimates of its
+    /// run-time integers.
+    pub fn typical_extent(&self, extent: &Expr) -> Option<i64> {
+        let facts = Facts::new();
+        let in_call = |call: &TypicalCall| {
+            let value = |var: &Var| {
+                let (_, value) = call.values.iter().find(|(own, _)| own == var)?;
+                Some(Expr::index(*value))
+            };
+            let extent = substitute(extent, &mut |var| value(var));
+            simplify_expr(&extent, &facts).as_int().and_then(|extent| i64::try_from(extent).ok())
+        };
+        self.estimates.iter().filter_map(in_call).max()
+    }
+
     /// Returns the facts that the checked entries guarantee: assumptions hold, extents are not
     /// negative.
     pub fn known_facts(&self) -> Vec<Expr> {
@@ -133,6 +153,15 @@ impl Graph {
             }
         }
     }
+}
+
+/// Run-time integers of a typical call. A schedule is correct for all others, too.
+#[derive(Clone, Debug)]
+pub struct TypicalCall {
+    /// The integers with a known value, in the order of the parameters.
+    pub values: Vec<(Var, i64)>,
+    /// The `estimate` statement.
+    pub span: Span,
 }
 
 /// A condition over run-time integers and inputs that the checked entries verify.
@@ -283,15 +312,7 @@ impl Stage {
         };
         self.body.map_exprs(&mut |expr| rename(expr));
         let mut fresh = fresh.iter().cloned();
-        for axis in &mut self.axes {
-            axis.var = fresh.next().expect("one per axis");
-        }
-        let terms: &mut [Axis] = match &mut self.body {
-            Body::Map(_) => &mut [],
-            Body::Reduce(reduction) => &mut reduction.axes,
-            Body::Sort(sort) => std::slice::from_mut(&mut sort.axis),
-        };
-        for axis in terms {
+        for axis in self.axes.iter_mut().chain(self.body.axes_mut()) {
             axis.var = fresh.next().expect("one per axis");
         }
         // The loads have new ids.
@@ -300,6 +321,15 @@ impl Stage {
 }
 
 impl Body {
+    /// Returns the reduction axes, outermost first, or the sorted axis.
+    pub fn axes_mut(&mut self) -> &mut [Axis] {
+        match self {
+            Body::Map(_) => &mut [],
+            Body::Reduce(reduction) => &mut reduction.axes,
+            Body::Sort(sort) => std::slice::from_mut(&mut sort.axis),
+        }
+    }
+
     /// Replaces every expression over the stage's axes.
     pub fn map_exprs(&mut self, f: &mut dyn FnMut(&Expr) -> Expr) {
         match self {

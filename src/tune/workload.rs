@@ -57,6 +57,13 @@ fn write_graph(graph: &Graph, mut writer: Writer) -> String {
     if graph.reassociate {
         writer.line("reassociate");
     }
+    // A recorded schedule is for the sizes that it was tuned for.
+    if writer.named {
+        for call in &graph.estimates {
+            let values = call.values.iter().map(|(var, value)| format!("{}={value}", var.name()));
+            writer.line(&format!("estimate {}", values.collect::<Vec<_>>().join(" ")));
+        }
+    }
     writer.text
 }
 

@@ -376,6 +376,14 @@ impl Generator {
             let text = self.pick(&["@ >= 1", "@ < 100", "@ >= 0 and @ <= 6", "@ % 1 == 0"]);
             head.push(Node::stmt(format!("assume {}", text.replace('@', &name)), vec![]));
         }
+        if let Some(name) = self.scope.vars.last().cloned()
+            && self.chance(15)
+        {
+            // Each value is allowed by the assumptions above.
+            self.feature("estimate");
+            let value = self.pick(&["1", "2 + 3", "6"]);
+            head.push(Node::stmt(format!("estimate {name} = {value}"), vec![]));
+        }
         if self.chance(10) {
             self.feature("assert");
             head.push(Node::stmt("assert 1 + 1 == 2, \"arithmetic\"", vec![]));

@@ -252,6 +252,7 @@ pub const FEATURES: &[&str] = &[
     "constant parameter",
     "def",
     "dtype parameter",
+    "estimate",
     "extent 0",
     "extent 1",
     "index by a scalar",

@@ -342,6 +342,14 @@ impl Dim {
         sum
     }
 
+    /// Replaces symbols by values.
+    pub(crate) fn with_symbols(&self, value_of: &dyn Fn(&str) -> Option<i64>) -> Dim {
+        self.substitute(&|atom| match atom {
+            Atom::Sym(name) => Some(value_of(name)?.into()),
+            _ => None,
+        })
+    }
+
     /// Replaces axes by values.
     pub(crate) fn at(&self, value_of: &dyn Fn(u16) -> Option<Dim>) -> Dim {
         self.substitute(&|atom| match atom {

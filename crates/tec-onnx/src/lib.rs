@@ -21,6 +21,7 @@ pub mod proto;
 mod reader;
 mod run_time;
 mod text;
+mod typical;
 
 use std::path::{Path, PathBuf};
 

@@ -9,6 +9,7 @@ use crate::dtype::Val;
 use crate::expr::{E, Names};
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
 use crate::names::Identifiers;
+use crate::typical::typical_calls;
 
 /// The number of columns after which a statement continues on the next line.
 const MAX_COLUMNS: usize = 100;
@@ -133,9 +134,18 @@ pub(crate) fn write(network: &Network) -> Written {
     writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
     let mut assumptions = network.context.assumptions.clone();
     assumptions.extend(graph.narrow_assumptions());
+    let assumptions: Vec<_> = assumptions.into_iter().collect();
     for (a, op, b) in &assumptions {
         let none = |_| String::new();
         writeln!(writer.text, "    assume {} {op} {}", a.text(&none), b.text(&none))
+            .expect("a string");
+    }
+    let shapes: Vec<_> = network.inputs.iter().map(|input| graph[*input].shape.clone()).collect();
+    let calls = typical_calls(&network.symbols, &shapes, &assumptions, network.context, &live);
+    for sizes in calls {
+        let sizes =
+            network.symbols.iter().zip(sizes).map(|(name, size)| format!("{name} = {size}"));
+        writeln!(writer.text, "    estimate {}", sizes.collect::<Vec<_>>().join(", "))
             .expect("a string");
     }
     for tensor in &network.inputs {

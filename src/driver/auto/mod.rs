@@ -5,13 +5,13 @@
 mod estimator;
 mod sizes;
 
+use super::estimate::typical_calls;
 use super::{Options, SearchTrace, count_work};
 use crate::diag::Result;
 use crate::lang::ParsedLines;
 use crate::schedule::{self, Origin, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::Graph;
-use crate::tune::model::RunTimeValues;
 use crate::tune::workload::named_text;
 use estimator::{Estimator, THREADS};
 use sha2::{Digest, Sha256};
@@ -138,7 +138,7 @@ fn best_by_model(
     let count = count.min(options.candidates);
     let text = match sizes::depends_on_sizes(graph, options) {
         true => sizes::choose(&estimator, count),
-        false => estimator.choose((&[RunTimeValues::default()], 0), count, &mut Vec::new()),
+        false => estimator.choose((&typical_calls(graph), 0), count, &mut Vec::new()),
     };
     if let Some(bug) = bugs.borrow().first() {
         let name = &graph.name;

@@ -54,11 +54,13 @@ const ESTIMATE_COST: usize = 2;
 /// One in this many candidates of the search is for the small values of an integer.
 const FEW_INTERVAL: usize = 4;
 
-/// Whether a kernel may get several schedules. Functions that pack inputs ahead have one layout,
-/// and launches on a GPU are the same in each call.
+/// Whether a kernel may get several schedules. One with estimates gets the best for these calls.
+/// Functions that pack inputs ahead have one layout, and launches on a GPU are the same in each
+/// call.
 pub(super) fn depends_on_sizes(graph: &Graph, options: &Options) -> bool {
     let packs = !options.prepacked.selected(graph).is_empty();
-    !packs && !options.target.is_gpu() && !graph.vars.is_empty()
+    let sizes_are_known = graph.vars.is_empty() || !graph.estimates.is_empty();
+    !packs && !options.target.is_gpu() && !sizes_are_known
 }
 
 /// Returns the best of about `count` candidates, or a text with several of them.

@@ -116,6 +116,7 @@ fn is_sign(rule: Rule) -> bool {
             | scan_word
             | template_word
             | update_word
+            | estimate_word
             | strided_word
             | strides_word
     )
@@ -257,7 +258,7 @@ impl Builder {
     }
 
     /// `stmt = input | reduce | stage | update | recurrence | output_call | let_stmt | if_stmt |
-    /// assume | assert`
+    /// assume | assert | estimate`
     fn stmt(&self, pair: Pair) -> Result<Stmt> {
         let pair = Parts::of(pair).next();
         let span = self.span(&pair);
@@ -278,9 +279,19 @@ impl Builder {
                 let (cond, text) = self.assert(pair, false)?;
                 StmtKind::Assert(cond, text)
             }
+            Rule::estimate => self.estimate(pair)?,
             rule => bug!("{rule:?} as a statement"),
         };
         Ok(Stmt { kind, span })
+    }
+
+    /// `estimate = "estimate" known ("," known)*`, `known = name "=" expr`
+    fn estimate(&self, pair: Pair) -> Result<StmtKind> {
+        let known = |pair| {
+            let mut parts = Parts::of(pair);
+            Ok((self.name(parts.next()), self.expr(parts.next(), false)?))
+        };
+        Ok(StmtKind::Estimate(Parts::of(pair).all(Rule::known).map(known).collect::<Result<_>>()?))
     }
 
     /// `input = ("input" | "param" | "inout") name ":" name shape? strides? "layout_free"?`

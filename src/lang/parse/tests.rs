@@ -203,6 +203,17 @@ fn statements_are_parsed() {
 }
 
 #[test]
+fn estimates_have_names_and_values() {
+    // The word is a name elsewhere.
+    let text = "kernel estimate(n: var, estimate: var) { estimate n = 2 * 4, estimate = 8 }";
+    let file = parse_file(text, 0).unwrap();
+    let Item::Kernel(kernel) = &file.items[0] else { panic!("{:?}", file.items[0]) };
+    let StmtKind::Estimate(known) = &kernel.body[0].kind else { panic!("{:?}", kernel.body) };
+    let known: Vec<_> = known.iter().map(|(name, value)| (&*name.text, show(value))).collect();
+    assert_eq!(known, [("n", "(* 2 4)".to_string()), ("estimate", "8".to_string())]);
+}
+
+#[test]
 fn packs_are_parsed() {
     let body = "input X: float32[B..., n, 2*m...] reduce k...: 0..K..., r: 1..n \
         output Y[i...: S..., j: n] = X[i..., (j + r)..., S[1..], p[..2]...]";

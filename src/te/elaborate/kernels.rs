@@ -36,6 +36,7 @@ impl<'a> Elaborator<'a> {
             self.error(Diag::new("E0235", kernel.name.span, message).help(help));
         }
         self.check_updated(&frame);
+        self.check_estimates();
         self.graph.consts = constants(&frame);
         self.building = None;
         let mut graph = std::mem::replace(&mut self.graph, empty_graph());
@@ -102,6 +103,7 @@ pub fn empty_graph() -> Graph {
         outputs: Vec::new(),
         assumes: Vec::new(),
         asserts: Vec::new(),
+        estimates: Vec::new(),
         reassociate: false,
         network: false,
         part_of_network: false,

@@ -10,6 +10,7 @@ mod casts;
 mod comparisons;
 mod constants;
 mod domains;
+mod estimates;
 mod expressions;
 mod frame;
 mod functions;

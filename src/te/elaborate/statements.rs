@@ -60,6 +60,7 @@ impl<'a> Elaborator<'a> {
                 }
                 StmtKind::Assume(cond) => self.assume(frame, cond),
                 StmtKind::Assert(cond, text) => self.assert(frame, cond, text),
+                StmtKind::Estimate(known) => self.estimate(frame, known, stmt.span),
             }
         }
     }

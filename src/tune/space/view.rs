@@ -9,10 +9,10 @@ use crate::schedule::{
     Attach, PrefixScan, Schedule, Stage, StageId, in_same_recurrence, inline_stages,
     outlives_its_step, prefix_scan, reads_overwritten, scatter_axes, sort_of,
 };
-use crate::te::{Body, Input, Reduction, Sort, StepRead};
+use crate::te::{Body, Graph, Input, Reduction, Sort, StepRead};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The assumed size of a run-time extent.
+/// The assumed size of a run-time extent without an estimate.
 pub(super) const UNKNOWN: i64 = 1024;
 
 /// The simple operations of a sort for each value of its axis.
@@ -80,6 +80,8 @@ pub(super) struct AxisView {
     pub(super) var: Var,
     /// `None` for a run-time extent.
     pub(super) extent: Option<i64>,
+    /// What is assumed for a run-time extent.
+    pub(super) assumed: i64,
     /// The number of iterations after which divisions by constants repeat: 3 for `x // 3` and for
     /// `x * 2 % 3`, 1 without divisions.
     pub(super) period: i64,
@@ -89,9 +91,9 @@ pub(super) struct AxisView {
 const MAX_PERIOD: i64 = 64;
 
 impl AxisView {
-    /// Returns the extent, or [`UNKNOWN`] for a run-time extent.
+    /// Returns the extent, or what is assumed for a run-time extent.
     pub(super) fn size(&self) -> i64 {
-        self.extent.unwrap_or(UNKNOWN)
+        self.extent.unwrap_or(self.assumed)
     }
 }
 
@@ -250,6 +252,7 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
             name: axis.var.name().to_string(),
             var: axis.var.clone(),
             extent: axis.extent.as_int().and_then(|extent| i64::try_from(extent).ok()),
+            assumed: typical_size(&schedule.graph, &axis.extent),
             period: period(&stage.te.body, &axis.var),
         };
         let mut seen = Seen { ids: FxHashSet::default(), loads: Vec::new(), cost: 0, widest: 1 };
@@ -323,6 +326,12 @@ pub(super) fn views(schedule: &Schedule, inlined: &[bool]) -> Vec<StageView> {
         }
     };
     flat.stages.iter().enumerate().map(view).collect()
+}
+
+/// Returns what is assumed for an extent: the largest one in typical calls as a power of two, so
+/// that no tile is made to divide just these.
+fn typical_size(graph: &Graph, extent: &Expr) -> i64 {
+    graph.typical_extent(extent).map_or(UNKNOWN, |size| 1 << size.max(1).ilog2())
 }
 
 /// Returns the number of iterations of a loop after which the divisions of a stage repeat.
