@@ -39,6 +39,8 @@ pub enum Operand {
     Constant(usize),
     /// The address of a tensor in the arena, at this offset in bytes.
     Arena(Expr),
+    /// An expression of run-time integers of the network.
+    Integer(Expr),
 }
 
 /// A call of a kernel in the body of a network.

@@ -16,12 +16,14 @@ pub mod variants;
 use crate::codegen::{Code, NetworkCode};
 use crate::diag::{Diag, closest};
 use crate::driver::{self, Failure, Network, Options, RecordedSchedules, Trace};
-use crate::ir::Kernel;
+use crate::ir::simplify::value_at;
+use crate::ir::visit::any_expr;
+use crate::ir::{Expr, Kernel, Var};
 use crate::lang::ast::Item;
 use crate::lang::{LIBRARY, Program};
 use crate::module::params::{Params, read_params};
 use crate::module::{BuildInfo, BuiltModule, KernelInfo, ModuleKind};
-use crate::network;
+use crate::network::{self, Argument};
 use crate::schedule::{BoundedSchedule, Fallback, InputSelector, Origin};
 use crate::te::Graph;
 use error::Error;
@@ -322,6 +324,40 @@ pub struct SingleKernel {
     pub network: Option<String>,
     /// The number of calls in one call of the network, or 1.
     pub calls: usize,
+    /// The value of each run-time integer in the first call, over those of the network.
+    pub integers: Vec<Expr>,
+}
+
+/// Returns the settings `NAME=VALUE` of run-time integers for `kernels`: for the kernels of a
+/// network, with those that these values of the network's own give.
+pub fn own_settings(kernels: &[SingleKernel], settings: &[String]) -> Vec<String> {
+    let value = |var: &Var| {
+        let given = settings.iter().filter_map(|setting| setting.split_once('='));
+        let (_, value) = given.into_iter().find(|(name, _)| *name == var.name())?;
+        value.parse().ok()
+    };
+    let of_kernel = |one: &SingleKernel| -> Vec<String> {
+        let pairs = one.graph.vars.iter().zip(&one.integers);
+        let renamed = pairs.filter(|(var, value)| value.as_var() != Some(*var));
+        let setting = |(var, expr): (&Var, &Expr)| {
+            let value = value_at(expr, &value)?;
+            Some(format!("{}.{}={value}", one.graph.name, var.name()))
+        };
+        renamed.filter_map(setting).collect()
+    };
+    // A name that is only the network's is no name of a kernel.
+    let is_replaced = |setting: &String| {
+        let name = setting.split('=').next().unwrap_or_default();
+        let own = |one: &SingleKernel| one.graph.vars.iter().any(|var| var.name() == name);
+        let of_network = |one: &SingleKernel| {
+            one.integers.iter().any(|value| {
+                any_expr(value, &mut |node| node.as_var().is_some_and(|var| var.name() == name))
+            })
+        };
+        !kernels.iter().any(own) && kernels.iter().any(of_network)
+    };
+    let kept = settings.iter().filter(|setting| !is_replaced(setting)).cloned();
+    kept.chain(kernels.iter().flat_map(of_kernel)).collect()
 }
 
 /// Reads a file and elaborates its kernels; networks are cut into kernels.
@@ -338,7 +374,8 @@ pub fn elaborate_kernels(
     let mut own = source.params;
     for graph in graphs {
         if !graph.network {
-            kernels.push(SingleKernel { graph, network: None, calls: 1 });
+            let integers = graph.vars.iter().map(Expr::var).collect();
+            kernels.push(SingleKernel { graph, network: None, calls: 1, integers });
             continue;
         }
         if params.is_none() {
@@ -354,12 +391,22 @@ pub fn elaborate_kernels(
 
 /// Cuts a network into kernels.
 fn network_kernels(graph: &Graph, params: &Params) -> Result<Vec<SingleKernel>, Failure> {
-    let plan = driver::plan_network(graph, params)?.plan;
-    let calls = |at: usize| plan.calls.iter().filter(|call| call.kernel == at).count();
-    let counts: Vec<usize> = (0..plan.kernels.len()).map(calls).collect();
-    let network = || Some(graph.name.clone());
-    let parts = plan.kernels.into_iter().zip(counts);
-    Ok(parts.map(|(graph, calls)| SingleKernel { graph, network: network(), calls }).collect())
+    let (plan, name) = (driver::plan_network(graph, params)?.plan, &graph.name);
+    let part = |(at, graph): (usize, &Graph)| {
+        let calls: Vec<_> = plan.calls.iter().filter(|call| call.kernel == at).collect();
+        let arguments = calls.first().map_or(&[][..], |call| &call.arguments);
+        let integer = |argument: &Argument| match argument {
+            Argument::Integer(value) => Some(value.clone()),
+            _ => None,
+        };
+        SingleKernel {
+            graph: graph.clone(),
+            network: Some(name.clone()),
+            calls: calls.len(),
+            integers: arguments.iter().filter_map(integer).collect(),
+        }
+    };
+    Ok(plan.kernels.iter().enumerate().map(part).collect())
 }
 
 /// Reads a file and schedules what is lowered to loops: its kernels as [`schedule_file`] does, and

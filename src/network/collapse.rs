@@ -54,7 +54,7 @@ fn updated(stage: &Stage) -> impl Iterator<Item = &Buffer> {
 }
 
 /// The tensors of a kernel: inputs, then those of stages.
-fn tensors(graph: &Graph) -> Vec<Buffer> {
+pub(super) fn tensors(graph: &Graph) -> Vec<Buffer> {
     let inputs = graph.inputs.iter().filter_map(|input| match input {
         Input::Tensor { buffer, .. } => Some(buffer.clone()),
         Input::Scalar { .. } => None,
@@ -67,7 +67,7 @@ fn tensors(graph: &Graph) -> Vec<Buffer> {
 }
 
 /// Replaces tensors by those of `new`, and their indices by what `indices` makes of them.
-fn replace_tensors(
+pub(super) fn replace_tensors(
     graph: &mut Graph,
     new: &FxHashMap<Buffer, Buffer>,
     indices: &dyn Fn(&Buffer, &[Expr]) -> Vec<Expr>,
@@ -104,7 +104,7 @@ fn replace_tensors(
     }
 }
 
-fn reshaped(buffer: &Buffer, shape: Vec<Expr>) -> Buffer {
+pub(super) fn reshaped(buffer: &Buffer, shape: Vec<Expr>) -> Buffer {
     Buffer::new(&buffer.name, buffer.dtype, shape, buffer.scope)
 }
 

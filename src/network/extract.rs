@@ -4,6 +4,7 @@
 //! and for each group a call of its graph with the tensors of the network.
 
 use super::collapse::collapse;
+use super::own_extents::own_extents;
 use super::partition::Group;
 use super::reads::for_each_read;
 use super::{Argument, Call, Plan};
@@ -40,8 +41,9 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
         };
         let name = graph.stages[group.main].name.clone();
         let own = kernel_graph(graph, &group.stages, &name, &escapes, constant);
-        let arguments = arguments_of(graph, &own);
-        let own = collapse(own);
+        let mut arguments = arguments_of(graph, &own);
+        let (own, integers) = own_extents(collapse(own));
+        arguments.extend(integers.into_iter().map(Argument::Integer));
         let next = plan.kernels.len();
         let kernel = *known.entry((canonical_text(&own), typical_values(&own))).or_insert(next);
         if kernel == next {
@@ -55,15 +57,13 @@ pub fn extract(graph: &Graph, groups: &[Group], constant: &FxHashSet<Buffer>) ->
 /// Returns the integers of a kernel's typical calls, -1 for one without a value: kernels for other
 /// sizes have schedules of their own.
 fn typical_values(graph: &Graph) -> Vec<Vec<i64>> {
-    let in_call = |call: &TypicalCall| {
-        let value = |var| call.values.iter().find(|(own, _)| own == var).map(|(_, value)| *value);
-        graph.vars.iter().map(|var| value(var).unwrap_or(-1)).collect()
-    };
+    let in_call =
+        |call: &TypicalCall| graph.vars.iter().map(|var| call.value(var).unwrap_or(-1)).collect();
     graph.estimates.iter().map(in_call).collect()
 }
 
-/// Returns the arguments of a kernel by its own names. A tensor that the network has updated in
-/// place is the argument of the network.
+/// Returns the tensors and scalars that a kernel takes, by its own names. A tensor that the network
+/// has updated in place is the argument of the network.
 fn arguments_of(graph: &Graph, own: &Graph) -> Vec<Argument> {
     let argument = |buffer: &Buffer| {
         let mut updates = graph.stages.iter();
@@ -77,8 +77,7 @@ fn arguments_of(graph: &Graph, own: &Graph) -> Vec<Argument> {
         Input::Scalar { var, .. } => Argument::Scalar(var.clone()),
     });
     let outputs = own.outputs.iter().map(|buffer| Argument::Tensor(buffer.clone()));
-    let integers = own.vars.iter().map(|var| Argument::Integer(var.clone()));
-    inputs.chain(outputs).chain(integers).collect()
+    inputs.chain(outputs).collect()
 }
 
 /// Returns the graph of some stages of a network. `escapes` says whether other groups read a

@@ -6,7 +6,8 @@
 //!
 //! 1. [`fold`]: the stages that depend on params alone; they are computed at build time.
 //! 2. [`partition`]: which stages are computed in one kernel.
-//! 3. [`extract`]: the stage graph of each kernel, and the calls; [`collapse`]: fewer axes.
+//! 3. [`extract`]: the stage graph of each kernel, and the calls; [`collapse`]: fewer axes;
+//!    [`own_extents`]: fewer and simpler run-time integers.
 //! 4. [`place`]: offsets in one arena for the tensors between kernels.
 //!
 //! `driver::network` runs these steps, schedules the kernels and compiles them.
@@ -14,12 +15,13 @@
 pub mod collapse;
 pub mod extract;
 pub mod fold;
+pub mod own_extents;
 pub mod partition;
 pub mod place;
 pub mod print;
 mod reads;
 
-use crate::ir::{Buffer, Var};
+use crate::ir::{Buffer, Expr, Var};
 use crate::te::{Graph, Input};
 use partition::Group;
 use place::Arena;
@@ -32,8 +34,8 @@ pub enum Argument {
     Tensor(Buffer),
     /// A scalar input of the network.
     Scalar(Var),
-    /// A run-time integer of the network.
-    Integer(Var),
+    /// An expression of the run-time integers of the network.
+    Integer(Expr),
 }
 
 /// A call of a kernel.

@@ -24,7 +24,8 @@ pub fn print_plan(graph: &Graph, planned: &Planned) -> String {
         let kernel = &planned.plan.kernels[call.kernel];
         let outputs = kernel.outputs.len();
         let inputs = kernel.inputs.len();
-        let names: Vec<&str> = call.arguments.iter().map(argument_name).collect();
+        let names: Vec<String> = call.arguments.iter().map(argument_text).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let integers = &names[inputs + outputs..];
         let read: Vec<&str> = names[..inputs].iter().chain(integers).copied().collect();
         // What the kernel updates in place, then its outputs.
@@ -58,9 +59,10 @@ pub fn print_plan(graph: &Graph, planned: &Planned) -> String {
     text
 }
 
-fn argument_name(argument: &Argument) -> &str {
+fn argument_text(argument: &Argument) -> String {
     match argument {
-        Argument::Tensor(buffer) => &buffer.name,
-        Argument::Scalar(var) | Argument::Integer(var) => var.name(),
+        Argument::Tensor(buffer) => buffer.name.clone(),
+        Argument::Scalar(var) => var.name().to_string(),
+        Argument::Integer(value) => crate::codegen::entry::extent_text(value),
     }
 }

@@ -20,9 +20,8 @@ pub use params::build_params;
 pub use reducer::check_reducer;
 
 use crate::diag::Span;
-use crate::ir::arith::Facts;
 use crate::ir::equal::equal;
-use crate::ir::simplify::simplify_expr;
+use crate::ir::simplify::value_at;
 use crate::ir::visit::{any_expr, reads_memory, substitute};
 use crate::ir::{ActualDim, BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 
@@ -105,15 +104,7 @@ impl Graph {
     /// Returns the largest value of an extent in the typical calls; `None` without estimates of its
     /// run-time integers.
     pub fn typical_extent(&self, extent: &Expr) -> Option<i64> {
-        let facts = Facts::new();
-        let in_call = |call: &TypicalCall| {
-            let value = |var: &Var| {
-                let (_, value) = call.values.iter().find(|(own, _)| own == var)?;
-                Some(Expr::index(*value))
-            };
-            let extent = substitute(extent, &mut |var| value(var));
-            simplify_expr(&extent, &facts).as_int().and_then(|extent| i64::try_from(extent).ok())
-        };
+        let in_call = |call: &TypicalCall| value_at(extent, &|var| call.value(var));
         self.estimates.iter().filter_map(in_call).max()
     }
 
@@ -162,6 +153,13 @@ pub struct TypicalCall {
     pub values: Vec<(Var, i64)>,
     /// The `estimate` statement.
     pub span: Span,
+}
+
+impl TypicalCall {
+    /// Returns the value of an integer, if it is known.
+    pub fn value(&self, var: &Var) -> Option<i64> {
+        self.values.iter().find(|(known, _)| known == var).map(|(_, value)| *value)
+    }
 }
 
 /// A condition over run-time integers and inputs that the checked entries verify.

@@ -11,9 +11,11 @@ use crate::cli::remote::on::Far;
 use crate::cli::report::Error;
 use crate::cli::session::{Code, Source};
 use crate::driver::{self, Network, Trace};
-use crate::ir::Kernel;
+use crate::ir::simplify::value_at;
+use crate::ir::{Kernel, Param, Var};
 use crate::module::load::LoadedModule;
 use crate::module::{BuildInfo, KernelInfo, ModuleKind};
+use crate::network::Argument;
 use std::cell::RefCell;
 
 /// A measured kernel.
@@ -68,10 +70,12 @@ pub fn per_kernel(
         }
     };
     let calls = &network.planned.plan.calls;
+    let whole = data::find_sizes(&network.code.entry, given)?;
     let mut rows = Vec::new();
     for (at, kernel) in kernels.iter().enumerate() {
-        let sizes = data::find_sizes(kernel, given)?;
         let mut given = given.clone();
+        given.vars.extend(integers(network, at, kernel, &whole));
+        let sizes = data::find_sizes(kernel, &given)?;
         if network.planned.plan.kernels[at].reads_at_loaded_indices() {
             for param in &kernel.params {
                 if let Some(buffer) = data::random_integers(param, &given) {
@@ -80,13 +84,7 @@ pub fn per_kernel(
                 }
             }
         }
-        let value = |var: &crate::ir::Var| {
-            let known = sizes.iter().find(|(name, _)| name.name() == var.name());
-            known.map(|(_, value)| crate::ir::Expr::index(*value))
-        };
-        let flops = crate::ir::visit::substitute(&works[at], &mut |var| value(var));
-        let facts = crate::ir::arith::Facts::new();
-        let flops = crate::ir::simplify::simplify_expr(&flops, &facts).as_int().unwrap_or(0);
+        let flops = value_at(&works[at], &|var| value_of(&sizes, var)).unwrap_or(0);
         let rounds = match (&code, far) {
             (Code::There(hash), Some(far)) => {
                 let mut far = far.borrow_mut();
@@ -111,6 +109,29 @@ pub fn per_kernel(
         });
     }
     Ok(table(rows))
+}
+
+/// Returns the run-time integers of a kernel in its first call, for these sizes of the network.
+fn integers(
+    network: &Network,
+    at: usize,
+    kernel: &Kernel,
+    sizes: &[(Var, i64)],
+) -> Vec<(String, i64)> {
+    let call = network.planned.plan.calls.iter().find(|call| call.kernel == at);
+    let arguments = call.map_or(&[][..], |call| &call.arguments);
+    let pairs = kernel.params.iter().zip(arguments);
+    let value = |(param, argument): (&Param, &Argument)| match (param, argument) {
+        (Param::Runtime { var, .. }, Argument::Integer(value)) => {
+            Some((var.name().to_string(), value_at(value, &|var| value_of(sizes, var))?))
+        }
+        _ => None,
+    };
+    pairs.filter_map(value).collect()
+}
+
+fn value_of(sizes: &[(Var, i64)], var: &Var) -> Option<i64> {
+    sizes.iter().find(|(own, _)| own.name() == var.name()).map(|(_, value)| *value)
 }
 
 fn table(mut rows: Vec<Row>) -> String {

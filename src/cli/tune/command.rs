@@ -15,7 +15,7 @@ use super::worker::MAX_COMPARISON_FACTOR;
 use crate::cli::arguments::Arguments;
 use crate::cli::bench::work::{Roofline, Work};
 use crate::cli::compile::source::is_model;
-use crate::cli::compile::{SingleKernel, elaborate_kernels, no_kernel};
+use crate::cli::compile::{SingleKernel, elaborate_kernels, no_kernel, own_settings};
 use crate::cli::data;
 use crate::cli::machine::{self, Isa};
 use crate::cli::options::CompileArgs;
@@ -188,6 +188,7 @@ pub fn run(args: &TuneArgs, reporter: &Reporter) -> Result<(), Error> {
     files.output("--records", Some(&path)).output("--plot", args.plot.as_ref()).check()?;
     let unmeasured = why_unmeasured(args, &options)?;
     let mut arguments = args.arguments.clone();
+    arguments.var = own_settings(&kernels, &arguments.var);
     // The number of CPU threads does not affect a GPU.
     let usual = if options.target.is_gpu() {
         1

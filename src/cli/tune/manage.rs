@@ -217,9 +217,11 @@ fn replay(args: &Replay) -> Result<(), Error> {
     let plain: Result<Vec<Kernel>, _> = kernels.iter().map(lower).collect();
     let plain = plain.map_err(|failure| Error::Compile(program.sources.clone(), failure))?;
     let all: Vec<&Kernel> = plain.iter().collect();
+    let var = compile::own_settings(&kernels, &args.arguments.var);
+    let arguments = Arguments { var, ..args.arguments.clone() };
     for (one, plain) in kernels.iter().zip(&plain) {
         let graph = &one.graph;
-        args.arguments.read(plain, &all)?;
+        arguments.read(plain, &all)?;
         let (workload, target) = (workload_hash(graph), options.target.cpu_name());
         let wanted = |record: &&Record| (&record.workload, &record.target) == (&workload, &target);
         let wanted: Vec<&Record> = parsed.records.iter().filter(wanted).collect();
@@ -231,7 +233,7 @@ fn replay(args: &Replay) -> Result<(), Error> {
         let own = |record: &&Record| args.arguments.threads.unwrap_or(record.threads as i32);
         let threads: BTreeSet<i32> = wanted.iter().map(own).collect();
         for threads in threads {
-            let arguments = Arguments { threads: Some(threads), ..args.arguments.of(plain) };
+            let arguments = Arguments { threads: Some(threads), ..arguments.of(plain) };
             let setup = Setup::new(&args.file, one, &options, &args.compile, &arguments);
             let wanted = wanted.iter().filter(|record| own(record) == threads).copied();
             replay_kernel(args, graph, setup, wanted.collect(), &parsed.records)?;

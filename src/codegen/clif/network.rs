@@ -54,6 +54,7 @@ impl Unit<'_> {
                     let offset = emitter.expr(offset);
                     emitter.b.ins().iadd(base, offset)
                 }
+                Operand::Integer(value) => emitter.expr(value),
             };
             let operands: Vec<Value> = call.operands.iter().map(operand).collect();
             emitter.call_body(bodies[call.kernel], &operands);

@@ -5,7 +5,8 @@ use super::Network;
 use crate::codegen::ConstantBytes;
 use crate::driver::{Failure, Options, Trace, lower_in_order, lower_unoptimized};
 use crate::ir::interp::{Evaluator, Tensor, Value};
-use crate::ir::{Buffer, Kernel, Param, Role, Var};
+use crate::ir::simplify::value_at;
+use crate::ir::{Buffer, Expr, Kernel, Param, Role, Var};
 use crate::network::Argument;
 use rustc_hash::FxHashMap;
 
@@ -102,10 +103,9 @@ impl State {
     ) -> Result<(), E> {
         let numbers: Vec<(Var, i64)> = (kernel.params.iter().zip(arguments))
             .filter_map(|(param, argument)| match (param, argument) {
-                (Param::Runtime { var, .. }, Argument::Integer(of)) => match self.numbers[of] {
-                    Value::Index(value) => Some((var.clone(), value)),
-                    _ => None,
-                },
+                (Param::Runtime { var, .. }, Argument::Integer(of)) => {
+                    Some((var.clone(), self.integer(of)))
+                }
                 _ => None,
             })
             .collect();
@@ -119,7 +119,8 @@ impl State {
                 };
                 Value::Tensor(Tensor { dtype: buffer.dtype, shape, data })
             }
-            (_, Argument::Scalar(var) | Argument::Integer(var)) => self.numbers[var].clone(),
+            (_, Argument::Scalar(var)) => self.numbers[var].clone(),
+            (_, Argument::Integer(of)) => Value::Index(self.integer(of)),
             (param, Argument::Tensor(of)) => {
                 crate::bug!("the tensor {} for {}", of.name, param.name())
             }
@@ -137,6 +138,18 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Evaluates an expression of the integers of the network.
+    fn integer(&self, value: &Expr) -> i64 {
+        let known = |var: &Var| match self.numbers.get(var) {
+            Some(Value::Index(value)) => Some(*value),
+            _ => None,
+        };
+        value_at(value, &known)
+            .unwrap_or_else(|| crate::bug!("an argument of a kernel has no value"))
     }
 }
 

@@ -321,7 +321,8 @@ fn call_codes(
     let calls = plan.calls.iter().map(|call| {
         let packs = &scheduled[call.kernel].packs;
         let operand = |(at, argument): (usize, &Argument)| match argument {
-            Argument::Scalar(var) | Argument::Integer(var) => {
+            Argument::Integer(value) => Operand::Integer(value.clone()),
+            Argument::Scalar(var) => {
                 Operand::Param(param_of(&|param| is_variable(param, var)).expect("a parameter"))
             }
             Argument::Tensor(buffer) => {
@@ -367,18 +368,18 @@ fn total_work(plan: &Plan, options: &Options) -> Result<Work, Failure> {
     let mut total = Work { flops: Expr::index(0), bytes: Expr::index(0) };
     for call in &plan.calls {
         let vars = &plan.kernels[call.kernel].vars;
-        let integers: Vec<&Var> = call
+        let integers: Vec<&Expr> = call
             .arguments
             .iter()
             .filter_map(|argument| match argument {
-                Argument::Integer(var) => Some(var),
+                Argument::Integer(value) => Some(value),
                 _ => None,
             })
             .collect();
         let rename = |expr: &Expr| {
             substitute(expr, &mut |var| {
                 let at = vars.iter().position(|own| own == var)?;
-                Some(Expr::var(integers[at]))
+                Some(integers[at].clone())
             })
         };
         let work = &of_kernels[call.kernel];

@@ -22,7 +22,7 @@ pub use kernel::{join_divisions, simplify_at, simplify_kernel};
 
 use super::arith::Facts;
 use super::equal::equal;
-use super::visit::{Memo, any_expr, map_children, rewrite_exprs, walk_expr};
+use super::visit::{Memo, any_expr, map_children, rewrite_exprs, substitute, walk_expr};
 use super::{BinOp, DType, Expr, ExprKind, Stmt, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
@@ -35,6 +35,14 @@ const BRANCH_VISITS: usize = 50_000;
 /// Simplifies `expr` under `facts`.
 pub fn simplify_expr(expr: &Expr, facts: &Facts) -> Expr {
     Simplifier::new(Cow::Borrowed(facts)).expr(expr)
+}
+
+/// Returns the value of an integer or condition for these values of its variables; `None` if it is
+/// not known, or beyond 64 bits.
+pub fn value_at(expr: &Expr, values: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
+    let known = |var: &Var| Some(Expr::index(values(var)?));
+    let value = simplify_expr(&substitute(expr, &mut |var| known(var)), &Facts::new());
+    value.as_int().and_then(|value| i64::try_from(value).ok())
 }
 
 /// Decides the choices, clamps, divisions and comparisons of a statement under `facts`: simplifies

@@ -5,9 +5,7 @@ use super::Elaborator;
 use super::frame::Frame;
 use super::values::Value;
 use crate::diag::{Diag, Span};
-use crate::ir::arith::Facts;
-use crate::ir::simplify::simplify_expr;
-use crate::ir::visit::substitute;
+use crate::ir::simplify::value_at;
 use crate::ir::{Expr, Var};
 use crate::lang::ast;
 use crate::te::TypicalCall;
@@ -97,17 +95,10 @@ impl<'a> Elaborator<'a> {
 
     /// Refuses a typical call that an `assume` or `assert` excludes.
     pub fn check_estimates(&mut self) {
-        let facts = Facts::new();
         let calls = self.graph.estimates.iter();
         let pairs = calls.flat_map(|call| self.graph.assumes.iter().map(move |one| (call, one)));
-        let excluded = pairs.filter(|(call, (cond, ..))| {
-            let value = |var: &Var| {
-                let (_, value) = call.values.iter().find(|(own, _)| own == var)?;
-                Some(Expr::index(*value))
-            };
-            let cond = simplify_expr(&substitute(cond, &mut |var| value(var)), &facts);
-            cond.as_int() == Some(0)
-        });
+        let excluded =
+            pairs.filter(|(call, (cond, ..))| value_at(cond, &|var| call.value(var)) == Some(0));
         let diag = |(call, (_, text, place)): (&TypicalCall, &(Expr, String, Span))| {
             let message = format!("no call has these values: `{text}` is false");
             Diag::new("E0248", call.span, message).related(*place, "the condition is here")
