@@ -58,7 +58,8 @@ pub(crate) fn typical_calls(
         .filter(|extent| extent.as_const().is_none())
         .collect();
     let roles: Vec<Role> = symbols.iter().map(|symbol| role(symbol, inputs)).collect();
-    let fits = |sizes: &[i64]| {
+    // Whether the network allows the sizes; `least` elements along each axis but those of batches.
+    let fits = |sizes: &[i64], least: i64| {
         let values: BTreeMap<&str, i64> =
             symbols.iter().map(String::as_str).zip(sizes.iter().copied()).collect();
         let at = |dim: &Dim| dim.with_symbols(&|name| values.get(name).copied()).as_const();
@@ -68,11 +69,19 @@ pub(crate) fn typical_calls(
             (Some(a), Some(b), ">=") => a >= b,
             _ => false,
         };
-        assumptions.iter().all(holds) && extents.iter().all(|extent| at(extent) >= Some(1))
+        let is_batch = |name: &str| {
+            symbols.iter().zip(&roles).any(|(own, role)| own == name && *role == Role::Batch)
+        };
+        let has_room = |extent: &&Dim| {
+            let of_batch = extent.with_symbols(&|name| is_batch(name).then_some(1));
+            let least = if of_batch.as_const().is_some() { 1 } else { least };
+            at(extent) >= Some(least)
+        };
+        assumptions.iter().all(holds) && extents.iter().all(has_room)
     };
-    let Some(first) = combinations(&roles).take(MAX_TRIALS).find(|sizes| fits(sizes)) else {
-        return Vec::new();
-    };
+    // Sizes at which no axis has a single element say more about others.
+    let find = |least| combinations(&roles).take(MAX_TRIALS).find(|sizes| fits(sizes, least));
+    let Some(first) = [2, 1].into_iter().find_map(find) else { return Vec::new() };
     let in_batches = |size: i64| -> Vec<i64> {
         let of = |(role, one): (&Role, &i64)| if *role == Role::Batch { size } else { *one };
         roles.iter().zip(&first).map(of).collect()
@@ -80,7 +89,7 @@ pub(crate) fn typical_calls(
     let mut calls = vec![first.clone()];
     if roles.contains(&Role::Batch) {
         let others = BATCHES.map(in_batches).into_iter();
-        calls.extend(others.filter(|sizes| *sizes != first && fits(sizes)));
+        calls.extend(others.filter(|sizes| *sizes != first && fits(sizes, 1)));
     }
     calls
 }

@@ -269,6 +269,14 @@ impl Element {
         }
     }
 
+    /// Returns the first element of its lanes and their stride, if this is known at run time only.
+    pub(super) fn run_time_stride(&self) -> Option<(&Expr, &Expr)> {
+        match &self.index.kind {
+            ExprKind::Ramp(first, stride) if stride.as_int().is_none() => Some((first, stride)),
+            _ => None,
+        }
+    }
+
     /// Returns the index of the register's elements.
     pub(super) fn all_lanes(&self) -> Expr {
         let (ty, first) = (self.index.ty, Expr::index(self.place.into()));

@@ -125,14 +125,17 @@ fn bind(facts: &mut Facts, var: &Var, min: &Expr, extent: &Expr) {
     }
 }
 
-/// Learns that an extent is positive: so are both sides of a minimum, and the factors of the extent
-/// of fused loops.
+/// Learns that an extent is positive: so are both sides of a minimum, the other side of a maximum
+/// with 0, and the factors of the extent of fused loops.
 fn assume_positive(facts: &mut Facts, extent: &Expr) {
     let (zero, one) = (Expr::index(0), Expr::index(1));
     match &extent.kind {
         ExprKind::Binary(BinOp::Min, a, b) => {
             assume_positive(facts, a);
             assume_positive(facts, b);
+        }
+        ExprKind::Binary(BinOp::Max, a, b) if b.as_int().is_some_and(|b| b <= 0) => {
+            assume_positive(facts, a);
         }
         ExprKind::Binary(BinOp::Mul, a, b)
             if [a, b]

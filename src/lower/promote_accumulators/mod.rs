@@ -7,7 +7,7 @@
 //! It may be cut into several loops that follow each other.
 //! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), some of whose terms may
 //! have conditions, for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that
-//! provably do not overlap. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
+//! provably do not overlap, also along columns of rows whose length is known at run time. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
 //! does not change is needed only in the final store. With SIMD instructions, an update of some
 //! lanes becomes a `select`: the lanes of a masked update, or the first lanes of the vector in the
 //! tail after the loop.
@@ -66,6 +66,9 @@ use guards::{is_guarded_store, stores_of};
 use known::Known;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
+
+/// The most vectors of rows between two vectors along columns that are told apart.
+const MAX_ROWS_BETWEEN: i64 = 8;
 
 /// Promotes every element that is stored and then only updated by the loop that follows.
 pub fn promote_accumulators(kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -343,6 +346,7 @@ impl Promoter<'_> {
                 continue;
             }
             let Some(mut elements) = self.initialized(&stores[position..]) else { continue };
+            let conditions = elements.set_conditions(guarded);
             let tail: Vec<Stmt> = after
                 .iter()
                 .map(|store| match self.selects {
@@ -358,7 +362,7 @@ impl Promoter<'_> {
             if !self.find_place(&mut elements, &nest) {
                 continue;
             }
-            missing -= elements.set_conditions(guarded);
+            missing -= conditions;
             let rest = stores.split_off(position);
             stores.extend(rest.into_iter().map(|stmt| elements.redirect(stmt)));
             nest = elements.redirect(nest);
@@ -496,11 +500,61 @@ impl Promoter<'_> {
     fn are_all_disjoint(&self, list: &[Element]) -> bool {
         (1..list.len()).all(|i| (0..i).all(|j| self.are_disjoint(&list[j], &list[i])))
             // Two lanes of one vector must be different elements, too.
-            && list.iter().all(|element| element.lanes().is_some())
+            && list.iter().all(|element| match element.run_time_stride() {
+                None => element.lanes().is_some(),
+                Some((_, stride)) => {
+                    let conds: Vec<&Expr> = element.cond.iter().collect();
+                    self.prove_under(&conds, &Expr::le(Expr::index(1), stride.clone()))
+                }
+            })
+    }
+
+    /// Whether no lanes of two vectors along columns of a matrix are the same element where both
+    /// exist. The length of a row, `stride`, is known at run time only.
+    fn are_columns_disjoint(
+        &self,
+        (first, stride): (&Expr, &Expr),
+        (second, other): (&Expr, &Expr),
+        (lanes, conds): (i64, &[&Expr]),
+    ) -> bool {
+        if !equal(stride, other) {
+            return false;
+        }
+        let facts = Facts::new();
+        let distance = Expr::sub(second.clone(), first.clone());
+        // The vectors begin whole vectors of rows apart, in the same column or in another one.
+        let vectors = (0..=MAX_ROWS_BETWEEN).flat_map(|rows| [rows, -rows]);
+        let column = vectors.map(|vectors| vectors * lanes).find_map(|rows| {
+            let rest = Expr::sub(distance.clone(), Expr::mul(stride.clone(), Expr::index(rows)));
+            Some((rows, simplify_expr(&rest, &facts).as_int()?))
+        });
+        match column {
+            None => false,
+            Some((rows, 0)) => rows != 0,
+            Some((_, column)) => {
+                let least = i64::try_from(column.unsigned_abs() + 1).map(Expr::index);
+                least.is_ok_and(|least| self.prove_under(conds, &Expr::le(least, stride.clone())))
+            }
+        }
+    }
+
+    /// Whether a comparison holds wherever some conditions do.
+    fn prove_under(&self, conds: &[&Expr], comparison: &Expr) -> bool {
+        let mut known = self.known.borrow_mut();
+        conds.iter().for_each(|cond| known.enter_branch(cond, true));
+        let proved = known.prove(comparison);
+        conds.iter().for_each(|_| known.leave_branch());
+        proved
     }
 
     /// Whether two elements of one buffer do not overlap, in every execution.
     fn are_disjoint(&self, a: &Element, b: &Element) -> bool {
+        if let (Some(of_a), Some(of_b)) = (a.run_time_stride(), b.run_time_stride()) {
+            let same_lanes = a.index.ty.lanes == b.index.ty.lanes;
+            let conds: Vec<&Expr> = a.cond.iter().chain(&b.cond).collect();
+            let lanes = (a.index.ty.lanes.into(), &conds[..]);
+            return same_lanes && self.are_columns_disjoint(of_a, of_b, lanes);
+        }
         let (Some(of_a), Some(of_b)) = (a.lanes(), b.lanes()) else { return false };
         let distance = Expr::sub(of_b.first.clone(), of_a.first.clone());
         let distance = simplify_expr(&distance, &Facts::new());
