@@ -7,10 +7,10 @@
 //! It may be cut into several loops that follow each other.
 //! The same holds for unrolled loops (`C[i] = 0; C[i] = C[i] + A[0]; …`), some of whose terms may
 //! have conditions, for vectors (`C[ramp(i, 1, 8)]`), and for several elements of one buffer that
-//! provably do not overlap, also along columns of rows whose length is known at run time. A mask (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop
-//! does not change is needed only in the final store. With SIMD instructions, an update of some
-//! lanes becomes a `select`: the lanes of a masked update, or the first lanes of the vector in the
-//! tail after the loop.
+//! provably do not overlap, also along columns of rows whose length is known at run time. A mask
+//! (`C[ramp(i, 1, 8)] if (ramp(i, 1, 8) < x8(n))`) that the loop does not change is needed only in
+//! the final store. With SIMD instructions, an update of some lanes becomes a `select`: the lanes
+//! of a masked update, or the first lanes of the vector in the tail after the loop.
 //!
 //! On CPUs, elements that no store before the loop initializes are loaded first, unless the loop
 //! stores them before it reads them. An outer loop over the reduction axis then passes them from
