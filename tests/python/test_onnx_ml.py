@@ -151,3 +151,74 @@ def test_normalisations_of_sums(tmp_path):
     expected = (wide - wide.mean(-1, keepdims=True)) / spread * gamma + beta
     np.testing.assert_allclose(total, wide, rtol=1e-6)
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+def quantized(x):
+    """Quantises to uint8 by the range with 0. Returns integers, their scale and their zero."""
+    low, high = np.float32(min(x.min(), 0)), np.float32(max(x.max(), 0))
+    scale = np.float32(1) if low == high else (high - low) / np.float32(255)
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.int32), scale, np.int32(zero)
+
+
+def quantized_lstm(x, w, r, bias, lengths, units):
+    """The states of a forward layer; `w` and `r` are (integers, scales, zeros)."""
+    def product(x, scale, zero, weights):
+        integers, scales, zeros = weights
+        sums = (x - zero) @ (integers.astype(np.int32) - zeros.astype(np.int32))
+        return sums.astype(np.float32) * (scale * scales)
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x.astype(np.float64)))
+
+    steps, batch, _ = x.shape
+    h, c = np.zeros((2, batch, units), np.float32)
+    gates = product(*quantized(x), w) + bias[: 4 * units] + bias[4 * units :]
+    rows = []
+    for step in range(steps):
+        runs = (lengths > step)[:, None]
+        # Sequences that ended before the last step do not count for the range.
+        recent = np.where((lengths >= step)[:, None], h, 0)
+        i, o, f, g = np.split(gates[step] + product(*quantized(recent), r), 4, axis=1)
+        new = sigmoid(f) * c + sigmoid(i) * np.tanh(g.astype(np.float64))
+        c = np.where(runs, new, c).astype(np.float32)
+        h = np.where(runs, sigmoid(o) * np.tanh(c.astype(np.float64)), h).astype(np.float32)
+        rows.append(np.where(runs, h, 0))
+    return np.stack(rows)[:, None], h[None], c[None]
+
+
+@pytest.mark.parametrize("weights", [np.int8, np.uint8])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("silent", [False, True])
+def test_an_lstm_with_integer_weights(tmp_path, weights, columns, silent):
+    rng = np.random.default_rng(3)
+    steps, batch, inputs, units = 5, 3, 6, 7
+    limits = np.iinfo(weights)
+
+    def matrix(rows):
+        shape = (1, 4 * units) if columns else (1,)
+        integers = rng.integers(limits.min, limits.max + 1, (1, rows, 4 * units)).astype(weights)
+        middle = limits.min + 128
+        zeros = np.full(shape, middle) if columns else rng.integers(middle - 4, middle + 4, shape)
+        return integers, rng.random(shape, np.float32) / 100 + np.float32(0.003), zeros.astype(
+            weights)
+
+    w, r = matrix(inputs), matrix(units)
+    bias = rng.standard_normal((1, 8 * units)).astype(np.float32)
+    lengths = np.array([steps, steps - 2, 1], np.int32)
+    operands = ["x", "w", "r", "b", "n", "", "", "", "ws", "wz", "rs", "rz"]
+    node = helper.make_node("DynamicQuantizeLSTM", operands, ["y", "h", "c"],
+                            domain="com.microsoft", hidden_size=units)
+    constants = [("w", w[0]), ("r", r[0]), ("b", bias), ("n", lengths), ("ws", w[1]), ("wz", w[2]),
+                 ("rs", r[1]), ("rz", r[2])]
+    state = (TensorProto.FLOAT, [1, "batch", units])
+    model = model_of([node], [("x", TensorProto.FLOAT, ["steps", batch, inputs])],
+                     [("y", TensorProto.FLOAT, ["steps", 1, batch, units]), ("h", *state),
+                      ("c", *state)], MICROSOFT, constants)
+    # Of a range without numbers but 0, too.
+    x = rng.standard_normal((steps, batch, inputs)).astype(np.float32) * (not silent)
+    results = outputs_of(model, {"x": x}, ["y", "h", "c"], tmp_path)
+    of_direction = [tuple(part[0] for part in weight) for weight in (w, r)]
+    expected = quantized_lstm(x, *of_direction, bias[0], lengths, units)
+    for result, right in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, right, atol=2e-5)

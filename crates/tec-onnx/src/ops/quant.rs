@@ -186,20 +186,33 @@ pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 pub(crate) fn dynamic_quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
+    Ok(dynamically_quantized(cx, "", x)?.to_vec())
+}
+
+/// Quantises a tensor to uint8 by its range with 0. Returns it with its scale, which is 1 if all
+/// elements are 0 as in onnxruntime, and its zero point.
+pub(crate) fn dynamically_quantized(cx: &mut Context, part: &str, x: T) -> Outcome<[T; 3]> {
+    let name = |of: &str| match (part, of) {
+        ("", of) => of.to_string(),
+        (part, "") => part.to_string(),
+        (part, of) => format!("{part}_{of}"),
+    };
     let (shape, wide) = (cx.shape(x), DType::Float32);
     let index: Vec<Dim> = shape.iter().enumerate().map(|(at, n)| reduce_axis(at, n)).collect();
     let load = cx.load(x, index);
-    let low = cx.fold("min", "min", wide, vec![], shape.clone(), load.clone())?;
-    let high = cx.fold("max", "max", wide, vec![], shape.clone(), load)?;
+    let low = cx.fold(&name("min"), "min", wide, vec![], shape.clone(), load.clone())?;
+    let high = cx.fold(&name("max"), "max", wide, vec![], shape.clone(), load)?;
     let zero = || E::float(0.0, wide);
     let (low, high) = (cx.load(low, []), cx.load(high, []));
     let range = E::call("max", [high, zero()]).bin("-", E::call("min", [low.clone(), zero()]));
-    let scale = cx.compute("scale", wide, vec![], range.bin("/", E::float(255.0, wide)))?;
+    let divided = range.clone().bin("/", E::float(255.0, wide));
+    let factor = range.bin("==", zero()).choose(E::float(1.0, wide), divided);
+    let scale = cx.compute(&name("scale"), wide, vec![], factor)?;
     let factor = cx.load(scale, []);
     let start = zero().bin("-", E::call("min", [low, zero()])).bin("/", factor.clone());
     let bounds = [E::call("round", [start]), zero(), E::float(255.0, wide)];
     let body = E::call("clamp", bounds).cast(DType::Uint8);
-    let point = cx.compute("zero_point", DType::Uint8, vec![], body)?;
+    let point = cx.compute(&name("zero_point"), DType::Uint8, vec![], body)?;
     let offset = cx.load(point, []);
     let body = saturated(
         cx.load(x, axes(&shape)).bin("/", factor),
@@ -208,8 +221,8 @@ pub(crate) fn dynamic_quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
         (0, 255),
         wide,
     );
-    let y = cx.compute("", DType::Uint8, shape, body)?;
-    Ok(vec![y, scale, point])
+    let y = cx.compute(&name(""), DType::Uint8, shape, body)?;
+    Ok([y, scale, point])
 }
 
 /// Subtracts a zero point, in int32. A zero point with several elements belongs to `axis`.

@@ -1,6 +1,8 @@
 //! Recurrent layers: `gate_inputs`, and `rnn`, `gru` or `lstm` of the library for each direction.
+//! `quantized_gate_inputs` and `quantized_lstm` are those with integer weights.
 
 use super::movement::concat_along;
+use super::quant::dynamically_quantized;
 use super::slicing::permute;
 use crate::context::{Context, axes};
 use crate::dim::Dim;
@@ -57,15 +59,23 @@ fn activations(node: &Node, cell: Cell, directions: usize) -> Outcome<Vec<usize>
 }
 
 pub(crate) fn rnn(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    layer(cx, node, Cell::Rnn)
+    layer(cx, node, Cell::Rnn, false)
 }
 
 pub(crate) fn gru(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    layer(cx, node, Cell::Gru { linear_before_reset: node.flag("linear_before_reset", false) })
+    let linear_before_reset = node.flag("linear_before_reset", false);
+    layer(cx, node, Cell::Gru { linear_before_reset }, false)
 }
 
 pub(crate) fn lstm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    layer(cx, node, Cell::Lstm)
+    layer(cx, node, Cell::Lstm, false)
+}
+
+/// `DynamicQuantizeLSTM` of `com.microsoft`: integer weights, whose matrices are transposed, with
+/// scales and zero points of a direction or of each of its columns (operands 8 to 11). The input is
+/// quantised as a whole, the hidden states of a batch in each step.
+pub(crate) fn dynamic_quantize_lstm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    layer(cx, node, Cell::Lstm, true)
 }
 
 /// The operands of a layer, and the extents.
@@ -86,6 +96,8 @@ struct Layer<'a> {
     steps: Dim,
     batch: Dim,
     units: Dim,
+    /// The input in uint8 with its scale and zero point, if the weights are integers.
+    quantized: Option<[T; 3]>,
 }
 
 /// The states of one direction.
@@ -141,7 +153,35 @@ impl Layer<'_> {
         let mut own = axes(&shape);
         own[0] = number.into();
         let body = cx.load(operand, own);
-        cx.compute(part, self.dtype, shape, body)
+        let dtype = cx.dtype(operand);
+        cx.compute(part, dtype, shape, body)
+    }
+
+    /// The scales (float32) or the zero points (int32) of the columns of a weight, of which operand
+    /// `at` has one for each direction, or for each column of each.
+    fn of_columns(
+        &self,
+        cx: &mut Context,
+        part: &str,
+        (at, dtype): (usize, DType),
+        number: i64,
+    ) -> Outcome<T> {
+        let shape = vec![self.units.clone() * self.cell.gates()];
+        let own = axes(&shape);
+        let body = match self.node.optional(at) {
+            None if dtype == DType::Int32 => E::int(0, dtype),
+            None => return Err("the scale of the weights is missing".into()),
+            Some(all) => match &cx.shape(all)[..] {
+                [_] => cx.load(all, [number.into()]),
+                [_, columns] => {
+                    let columns = columns.clone();
+                    cx.require_equal(&columns, &shape[0])?;
+                    cx.load(all, [number.into(), own[0].clone()])
+                }
+                _ => return Err("the shape of the scale is not supported".into()),
+            },
+        };
+        cx.compute(part, dtype, shape, body.cast(dtype))
     }
 
     /// Runs one direction. `cells` asks for the cells of an LSTM, too.
@@ -153,10 +193,18 @@ impl Layer<'_> {
         names: &[usize],
         cells: bool,
     ) -> Outcome<Direction> {
-        let gates = self.units.clone() * self.cell.gates();
+        let (gates, wide) = (self.units.clone() * self.cell.gates(), self.dtype);
         let w = self.of_direction(cx, &format!("{tag}W"), self.w, number)?;
         let r = self.of_direction(cx, &format!("{tag}R"), self.r, number)?;
-        let mut args = vec![self.x, w];
+        let mut args = match self.quantized {
+            None => vec![self.x, w],
+            Some([x, scale, zero]) => {
+                let scales = self.of_columns(cx, &format!("{tag}W_scale"), (8, wide), number)?;
+                let zeros =
+                    self.of_columns(cx, &format!("{tag}W_zero"), (9, DType::Int32), number)?;
+                vec![x, scale, zero, w, scales, zeros]
+            }
+        };
         let mut keys = Vec::new();
         if reverse {
             keys.push(("reverse", "true".to_string()));
@@ -170,12 +218,20 @@ impl Layer<'_> {
                 keys.push(("both", format!("({})", both.text(&|_| String::new()))));
             }
         }
-        let wide = vec![self.steps.clone(), self.batch.clone(), gates];
-        let inputs =
-            cx.call(&format!("{tag}input"), self.dtype, wide, "gate_inputs", args, keys)?;
+        let shape = vec![self.steps.clone(), self.batch.clone(), gates];
+        let op = match self.quantized {
+            None => "gate_inputs",
+            Some(_) => "rare.quantized_gate_inputs",
+        };
+        let inputs = cx.call(&format!("{tag}input"), self.dtype, shape, op, args, keys)?;
         let h0 = self.initial(cx, 5, &format!("{tag}h0"), number)?;
         let runs = self.runs(cx, &format!("{tag}runs"), reverse)?;
-        let mut args = vec![inputs, r, h0];
+        let mut args = vec![inputs, r];
+        if self.quantized.is_some() {
+            args.push(self.of_columns(cx, &format!("{tag}R_scale"), (10, wide), number)?);
+            args.push(self.of_columns(cx, &format!("{tag}R_zero"), (11, DType::Int32), number)?);
+        }
+        args.push(h0);
         let mut keys = Vec::new();
         let letters = ["f", "g", "h"];
         keys.extend(
@@ -184,6 +240,7 @@ impl Layer<'_> {
         let op = match self.cell {
             Cell::Rnn => "rnn",
             Cell::Gru { .. } => "gru",
+            Cell::Lstm if self.quantized.is_some() => "rare.quantized_lstm",
             Cell::Lstm => "lstm",
         };
         if self.cell == Cell::Lstm {
@@ -237,7 +294,7 @@ impl Layer<'_> {
     }
 }
 
-fn layer(cx: &mut Context, node: &Node, cell: Cell) -> Outcome<Vec<T>> {
+fn layer(cx: &mut Context, node: &Node, cell: Cell, integers: bool) -> Outcome<Vec<T>> {
     let (x, w, r) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let dtype = cx.dtype(x);
     if dtype.is_half() {
@@ -252,21 +309,27 @@ fn layer(cx: &mut Context, node: &Node, cell: Cell) -> Outcome<Vec<T>> {
     let batch_first = node.flag("layout", false);
     let x = if batch_first { permute(cx, "by_time", x, &[1, 0, 2])? } else { x };
     let shape = cx.shape(x);
-    let units = cx.shape(r)[2].clone();
+    // The weights of a layer with integers are transposed.
+    let (rows, columns) = if integers { (2, 1) } else { (1, 2) };
+    let units = cx.shape(r)[columns].clone();
     let reverse: &[bool] = match node.text("direction", "forward") {
         "forward" => &[false],
         "reverse" => &[true],
         _ => &[false, true],
     };
     let directions = reverse.len() as i64;
-    for (weights, columns) in [(w, &shape[2]), (r, &units)] {
+    for (weights, read) in [(w, &shape[2]), (r, &units)] {
         let own = cx.shape(weights);
         cx.require_equal(&own[0], &directions.into())?;
-        cx.require_equal(&own[1], &(units.clone() * cell.gates()))?;
-        cx.require_equal(&own[2], columns)?;
+        cx.require_equal(&own[rows], &(units.clone() * cell.gates()))?;
+        cx.require_equal(&own[columns], read)?;
+        if integers && !matches!(cx.dtype(weights), DType::Int8 | DType::Uint8) {
+            return Err("the weights must be int8 or uint8".into());
+        }
     }
     cx.require_elements(&shape[0]);
     let names = activations(node, cell, reverse.len())?;
+    let quantized = if integers { Some(dynamically_quantized(cx, "x", x)?) } else { None };
     let layer = Layer {
         node,
         cell,
@@ -280,6 +343,7 @@ fn layer(cx: &mut Context, node: &Node, cell: Cell) -> Outcome<Vec<T>> {
         steps: shape[0].clone(),
         batch: shape[1].clone(),
         units: units.clone(),
+        quantized,
     };
     let cells = cell == Cell::Lstm && node.has_output(2);
     let (mut rows, mut last_h, mut last_c) = (Vec::new(), Vec::new(), Vec::new());

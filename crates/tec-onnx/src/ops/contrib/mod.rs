@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::context::Context;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
-use crate::ops::{Handler, quant};
+use crate::ops::{Handler, quant, recurrent};
 use crate::proto::AttributeProto;
 
 /// The operators of `com.microsoft`.
@@ -18,6 +18,7 @@ pub(super) const TABLE: &[(&str, Handler)] = &[
     ("Attention", attention::attention),
     ("BiasGelu", fused::bias_gelu),
     ("DequantizeLinear", quant::dequantize),
+    ("DynamicQuantizeLSTM", recurrent::dynamic_quantize_lstm),
     ("DynamicQuantizeMatMul", quantized::dynamic_quantize_matmul),
     ("EmbedLayerNormalization", fused::embed_layer_norm),
     ("FastGelu", fused::fast_gelu),

@@ -152,19 +152,8 @@ pub(super) fn matmul_integer_to_float(cx: &mut Context, node: &Node) -> Outcome<
 }
 
 pub(super) fn dynamic_quantize_matmul(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    let inner = Node {
-        op: "DynamicQuantizeLinear",
-        opset: super::OPSET,
-        inputs: vec![Some(node.input(0)?)],
-        outputs: vec!["a", "scale", "zero"],
-        readers: vec![0],
-        attributes: named(&[]),
-    };
-    let hint = cx.hint.clone();
-    cx.hint = format!("{hint}_quantized");
-    let parts = quant::dynamic_quantize(cx, &inner);
-    cx.hint = hint;
-    let [a, scale, zero] = parts?[..] else { return Err("a part has no result".into()) };
+    let x = node.input(0)?;
+    let [a, scale, zero] = quant::dynamically_quantized(cx, "quantized", x)?;
     let a = dequantized(cx, "left", &[Some(a), Some(scale), Some(zero)], 1)?;
     let b = weights(cx, node, [1, 2, 3])?;
     let sum = product::product(cx, "product", a, b)?;
