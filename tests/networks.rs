@@ -172,6 +172,38 @@ fn images_of_run_time_sizes_have_one_long_axis() {
 }
 
 #[test]
+fn schedules_are_for_the_estimated_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "kernel dense(rows: var) {
+            assume rows < 5000
+            input X: float32[rows, 256]
+            input W: float32[256, 256]
+            reduce k: 0..256
+            output Y[i: rows, j: 256] = sum(X[i, k] * W[k, j], axis=k)
+        }";
+    let file = write(folder.path(), "dense.te", text);
+    let schedule = |estimates: &[&str]| {
+        let options = ["lower", "--schedule-tree", "--schedule", "auto", "--target", "x86-avx512"];
+        succeeds(&[&options[..], estimates, &[&file[..]]].concat())
+    };
+    assert!(schedule(&[]).contains("if rows <= "));
+    let (one, many) = (schedule(&["--estimate", "rows=1"]), schedule(&["--estimate", "rows=4000"]));
+    assert!(!one.contains("if rows <= ") && !many.contains("if rows <= ") && one != many);
+    // A block of rows does not pay for one row, and for both calls something else may be best.
+    assert!(many.contains("rows along `i`") && !one.contains("rows along `i`"), "{one}\n{many}");
+    schedule(&["--estimate", "rows=1", "--estimate", "rows=4000"]);
+    for (estimate, error) in [
+        ("row=1", "did you mean `rows`?"),
+        ("rows=1,rows=2", "`rows` has two values"),
+        ("rows=many", "`many` is not a size"),
+        ("rows=-1", "`-1` is not a size"),
+        ("rows=9000", "no call has these values: `rows < 5000` is false"),
+    ] {
+        fails(&["lower", "--estimate", estimate, &file], error);
+    }
+}
+
+#[test]
 fn what_networks_lack_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = write(folder.path(), "layer.te", LAYER);

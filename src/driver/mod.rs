@@ -83,6 +83,8 @@ pub struct Options {
     pub kernels: Option<Vec<String>>,
     /// `-D`: kernel (if given), name, value as written.
     pub defines: Vec<(Option<String>, String, String)>,
+    /// `--estimate`: run-time integers of typical calls, by name; none for those of the source.
+    pub estimates: Vec<Vec<(String, i64)>>,
     /// `--schedule [KERNEL.]NAME`.
     pub schedule: Option<(Option<String>, String)>,
     /// The largest number of candidates to estimate for an automatic schedule.
@@ -109,6 +111,7 @@ impl Options {
             target,
             kernels: None,
             defines: Vec::new(),
+            estimates: Vec::new(),
             schedule: None,
             cache: None,
             fallback: schedule::Fallback::Default,
@@ -167,9 +170,13 @@ pub fn elaborate(
     trace: &mut Trace,
 ) -> Result<Vec<Graph>, Failure> {
     let kernels = options.kernels.as_deref();
-    let graphs = trace
+    let mut graphs = trace
         .phase("elaborate", &String::new, || te::elaborate(program, kernels, &options.defines))?
         .map_err(|diags| errors(program, diags))?;
+    if !options.estimates.is_empty() {
+        te::set_estimates(&mut graphs, &options.estimates)
+            .map_err(|diags| errors(program, diags))?;
+    }
     let check = |graph: &Graph| schedule::check_updates(graph, &options.target).err();
     let wrong: Vec<Diag> = graphs.iter().filter_map(check).map(|diag| *diag).collect();
     if !wrong.is_empty() {

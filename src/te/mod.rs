@@ -11,6 +11,7 @@ mod params;
 mod positions;
 mod quantized;
 mod reducer;
+mod typical;
 
 pub use bounds::{check_bounds, replace_shape};
 pub use contract::contract_floats;
@@ -18,10 +19,10 @@ pub use elaborate::{Defines, elaborate, kernel_names};
 pub use narrow::narrow_integers;
 pub use params::build_params;
 pub use reducer::check_reducer;
+pub use typical::{TypicalCall, set_estimates};
 
 use crate::diag::Span;
 use crate::ir::equal::equal;
-use crate::ir::simplify::value_at;
 use crate::ir::visit::{any_expr, reads_memory, substitute};
 use crate::ir::{ActualDim, BinOp, Buffer, DType, Expr, ExprKind, Stmt, Var};
 
@@ -101,13 +102,6 @@ impl Graph {
         Some(before)
     }
 
-    /// Returns the largest value of an extent in the typical calls; `None` without estimates of its
-    /// run-time integers.
-    pub fn typical_extent(&self, extent: &Expr) -> Option<i64> {
-        let in_call = |call: &TypicalCall| value_at(extent, &|var| call.value(var));
-        self.estimates.iter().filter_map(in_call).max()
-    }
-
     /// Returns the facts that the checked entries guarantee: assumptions hold, extents are not
     /// negative.
     pub fn known_facts(&self) -> Vec<Expr> {
@@ -143,22 +137,6 @@ impl Graph {
                 reduction.reassociate = false;
             }
         }
-    }
-}
-
-/// Run-time integers of a typical call. A schedule is correct for all others, too.
-#[derive(Clone, Debug)]
-pub struct TypicalCall {
-    /// The integers with a known value, in the order of the parameters.
-    pub values: Vec<(Var, i64)>,
-    /// The `estimate` statement.
-    pub span: Span,
-}
-
-impl TypicalCall {
-    /// Returns the value of an integer, if it is known.
-    pub fn value(&self, var: &Var) -> Option<i64> {
-        self.values.iter().find(|(known, _)| known == var).map(|(_, value)| *value)
     }
 }
 

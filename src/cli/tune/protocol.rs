@@ -100,6 +100,8 @@ impl Setup {
             target: self.target.clone(),
             cpu: self.cpu.clone(),
             define: self.define.clone(),
+            // It chooses no automatic schedule.
+            estimate: Vec::new(),
             schedule: Vec::new(),
             records: None,
             params: self.params.clone(),
@@ -108,7 +110,6 @@ impl Setup {
             fp_contract: Some(if off { Contract::Off } else { Contract::Fast }),
             opt: self.opt,
             fast_math: false,
-            // It chooses no automatic schedule.
             no_cache: true,
             dump: None,
             time: false,

@@ -92,6 +92,7 @@ fn cache_key(graph: &Graph, options: &Options) -> String {
         kernels: _,
         // These concern the graph and named schedules.
         defines: _,
+        estimates: _,
         schedule: _,
         candidates,
         cache: _,

@@ -5,8 +5,7 @@ use super::Elaborator;
 use super::frame::Frame;
 use super::values::Value;
 use crate::diag::{Diag, Span};
-use crate::ir::simplify::value_at;
-use crate::ir::{Expr, Var};
+use crate::ir::Var;
 use crate::lang::ast;
 use crate::te::TypicalCall;
 
@@ -96,14 +95,12 @@ impl<'a> Elaborator<'a> {
     /// Refuses a typical call that an `assume` or `assert` excludes.
     pub fn check_estimates(&mut self) {
         let calls = self.graph.estimates.iter();
-        let pairs = calls.flat_map(|call| self.graph.assumes.iter().map(move |one| (call, one)));
-        let excluded =
-            pairs.filter(|(call, (cond, ..))| value_at(cond, &|var| call.value(var)) == Some(0));
-        let diag = |(call, (_, text, place)): (&TypicalCall, &(Expr, String, Span))| {
+        let excluded = calls.filter_map(|call| {
+            let (_, text, place) = call.excluded_by(&self.graph)?;
             let message = format!("no call has these values: `{text}` is false");
-            Diag::new("E0248", call.span, message).related(*place, "the condition is here")
-        };
-        let diags: Vec<Diag> = excluded.map(diag).collect();
+            Some(Diag::new("E0248", call.span, message).related(*place, "the condition is here"))
+        });
+        let diags: Vec<Diag> = excluded.collect();
         diags.into_iter().for_each(|diag| self.error(diag));
     }
 }
