@@ -27,8 +27,7 @@ pub fn own_extents(mut graph: Graph) -> (Graph, Vec<Expr>) {
     let mut values: Vec<Expr> = graph.vars.iter().map(Expr::var).collect();
     for var in graph.vars.clone() {
         if let Some(quotient) = quotient_of(&graph, &var) {
-            let name = format!("{}_{}", var.name(), quotient.divisor);
-            let own = Var::index(name);
+            let own = named(&graph, format!("{}_{}", var.name(), quotient.divisor));
             let value = quotient.value(&var);
             replace(&mut graph, &mut values, (&own, &value), std::slice::from_ref(&var), &|expr| {
                 quotient.replaced(expr, &var, &own)
@@ -39,12 +38,21 @@ pub fn own_extents(mut graph: Graph) -> (Graph, Vec<Expr>) {
         let vars: Vec<Var> =
             graph.vars.iter().filter(|var| mentions(&extent, var)).cloned().collect();
         let names: Vec<&str> = vars.iter().map(Var::name).collect();
-        let own = Var::index(names.join("_"));
+        let own = named(&graph, names.join("_"));
         replace(&mut graph, &mut values, (&own, &extent), &vars, &|expr| {
             equal(expr, &extent).then(|| Expr::var(&own))
         });
     }
     (graph, values)
+}
+
+/// Returns a new integer with a name that no other one of the kernel has: the conditions of
+/// schedules name them.
+fn named(graph: &Graph, mut name: String) -> Var {
+    while graph.vars.iter().any(|var| var.name() == name) {
+        name.push('_');
+    }
+    Var::index(name)
 }
 
 /// Calls `f` with each expression of a kernel that may mention run-time integers.
