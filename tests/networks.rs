@@ -187,11 +187,11 @@ fn schedules_are_for_the_estimated_calls() {
         succeeds(&[&options[..], estimates, &[&file[..]]].concat())
     };
     assert!(schedule(&[]).contains("if rows <= "));
-    let (one, many) = (schedule(&["--estimate", "rows=1"]), schedule(&["--estimate", "rows=4000"]));
+    let (one, many) = (schedule(&["--typical", "rows=1"]), schedule(&["--typical", "rows=4000"]));
     assert!(!one.contains("if rows <= ") && !many.contains("if rows <= ") && one != many);
     // A block of rows does not pay for one row, and for both calls something else may be best.
     assert!(many.contains("rows along `i`") && !one.contains("rows along `i`"), "{one}\n{many}");
-    schedule(&["--estimate", "rows=1", "--estimate", "rows=4000"]);
+    schedule(&["--typical", "rows=1", "--typical", "rows=4000"]);
     for (estimate, error) in [
         ("row=1", "did you mean `rows`?"),
         ("rows=1,rows=2", "`rows` has two values"),
@@ -199,7 +199,7 @@ fn schedules_are_for_the_estimated_calls() {
         ("rows=-1", "`-1` is not a size"),
         ("rows=9000", "no call has these values: `rows < 5000` is false"),
     ] {
-        fails(&["lower", "--estimate", estimate, &file], error);
+        fails(&["lower", "--typical", estimate, &file], error);
     }
 }
 

@@ -30,12 +30,12 @@ pub struct CompileArgs {
     /// of one schedule. A run-time integer becomes a constant.
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// Give the run-time integers of a typical call, such as `--estimate n=1,m=512` (repeatable).
+    /// Give the run-time integers of a typical call, such as `--typical n=1,m=512` (repeatable).
     ///
     /// The automatic schedule is the best one for these calls, instead of those that the `estimate`
     /// statements of the source describe. Results do not depend on it.
     #[arg(long, value_name = "NAME=VALUE,…")]
-    pub estimate: Vec<String>,
+    pub typical: Vec<String>,
     /// Schedule to use: a name, `default` or `auto`.
     ///
     /// `KERNEL.NAME` applies to one kernel only. `default` computes every stage by itself, with the
@@ -160,7 +160,7 @@ impl CompileArgs {
         kernels.dedup();
         options.kernels = (!kernels.is_empty()).then_some(kernels);
         options.defines = parse_defines(&self.define)?;
-        options.estimates = self.estimate.iter().map(parse_estimate).collect::<Result<_, _>>()?;
+        options.estimates = self.typical.iter().map(parse_typical).collect::<Result<_, _>>()?;
         options.schedule = match &self.schedule[..] {
             [] => None,
             [one] => Some(split_kernel(one)),
@@ -239,13 +239,13 @@ fn parse_defines(texts: &[String]) -> Result<Vec<(Option<String>, String, String
 }
 
 /// Parses the values of a typical call.
-fn parse_estimate(text: &String) -> Result<Vec<(String, i64)>, Error> {
+fn parse_typical(text: &String) -> Result<Vec<(String, i64)>, Error> {
     let parse = |setting: &str| {
-        let (name, value) = split_value("--estimate", setting)?;
+        let (name, value) = split_value("--typical", setting)?;
         match value.parse::<i64>() {
             Ok(value) if value >= 0 => Ok((name.to_string(), value)),
             _ => {
-                let text = format!("`--estimate {text}`: `{value}` is not a size");
+                let text = format!("`--typical {text}`: `{value}` is not a size");
                 Err(Error::from(Diag::global("E0248", text)))
             }
         }
@@ -253,8 +253,8 @@ fn parse_estimate(text: &String) -> Result<Vec<(String, i64)>, Error> {
     let calls: Vec<(String, i64)> = text.split(',').map(parse).collect::<Result<_, _>>()?;
     for (at, (name, _)) in calls.iter().enumerate() {
         if calls[..at].iter().any(|(earlier, _)| earlier == name) {
-            let text = format!("`--estimate {text}`: `{name}` has two values");
-            let help = "write one `--estimate` for each typical call";
+            let text = format!("`--typical {text}`: `{name}` has two values");
+            let help = "write one `--typical` for each typical call";
             return Err(Diag::global("E0248", text).help(help).into());
         }
     }

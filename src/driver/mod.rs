@@ -83,7 +83,7 @@ pub struct Options {
     pub kernels: Option<Vec<String>>,
     /// `-D`: kernel (if given), name, value as written.
     pub defines: Vec<(Option<String>, String, String)>,
-    /// `--estimate`: run-time integers of typical calls, by name; none for those of the source.
+    /// `--typical`: run-time integers of typical calls, by name; none for those of the source.
     pub estimates: Vec<Vec<(String, i64)>>,
     /// `--schedule [KERNEL.]NAME`.
     pub schedule: Option<(Option<String>, String)>,

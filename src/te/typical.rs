@@ -46,7 +46,7 @@ pub fn set_estimates(graphs: &mut [Graph], calls: &[Vec<(String, i64)>]) -> Resu
         .flat_map(|graph| graph.vars.iter().map(|var| var.name().to_string()))
         .collect();
     for (name, _) in calls.iter().flatten().filter(|(name, _)| !names.contains(name)) {
-        let message = format!("`--estimate`: `{name}` is not a run-time integer");
+        let message = format!("`--typical`: `{name}` is not a run-time integer");
         let diag = Diag::global("E0248", message);
         diags.push(match closest(name, names.iter().map(String::as_str)) {
             Some(close) => diag.help(format!("did you mean `{close}`?")),
@@ -67,7 +67,7 @@ pub fn set_estimates(graphs: &mut [Graph], calls: &[Vec<(String, i64)>]) -> Resu
         graph.estimates = calls.into_iter().filter(|call| !call.values.is_empty()).collect();
         for call in &graph.estimates {
             if let Some((_, text, place)) = call.excluded_by(graph) {
-                let message = format!("`--estimate`: no call has these values: `{text}` is false");
+                let message = format!("`--typical`: no call has these values: `{text}` is false");
                 let diag = Diag::global("E0248", message);
                 diags.push(diag.related(*place, "the condition is here"));
             }

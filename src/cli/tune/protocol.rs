@@ -101,7 +101,7 @@ impl Setup {
             cpu: self.cpu.clone(),
             define: self.define.clone(),
             // It chooses no automatic schedule.
-            estimate: Vec::new(),
+            typical: Vec::new(),
             schedule: Vec::new(),
             records: None,
             params: self.params.clone(),
