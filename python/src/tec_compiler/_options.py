@@ -42,6 +42,8 @@ class Options(TypedDict, total=False):
     schedule: str
     #: The target, or several CPUs; the default is this machine.
     target: str | Sequence[str]
+    #: The run-time integers of a typical call, or of several, for automatic schedules.
+    typical: Mapping[str, int] | Sequence[Mapping[str, int]]
 
 
 class BuildOptions(Options, total=False):
@@ -88,6 +90,9 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
                 found += [flag, f"{key}={os.fspath(one)}"]
         elif name == "target":
             found += [flag, ",".join(_texts(value))]
+        elif name == "typical":
+            for call in [value] if isinstance(value, Mapping) else value:
+                found += [flag, ",".join(f"{key}={size}" for key, size in call.items())]
         elif name in ("kernel", "prepack"):
             for one in _texts(value):
                 found += [flag, one]
