@@ -132,22 +132,23 @@ fn replace(
 /// `(n + offset) // divisor`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Quotient {
-    offset: i128,
-    divisor: i128,
+    offset: i64,
+    divisor: i64,
 }
 
 impl Quotient {
     /// Returns the quotient of an integer by a constant that an expression is, if it is one.
     fn of(expr: &Expr, var: &Var) -> Option<Quotient> {
         let ExprKind::Binary(BinOp::FloorDiv, sum, divisor) = &expr.kind else { return None };
-        let divisor = divisor.as_int().filter(|divisor| *divisor > 1)?;
+        let literal = |expr: &Expr| i64::try_from(expr.as_int()?).ok();
+        let divisor = literal(divisor).filter(|divisor| *divisor > 1)?;
         let offset = match &sum.kind {
             ExprKind::Var(own) if own == var => 0,
             ExprKind::Binary(BinOp::Add, own, offset) if own.as_var() == Some(var) => {
-                offset.as_int()?
+                literal(offset)?
             }
             ExprKind::Binary(BinOp::Sub, own, offset) if own.as_var() == Some(var) => {
-                offset.as_int()?.checked_neg()?
+                literal(offset)?.checked_neg()?
             }
             _ => return None,
         };
@@ -155,13 +156,13 @@ impl Quotient {
     }
 
     fn value(&self, var: &Var) -> Expr {
-        let sum = Expr::add(Expr::var(var), Expr::index(self.offset as i64));
-        let quotient = Expr::binary(BinOp::FloorDiv, sum, Expr::index(self.divisor as i64));
+        let sum = Expr::add(Expr::var(var), Expr::index(self.offset));
+        let quotient = Expr::binary(BinOp::FloorDiv, sum, Expr::index(self.divisor));
         simplify_expr(&quotient, &Facts::new())
     }
 
     /// The numbers `(b, q)` with which `other` is `(self + b) // q`.
-    fn relation(&self, other: Quotient) -> Option<(i128, i128)> {
+    fn relation(&self, other: Quotient) -> Option<(i64, i64)> {
         let between = other.offset.checked_sub(self.offset)?;
         let exact = other.divisor % self.divisor == 0 && between % self.divisor == 0;
         exact.then(|| (between / self.divisor, other.divisor / self.divisor))
@@ -170,8 +171,8 @@ impl Quotient {
     /// Returns an expression of `own`, which has the value of `self`, if `expr` is a quotient.
     fn replaced(&self, expr: &Expr, var: &Var, own: &Var) -> Option<Expr> {
         let (b, q) = self.relation(Quotient::of(expr, var)?)?;
-        let sum = Expr::add(Expr::var(own), Expr::index(b as i64));
-        Some(Expr::binary(BinOp::FloorDiv, sum, Expr::index(q as i64)))
+        let sum = Expr::add(Expr::var(own), Expr::index(b));
+        Some(Expr::binary(BinOp::FloorDiv, sum, Expr::index(q)))
     }
 }
 
