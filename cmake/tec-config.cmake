@@ -85,8 +85,9 @@ endfunction()
 
 # add_tec_library(NAME FROM FILE [MODULE NAME] [SHARED]
 #                 [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
+#                 [TYPICAL NAME=VALUE,...]...
 #                 [DEFINES NAME=VALUE...] [PREPACK [KERNEL.]INPUT...]
-#                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=FILE...]
+#                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=VALUE...]
 #                 [FP_CONTRACT fast|off] [FAST_MATH] [NO_WINOGRAD] [OPT 0...3])
 #
 # Compiles a `.te` file or an ONNX model to a library. Targets that link it find the header
@@ -94,7 +95,7 @@ endfunction()
 function(add_tec_library name)
     set(flags SHARED FAST_MATH NO_WINOGRAD)
     set(single FROM MODULE CPU SCHEDULE RECORDS PARAMS FP_CONTRACT OPT)
-    set(several KERNELS TARGETS DEFINES PREPACK FREEZE)
+    set(several KERNELS TARGETS DEFINES PREPACK FREEZE TYPICAL)
     cmake_parse_arguments(PARSE_ARGV 1 arg "${flags}" "${single}" "${several}")
     set(where "add_tec_library(${name})")
     if(arg_UNPARSED_ARGUMENTS)
@@ -154,17 +155,24 @@ another one (CMAKE_CROSSCOMPILING).")
     foreach(define IN LISTS arg_DEFINES)
         list(APPEND options -D "${define}")
     endforeach()
+    foreach(sizes IN LISTS arg_TYPICAL)
+        list(APPEND options --typical "${sizes}")
+    endforeach()
     foreach(input IN LISTS arg_PREPACK)
         list(APPEND options --prepack "${input}")
     endforeach()
     foreach(pair IN LISTS arg_FREEZE)
         if(NOT pair MATCHES "^([^=]+)=(.+)$")
-            message(FATAL_ERROR "${where}: FREEZE takes NAME=FILE.npy, not `${pair}`.")
+            message(FATAL_ERROR "${where}: FREEZE takes NAME=NUMBER or NAME=FILE.npy, not `${pair}`.")
         endif()
-        get_filename_component(file "${CMAKE_MATCH_2}" ABSOLUTE
-            BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
-        list(APPEND options --freeze "${CMAKE_MATCH_1}=${file}")
-        list(APPEND inputs "${file}")
+        set(frozen "${CMAKE_MATCH_1}")
+        set(value "${CMAKE_MATCH_2}")
+        if(value MATCHES "[.]npy$")
+            get_filename_component(value "${value}" ABSOLUTE
+                BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
+            list(APPEND inputs "${value}")
+        endif()
+        list(APPEND options --freeze "${frozen}=${value}")
     endforeach()
     foreach(option RECORDS PARAMS)
         if(arg_${option})

@@ -38,8 +38,8 @@ pub struct ImportArgs {
     /// Set a dimension of the model, such as `-D batch=1` (repeatable).
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     define: Vec<String>,
-    /// Make an input a constant with the elements of a NumPy file (repeatable).
-    #[arg(long, value_name = "NAME=FILE.npy")]
+    /// Make an input a constant: one number for each element, or a NumPy file (repeatable).
+    #[arg(long, value_name = "NAME=VALUE|FILE.npy")]
     freeze: Vec<String>,
     /// Compute no convolution by Winograd's algorithm.
     #[arg(long)]

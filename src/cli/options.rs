@@ -53,8 +53,10 @@ pub struct CompileArgs {
     /// inputs.
     #[arg(long, value_name = "FILE.safetensors")]
     pub params: Option<String>,
-    /// ONNX models: make an input a constant with the elements of a NumPy file (repeatable).
-    #[arg(long, value_name = "NAME=FILE.npy")]
+    /// ONNX models: make an input a constant (repeatable).
+    ///
+    /// The value is a number, `true` or `false` for each element, or a NumPy file.
+    #[arg(long, value_name = "NAME=VALUE|FILE.npy")]
     pub freeze: Vec<String>,
     /// ONNX models: compute no convolution by Winograd's algorithm.
     ///
@@ -243,20 +245,12 @@ fn parse_typical(text: &String) -> Result<Vec<(String, i64)>, Error> {
     let parse = |setting: &str| {
         let (name, value) = split_value("--typical", setting)?;
         match value.parse::<i64>() {
-            Ok(value) if value >= 0 => Ok((name.to_string(), value)),
-            _ => {
-                let text = format!("`--typical {text}`: `{value}` is not a size");
+            Ok(value) => Ok((name.to_string(), value)),
+            Err(_) => {
+                let text = format!("`--typical`: `{value}` is not a size");
                 Err(Error::from(Diag::global("E0248", text)))
             }
         }
     };
-    let calls: Vec<(String, i64)> = text.split(',').map(parse).collect::<Result<_, _>>()?;
-    for (at, (name, _)) in calls.iter().enumerate() {
-        if calls[..at].iter().any(|(earlier, _)| earlier == name) {
-            let text = format!("`--typical {text}`: `{name}` has two values");
-            let help = "write one `--typical` for each typical call";
-            return Err(Diag::global("E0248", text).help(help).into());
-        }
-    }
-    Ok(calls)
+    text.split(',').map(parse).collect()
 }

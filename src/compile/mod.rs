@@ -46,7 +46,7 @@ pub struct SideFiles<'a> {
 /// How an ONNX model is imported, as in the options of the same names.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ModelFlags<'a> {
-    /// `--freeze NAME=FILE.npy`.
+    /// `--freeze NAME=VALUE|FILE.npy`.
     pub freeze: &'a [String],
     /// `--no-winograd`.
     pub no_winograd: bool,

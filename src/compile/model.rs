@@ -10,15 +10,15 @@ use crate::ir::DType;
 use crate::module::input;
 use crate::module::params::ParamData;
 use bytes::Bytes;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tec_onnx::{Frozen, Import};
 
 /// Opens a model.
 pub fn open(path: &str, options: &Options, flags: ModelFlags<'_>) -> Result<Source, Error> {
     let (imported, options) = import(path, options, flags, &[], None)?;
-    let frozen =
-        flags.freeze.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| file.into());
+    let frozen = flags.freeze.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| file);
+    let frozen = frozen.filter(|file| !is_number(file)).map(PathBuf::from);
     let files = imported.files.into_iter().chain(frozen).collect();
     let params = imported.params.into_iter().map(|param| {
         let dtype = DType::from_name(param.dtype.name()).expect("a type of the language");
@@ -69,7 +69,8 @@ pub fn import(
         if let tec_onnx::Error::Unsupported(unsupported) = &error
             && let Some(input) = unsupported.freeze.first()
         {
-            diag = diag.help(format!("give its value: `--freeze {input}=FILE.npy`"));
+            let ways = format!("`--freeze {input}=NUMBER` or `--freeze {input}=FILE.npy`");
+            diag = diag.help(format!("give its value: {ways}"));
         }
         Error::from(diag)
     })?;
@@ -78,10 +79,18 @@ pub fn import(
 
 fn frozen(text: &str) -> Result<(String, Frozen), Error> {
     let (name, path) = split_value("--freeze", text)?;
+    if is_number(path) {
+        return Ok((name.to_string(), Frozen::Number(path.to_string())));
+    }
     let tensor = npy::read_any(path, name)?;
     let own_name = tensor.dtype.to_string();
     let dtype = tec_onnx::DType::ALL.into_iter().find(|dtype| dtype.name() == own_name);
     let dtype = dtype.expect("both languages have the same types");
     let shape = tensor.shape.iter().map(|extent| *extent as u64).collect();
-    Ok((name.to_string(), Frozen { dtype, shape, data: Bytes::from(tensor.data) }))
+    Ok((name.to_string(), Frozen::Elements { dtype, shape, data: Bytes::from(tensor.data) }))
+}
+
+/// Whether the value of a frozen input is a number and no file.
+fn is_number(text: &str) -> bool {
+    matches!(text, "true" | "false") || text.parse::<f64>().is_ok()
 }

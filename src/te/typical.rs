@@ -39,7 +39,8 @@ impl Graph {
 }
 
 /// Replaces the estimates of kernels by `calls`, each with values by name. Refuses a name that is
-/// not a run-time integer of any kernel, and values that no call can have (E0248).
+/// not a run-time integer of any kernel, two values of one name in a call, and values that no call
+/// can have (E0248).
 pub fn set_estimates(graphs: &mut [Graph], calls: &[Vec<(String, i64)>]) -> Result<(), Vec<Diag>> {
     let mut diags = Vec::new();
     let names: Vec<String> = (graphs.iter())
@@ -53,6 +54,19 @@ pub fn set_estimates(graphs: &mut [Graph], calls: &[Vec<(String, i64)>]) -> Resu
             None if names.is_empty() => diag.note("no kernel has run-time integers"),
             None => diag.note(format!("run-time integers: {}", names.join(", "))),
         });
+    }
+    for call in calls {
+        for (at, (name, value)) in call.iter().enumerate() {
+            if *value < 0 {
+                let message = format!("`--typical`: `{value}` is not a size");
+                diags.push(Diag::global("E0248", message));
+            }
+            if call[..at].iter().any(|(earlier, _)| earlier == name) {
+                let message = format!("`--typical`: `{name}` has two values");
+                let help = "give the values of each typical call apart";
+                diags.push(Diag::global("E0248", message).help(help));
+            }
+        }
     }
     for graph in graphs {
         let of_call = |call: &Vec<(String, i64)>| {

@@ -28,6 +28,7 @@ pub fn compile(path: impl AsRef<Path>) -> Result<(), Error> {
 pub struct Config {
     defines: Vec<(Option<String>, String, String)>,
     fp_contract: Option<bool>,
+    freeze: Vec<String>,
     kernels: Vec<String>,
     no_winograd: bool,
     module: Option<String>,
@@ -37,6 +38,7 @@ pub struct Config {
     schedule: Option<String>,
     targets: Vec<String>,
     cpu: Option<String>,
+    typical: Vec<Vec<(String, i64)>>,
 }
 
 impl Config {
@@ -56,6 +58,13 @@ impl Config {
     /// Compiles products and sums to fused operations or not.
     pub fn fp_contract(&mut self, fuse: bool) -> &mut Config {
         self.fp_contract = Some(fuse);
+        self
+    }
+
+    /// ONNX models: makes an input a constant. The value is a number, `true` or `false` for each
+    /// element, or the path of a NumPy file.
+    pub fn freeze(&mut self, input: &str, value: impl fmt::Display) -> &mut Config {
+        self.freeze.push(format!("{input}={value}"));
         self
     }
 
@@ -120,6 +129,14 @@ impl Config {
     /// kernels run on others, too.
     pub fn cpu(&mut self, name: &str) -> &mut Config {
         self.cpu = Some(name.to_string());
+        self
+    }
+
+    /// Gives the run-time integers of a typical call, such as `[("n", 128)]`, for automatic
+    /// schedules; several times for several calls. Results do not depend on it.
+    pub fn typical<'a>(&mut self, sizes: impl IntoIterator<Item = (&'a str, i64)>) -> &mut Config {
+        let call = sizes.into_iter().map(|(name, size)| (name.to_string(), size));
+        self.typical.push(call.collect());
         self
     }
 
@@ -190,7 +207,7 @@ impl Config {
         };
         let options = self.options(targets[0].clone());
         let selectors: Vec<_> = self.prepack.iter().map(|text| split_kernel(text)).collect();
-        let model = ModelFlags { freeze: &[], no_winograd: self.no_winograd };
+        let model = ModelFlags { freeze: &self.freeze, no_winograd: self.no_winograd };
         let files = SideFiles { records: records.as_deref(), params: params.as_deref(), model };
         let mut trace = Trace::default();
         let linked = linked_name(surroundings, &name);
@@ -218,6 +235,7 @@ impl Config {
         options.schedule = self.schedule.as_deref().map(split_kernel);
         options.cache = cache::schedules(false);
         options.fallback = Fallback::Auto;
+        options.estimates = self.typical.clone();
         let selectors = self.prepack.iter().map(|text| split_kernel(text)).collect();
         options.prepacked = PrepackedInputs::Named(selectors);
         options

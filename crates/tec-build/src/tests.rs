@@ -47,6 +47,16 @@ fn constants_disappear_from_the_arguments() {
 }
 
 #[test]
+fn typical_sizes_name_run_time_integers() {
+    let with = |name: &str| build(ADD, Config::new().typical([(name, 64)]).typical([("n", 4096)]));
+    assert!(with("n").is_ok());
+    let error = with("m").map(|_| ()).unwrap_err().to_string();
+    assert!(error.starts_with("error[E0248]"), "{error}");
+    let negative = build(ADD, Config::new().typical([("n", -1)])).map(|_| ());
+    assert!(negative.unwrap_err().to_string().starts_with("error[E0248]"));
+}
+
+#[test]
 fn several_targets_are_one_module() {
     let text = format!("{ADD}{}", PRODUCT);
     let targets = ["x86-64", "x86-avx512", "x86-avx2"];

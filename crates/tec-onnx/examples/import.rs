@@ -37,7 +37,8 @@ fn frozen(text: &str) -> Option<(String, Frozen)> {
     let dtype = TYPES.into_iter().find(|own| own.name() == dtype)?;
     let shape = shape.split(',').filter(|dim| !dim.is_empty()).map(|dim| dim.parse().ok());
     let data = std::fs::read(file).ok()?.into();
-    Some((name.to_string(), Frozen { dtype, shape: shape.collect::<Option<_>>()?, data }))
+    let shape = shape.collect::<Option<_>>()?;
+    Some((name.to_string(), Frozen::Elements { dtype, shape, data }))
 }
 
 fn main() -> ExitCode {

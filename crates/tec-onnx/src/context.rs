@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
+use indexmap::IndexSet;
 
 use crate::dim::{Dim, REDUCE, TOO_LARGE};
 use crate::dtype::{DType, Val, write_elements};
@@ -26,14 +27,17 @@ pub(crate) struct Convolution {
     pub(crate) taps: Option<Taps>,
 }
 
+/// Comparisons of extents.
+pub(crate) type Assumptions = IndexSet<(Dim, &'static str, Dim)>;
+
 /// The state of an import.
 pub(crate) struct Context {
     pub(crate) graph: Graph,
     pub(crate) folder: Folder,
     /// The name of the first output of the node under import.
     pub(crate) hint: String,
-    /// Comparisons of extents that the caller must ensure.
-    pub(crate) assumptions: BTreeSet<(Dim, &'static str, Dim)>,
+    /// Comparisons of extents that the caller must ensure, in the order of their discovery.
+    pub(crate) assumptions: Assumptions,
     /// Conditions on inputs that the entry checks, in the order of their evaluation.
     pub(crate) asserts: Vec<Assertion>,
     /// The declared shapes of the outputs of the node under import.
@@ -46,6 +50,18 @@ pub(crate) struct Context {
     pub(crate) narrow: HashMap<T, Narrow>,
     /// Values that are no tensors.
     pub(crate) specials: HashMap<T, Special>,
+}
+
+/// Returns the comparison that says that two extents are equal.
+fn equality(a: &Dim, b: &Dim) -> (Dim, &'static str, Dim) {
+    let (a, b) = a.without_common_factors(b);
+    let (a, b) = if a.size() <= b.size() { (a, b) } else { (b, a) };
+    // `a == min(a, b)` is `a <= b`.
+    match b.as_minimum() {
+        Some((x, y)) if *x == a => (a, "<=", y.clone()),
+        Some((x, y)) if *y == a => (a, "<=", x.clone()),
+        _ => (a, "==", b),
+    }
 }
 
 /// The axes of a stage of this shape.
@@ -315,16 +331,13 @@ impl Context {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return Err(format!("extents {a} and {b} differ").into());
         }
-        let (a, b) = a.without_common_factors(b);
-        let (a, b) = if a.size() <= b.size() { (a, b) } else { (b, a) };
-        // `a == min(a, b)` is `a <= b`.
-        let assumption = match b.as_minimum() {
-            Some((x, y)) if *x == a => (a, "<=", y.clone()),
-            Some((x, y)) if *y == a => (a, "<=", x.clone()),
-            _ => (a, "==", b),
-        };
-        self.assumptions.insert(assumption);
+        self.assumptions.insert(equality(a, b));
         Ok(())
+    }
+
+    /// Whether two extents are equal in all calls that the network allows.
+    pub(crate) fn is_equal(&self, a: &Dim, b: &Dim) -> bool {
+        a == b || self.assumptions.contains(&equality(a, b))
     }
 
     /// Requires that an extent is not 0.

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use indexmap::IndexSet;
+
 use crate::context::Context;
 use crate::dim::Dim;
 use crate::dtype::{DType, Val};
 use crate::error::{Error, Unsupported, UnsupportedGroup, short};
+use crate::frozen;
 use crate::graph::{Def, Graph, T, Tensor};
 use crate::guess::{self, Guess};
 use crate::in_place::Cache;
@@ -18,7 +21,7 @@ use crate::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto,
     tensor_shape_proto, type_proto,
 };
-use crate::reader::{Constant, Folder, constant, data_bytes, read};
+use crate::reader::{Folder, constant, read};
 use crate::run_time::DeclaredShape;
 use crate::text::{Network, shape_text, write};
 use crate::{Argument, Import, Options, Param, ops};
@@ -67,6 +70,9 @@ const KEEPS_SHAPE: &[&str] = &[
 /// Values of a graph by name; `None` is the result of a node that is not supported.
 type Values = HashMap<String, Option<T>>;
 
+/// Refused nodes: how many of each operator and reason, and the names of some.
+pub(crate) type Refused = BTreeMap<(String, String), (usize, Vec<String>)>;
+
 pub(crate) struct Importer<'a> {
     pub(crate) context: Context,
     pub(crate) options: &'a Options,
@@ -84,8 +90,8 @@ pub(crate) struct Importer<'a> {
     identifiers: Identifiers,
     /// Declared shapes of values of the graph under import, by name.
     declared: HashMap<String, DeclaredShape>,
-    refused: BTreeMap<(String, String), (usize, Vec<String>)>,
-    not_constant: BTreeSet<T>,
+    pub(crate) refused: Refused,
+    pub(crate) not_constant: BTreeSet<T>,
     /// The attributes of the call of the function under import.
     attributes: HashMap<&'a str, &'a AttributeProto>,
     expanded: usize,
@@ -141,7 +147,7 @@ pub(crate) fn attempt(
             graph: Graph::default(),
             folder: Folder::new(path),
             hint: String::new(),
-            assumptions: BTreeSet::new(),
+            assumptions: IndexSet::new(),
             asserts: Vec::new(),
             declared: Vec::new(),
             reassociate: options.reassociate,
@@ -272,26 +278,9 @@ impl<'a> Importer<'a> {
         let name = name_of(&info.name).to_string();
         let fail = |reason: String| Error::Invalid(format!("input `{}`: {reason}", short(&name)));
         if let Some((_, frozen)) = self.options.freeze.iter().find(|(own, _)| *own == name) {
-            if data_bytes(frozen.dtype, &frozen.shape) != Some(frozen.data.len()) {
-                let name = short(&name);
-                return Err(Error::Option(format!(
-                    "the value of `{name}` disagrees with its shape"
-                )));
-            }
-            if let Some(declared) = disagrees(info, frozen) {
-                let name = short(&name);
-                let found = type_text(frozen.dtype, frozen.shape.iter().map(u64::to_string));
-                return Err(Error::Option(format!(
-                    "`{name}` is {declared}, but the value given for it is {found}"
-                )));
-            }
+            let value = frozen::constant(info, frozen, &self.options.dims)
+                .map_err(|text| Error::Option(format!("`{}` {text}", short(&name))))?;
             self.context.hint = name.clone();
-            let value = Constant {
-                narrow: None,
-                dtype: frozen.dtype,
-                shape: frozen.shape.clone(),
-                data: frozen.data.clone(),
-            };
             let tensor = self.context.constant("", value).map_err(|error| fail(reason(&error)))?;
             self.set(&name, Some(tensor));
             return Ok(None);
@@ -733,38 +722,4 @@ pub(crate) fn reason(refusal: &Refusal) -> String {
         Refusal::NotConstant(role, _) => format!("{role} must be constant"),
         Refusal::Operand => "an operand is not supported".to_string(),
     }
-}
-
-/// Returns the declared type of an input if a value does not have it.
-fn disagrees(info: &ValueInfoProto, value: &crate::Frozen) -> Option<String> {
-    use tensor_shape_proto::dimension::Value::{DimParam, DimValue};
-    let declared = info.r#type.as_ref().and_then(|own| own.value.as_ref());
-    let Some(type_proto::Value::TensorType(tensor)) = declared else { return None };
-    let number = tensor.elem_type.unwrap_or(0);
-    let dtype = match DType::from_onnx(number) {
-        Ok(dtype) => dtype,
-        Err(_) => return Narrow::from_onnx(number).map(|own| own.name().to_string()),
-    };
-    let Some(shape) = &tensor.shape else {
-        return (dtype != value.dtype).then(|| dtype.name().to_string());
-    };
-    let fits = |(dim, extent): (&tensor_shape_proto::Dimension, &u64)| match &dim.value {
-        Some(DimValue(own)) if *own >= 0 => *own as u64 == *extent,
-        _ => true,
-    };
-    let same = dtype == value.dtype
-        && shape.dim.len() == value.shape.len()
-        && shape.dim.iter().zip(&value.shape).all(fits);
-    let extent = |dim: &tensor_shape_proto::Dimension| match &dim.value {
-        Some(DimValue(own)) if *own >= 0 => own.to_string(),
-        Some(DimParam(symbol)) if !symbol.is_empty() => short(symbol).to_string(),
-        _ => "?".to_string(),
-    };
-    (!same).then(|| type_text(dtype, shape.dim.iter().map(extent)))
-}
-
-/// `float32[batch, 4]`.
-fn type_text(dtype: DType, extents: impl Iterator<Item = String>) -> String {
-    let extents: Vec<String> = extents.collect();
-    format!("{}[{}]", dtype.name(), extents.join(", "))
 }

@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 mod arguments;
+mod branches;
 mod context;
 mod dim;
 mod dtype;
 mod error;
 mod expr;
+mod frozen;
 mod graph;
 mod guess;
 mod import;
@@ -58,13 +60,19 @@ impl Default for Options {
 
 /// The value of an input that becomes a parameter.
 #[derive(Clone, Debug)]
-pub struct Frozen {
-    /// The element type.
-    pub dtype: DType,
-    /// The extents.
-    pub shape: Vec<u64>,
-    /// The elements, little-endian and row-major.
-    pub data: Bytes,
+pub enum Frozen {
+    /// All elements.
+    Elements {
+        /// The element type.
+        dtype: DType,
+        /// The extents.
+        shape: Vec<u64>,
+        /// The elements, little-endian and row-major.
+        data: Bytes,
+    },
+    /// The text of a number, `true` or `false`: the value of each element, in the type and the
+    /// shape that the model declares.
+    Number(String),
 }
 
 /// An imported model.

@@ -1,6 +1,6 @@
-//! Branches of constant conditions, and loops of few iterations, which are written out.
+//! Loops of few iterations, which are written out.
 
-use crate::context::{axes, axis_of};
+use crate::context::axis_of;
 use crate::dim::Dim;
 use crate::dtype::{DType, Val};
 use crate::error::Error;
@@ -14,67 +14,6 @@ use crate::ops::{self, Special};
 const MAX_ITERATIONS: i64 = 32;
 
 impl<'a> Importer<'a> {
-    /// Imports the branch of a constant condition.
-    pub(crate) fn branch(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
-        let condition = match node.input(0) {
-            Ok(condition) => condition,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let taken = match self.context.graph.scalar(condition) {
-            Some(Val::Bool(taken)) => *taken,
-            _ => return self.both_branches(node, condition),
-        };
-        let body = node.attribute(if taken { "then_branch" } else { "else_branch" });
-        let Some(body) = body.and_then(|body| body.g.as_ref()) else {
-            return Ok(Err("the branch is missing".into()));
-        };
-        self.body(body, &[])
-    }
-
-    /// Imports both branches of a condition of run time, whose results must have equal shapes, and
-    /// chooses by element.
-    fn both_branches(&mut self, node: &Node<'a>, condition: T) -> Result<Outcome<Vec<T>>, Error> {
-        let refuse = || Refusal::NotConstant("the condition".to_string(), condition);
-        let mut results = Vec::new();
-        for name in ["then_branch", "else_branch"] {
-            let Some(body) = node.attribute(name).and_then(|body| body.g.as_ref()) else {
-                return Ok(Err("the branch is missing".into()));
-            };
-            // A check of one branch would be one of each call.
-            let checks = (self.context.asserts.len(), self.context.assumptions.len());
-            let hint = self.context.hint.clone();
-            match self.body(body, &[])? {
-                Ok(values) => results.push(values),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
-            self.context.hint = hint;
-            if checks != (self.context.asserts.len(), self.context.assumptions.len()) {
-                return Ok(Err(refuse()));
-            }
-        }
-        let cx = &mut self.context;
-        let len = cx.graph[condition].len();
-        let mut chosen = Vec::new();
-        for (at, (yes, no)) in results[0].iter().zip(&results[1]).enumerate() {
-            let (shape, dtype) = (cx.shape(*yes), cx.dtype(*yes));
-            if [*yes, *no].iter().any(|t| cx.narrow(*t).is_some() || cx.specials.contains_key(t)) {
-                return Ok(Err("the type of a result is not supported".into()));
-            }
-            if shape != cx.shape(*no) || dtype != cx.dtype(*no) || len != Some(1) {
-                return Ok(Err(refuse()));
-            }
-            let index = axes(&shape);
-            let flag = cx.load(condition, vec![Dim::zero(); cx.rank(condition)]);
-            let body = flag.choose(cx.load(*yes, index.clone()), cx.load(*no, index));
-            let part = if at == 0 { String::new() } else { at.to_string() };
-            match cx.compute(&part, dtype, shape, body) {
-                Ok(value) => chosen.push(value),
-                Err(refusal) => return Ok(Err(refusal)),
-            }
-        }
-        Ok(Ok(chosen))
-    }
-
     /// Imports the body of a loop of few iterations as often as it runs.
     pub(crate) fn unrolled_loop(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
         let Some(body) = node.attribute("body").and_then(|body| body.g.as_ref()) else {

@@ -132,11 +132,13 @@ pub(crate) fn write(network: &Network) -> Written {
     let symbols = if symbols.is_empty() { "()".to_string() } else { symbols };
     let order = if network.context.reassociate { " reassociate" } else { "" };
     writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
-    let mut assumptions = network.context.assumptions.clone();
-    assumptions.extend(graph.narrow_assumptions());
+    let assumptions = network.context.assumptions.iter().cloned();
+    let assumptions: BTreeSet<_> = assumptions.chain(graph.narrow_assumptions()).collect();
     let assumptions: Vec<_> = assumptions.into_iter().collect();
     for (a, op, b) in &assumptions {
         let none = |_| String::new();
+        // The constant stands last.
+        let (a, b) = if *op == "==" && a.as_const().is_some() { (b, a) } else { (a, b) };
         writeln!(writer.text, "    assume {} {op} {}", a.text(&none), b.text(&none))
             .expect("a string");
     }

@@ -57,14 +57,21 @@ pub(crate) fn typical_calls(
         .flat_map(|tensor| &context.graph[*tensor].shape)
         .filter(|extent| extent.as_const().is_none())
         .collect();
-    let roles: Vec<Role> = symbols.iter().map(|symbol| role(symbol, inputs)).collect();
-    // Whether the network allows the sizes; `least` elements along each axis but those of batches.
-    let fits = |sizes: &[i64], least: i64| {
+    let leaders = leaders(symbols, assumptions);
+    let mut roles: Vec<Role> = symbols.iter().map(|symbol| role(symbol, inputs)).collect();
+    for (at, leader) in leaders.iter().enumerate() {
+        roles[*leader] = roles[*leader].min(roles[at]);
+    }
+    let roles: Vec<Role> = leaders.iter().map(|leader| roles[*leader]).collect();
+    // The number of axes with several elements, but those of batches, if the network allows the
+    // sizes.
+    let fitness = |sizes: &[i64]| -> Option<usize> {
         let values: BTreeMap<&str, i64> =
             symbols.iter().map(String::as_str).zip(sizes.iter().copied()).collect();
         let at = |dim: &Dim| dim.with_symbols(&|name| values.get(name).copied()).as_const();
         let holds = |(a, op, b): &(Dim, &'static str, Dim)| match (at(a), at(b), *op) {
             (Some(a), Some(b), "==") => a == b,
+            (Some(a), Some(b), "!=") => a != b,
             (Some(a), Some(b), "<=") => a <= b,
             (Some(a), Some(b), ">=") => a >= b,
             _ => false,
@@ -72,16 +79,31 @@ pub(crate) fn typical_calls(
         let is_batch = |name: &str| {
             symbols.iter().zip(&roles).any(|(own, role)| own == name && *role == Role::Batch)
         };
-        let has_room = |extent: &&Dim| {
-            let of_batch = extent.with_symbols(&|name| is_batch(name).then_some(1));
-            let least = if of_batch.as_const().is_some() { 1 } else { least };
-            at(extent) >= Some(least)
-        };
-        assumptions.iter().all(holds) && extents.iter().all(has_room)
+        let of_batch =
+            |extent: &Dim| extent.with_symbols(&|name| is_batch(name).then_some(1)).as_const();
+        let allowed = assumptions.iter().all(holds) && extents.iter().all(|one| at(one) >= Some(1));
+        let several = |one: &&&Dim| of_batch(one).is_none() && at(one) >= Some(2);
+        allowed.then(|| extents.iter().filter(several).count())
     };
+    let fits = |sizes: &[i64]| fitness(sizes).is_some();
     // Sizes at which no axis has a single element say more about others.
-    let find = |least| combinations(&roles).take(MAX_TRIALS).find(|sizes| fits(sizes, least));
-    let Some(first) = [2, 1].into_iter().find_map(find) else { return Vec::new() };
+    let free: Vec<Role> =
+        (0..roles.len()).filter(|at| leaders[*at] == *at).map(|at| roles[at]).collect();
+    let mut best: Option<(usize, Vec<i64>)> = None;
+    for sizes in combinations(&free).take(MAX_TRIALS) {
+        let mut sizes = sizes.into_iter();
+        let mut all: Vec<i64> = Vec::with_capacity(symbols.len());
+        for (at, leader) in leaders.iter().enumerate() {
+            let size = if *leader == at { sizes.next() } else { all.get(*leader).copied() };
+            all.extend(size);
+        }
+        if let Some(fitness) = fitness(&all)
+            && best.as_ref().is_none_or(|(most, _)| fitness > *most)
+        {
+            best = Some((fitness, all));
+        }
+    }
+    let Some((_, first)) = best else { return Vec::new() };
     let in_batches = |size: i64| -> Vec<i64> {
         let of = |(role, one): (&Role, &i64)| if *role == Role::Batch { size } else { *one };
         roles.iter().zip(&first).map(of).collect()
@@ -89,9 +111,22 @@ pub(crate) fn typical_calls(
     let mut calls = vec![first.clone()];
     if roles.contains(&Role::Batch) {
         let others = BATCHES.map(in_batches).into_iter();
-        calls.extend(others.filter(|sizes| *sizes != first && fits(sizes, 1)));
+        calls.extend(others.filter(|sizes| *sizes != first && fits(sizes)));
     }
     calls
+}
+
+/// Returns for each symbol the position of the first one that it is equal to in all calls.
+fn leaders(symbols: &[String], assumptions: &[(Dim, &'static str, Dim)]) -> Vec<usize> {
+    let mut leaders: Vec<usize> = (0..symbols.len()).collect();
+    let place = |dim: &Dim| symbols.iter().position(|symbol| *dim == Dim::symbol(symbol));
+    for (a, op, b) in assumptions {
+        if let ("==", Some(a), Some(b)) = (*op, place(a), place(b)) {
+            let (low, high) = (leaders[a].min(leaders[b]), leaders[a].max(leaders[b]));
+            leaders.iter_mut().filter(|own| **own == high).for_each(|own| *own = low);
+        }
+    }
+    leaders
 }
 
 /// Returns the role of a dimension by its name, or by its places in the shapes of inputs.
@@ -164,6 +199,14 @@ mod tests {
         assert_eq!(role("x", &[vec![x]]), Role::Length);
         assert_eq!(role("sequence_length", &[text]), Role::Length);
         assert_eq!(role("dynamic_batch", &[]), Role::Batch);
+    }
+
+    #[test]
+    fn equal_dimensions_have_one_leader() {
+        let symbols = ["a", "b", "c", "d"].map(str::to_string);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(Dim::symbol);
+        let equal = [(d.clone(), "==", b), (c.clone(), "<=", a), (c, "==", d)];
+        assert_eq!(leaders(&symbols, &equal), [0, 1, 1, 1]);
     }
 
     #[test]

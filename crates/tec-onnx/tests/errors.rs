@@ -52,7 +52,7 @@ fn sliced() -> Model {
 fn inputs_that_must_be_constant_are_named_and_can_be_frozen() {
     let Error::Unsupported(unsupported) = error("frozen", sliced()) else { panic!("a list") };
     assert_eq!(unsupported.freeze, ["starts", "ends"]);
-    let one = |value: i64| Frozen {
+    let one = |value: i64| Frozen::Elements {
         dtype: DType::Int64,
         shape: vec![1],
         data: value.to_le_bytes().to_vec().into(),
@@ -62,12 +62,22 @@ fn inputs_that_must_be_constant_are_named_and_can_be_frozen() {
     let result = import(&sliced().save("frozen"), &options).expect("a text");
     assert_eq!(result.outputs[0].shape, "[5]");
     assert_eq!(result.inputs.len(), 1);
-    let longer = Frozen { shape: vec![2], data: vec![0; 16].into(), ..one(0) };
+    let (dtype, shape) = (DType::Int64, vec![2]);
+    let longer = Frozen::Elements { dtype, shape, data: vec![0; 16].into() };
     let options = Options { freeze: vec![("ends".to_string(), longer)], ..Options::default() };
     let Err(Error::Option(text)) = import(&sliced().save("frozen"), &options) else {
         panic!("another shape")
     };
     assert_eq!(text, "`ends` is int64[1], but the value given for it is int64[2]");
+    let with = |text: &str| {
+        let numbers = [("starts", text), ("ends", "-1")];
+        let number = |(name, text): (&str, &str)| (name.to_string(), Frozen::Number(text.into()));
+        let options = Options { freeze: numbers.map(number).into(), ..Options::default() };
+        import(&sliced().save("frozen"), &options)
+    };
+    assert_eq!(with("2").expect("a text").outputs[0].shape, "[5]");
+    let Err(Error::Option(text)) = with("2.5") else { panic!("no integer") };
+    assert_eq!(text, "`starts` has elements of type int64, and `2.5` is none");
 }
 
 #[test]

@@ -387,6 +387,64 @@ fn constant_branches_are_decided_and_short_loops_written_out() {
     golden("branches", model);
 }
 
+/// `x.squeeze(-1)` as PyTorch exports it; `condition` computes `c` from `dim` and `one`.
+fn squeezed(condition: impl Fn(Model) -> Model, swapped: bool) -> Model {
+    let drop = || Model::new(13).node("Squeeze", "x last", "less", &[]).output("less");
+    let keep = || Model::new(13).node("Identity", "x", "same", &[]).output("same");
+    let (yes, no) = if swapped { (keep(), drop()) } else { (drop(), keep()) };
+    let model = Model::new(13)
+        .input("x", FLOAT, "batch 8 w")
+        .ints("last", &[-1])
+        .ints("one", &[1])
+        .node("Shape", "x", "shape", &[])
+        .node("Gather", "shape last", "dim", &[int("axis", 0)]);
+    condition(model).node("If", "c", "y", &[graph("then_branch", yes), graph("else_branch", no)])
+}
+
+#[test]
+fn equalities_of_sizes_decide_for_which_calls_a_network_is() {
+    let equal = |model: Model| model.node("Equal", "dim one", "c", &[]);
+    let import = golden("squeezed", squeezed(equal, false).output("y"));
+    assert_eq!(import.outputs[0].shape, "[batch, 8]");
+    // The declared rank says that the axis stays.
+    let import = golden("unsqueezed", squeezed(equal, false).shaped_output("y", "batch 8 w"));
+    assert_eq!(import.outputs[0].shape, "[batch, 8, w]");
+    // The same condition in other words.
+    let unequal = |model: Model| {
+        let is_zero = |model: Model| model.scalar("zero", 0).node("Equal", "number zero", "c", &[]);
+        is_zero(model.node("Equal", "dim one", "own", &[]).node(
+            "Cast",
+            "own",
+            "number",
+            &[int("to", INT64.into())],
+        ))
+    };
+    let import = golden("squeezed", squeezed(unequal, true).output("y"));
+    assert_eq!(import.outputs[0].shape, "[batch, 8]");
+}
+
+#[test]
+fn a_second_condition_is_decided_by_the_first() {
+    let again = |name: &str, op: &str, from: &str, to: &str| {
+        Model::new(13).node(op, from, to, &[]).output(name)
+    };
+    let model = squeezed(|model| model.node("Equal", "dim one", "c", &[]), false)
+        .node("Equal", "dim one", "again", &[])
+        .node("Not", "again", "differs", &[])
+        .node(
+            "If",
+            "differs",
+            "z",
+            &[
+                graph("then_branch", again("a", "Sorcery", "y", "a")),
+                graph("else_branch", again("b", "Relu", "y", "b")),
+            ],
+        )
+        .output("z");
+    let import = golden("squeezed_twice", model);
+    assert_eq!(import.outputs[0].shape, "[batch, 8]");
+}
+
 #[test]
 fn quantised_chains_are_integers_with_their_channels_last() {
     let pads = || ints("pads", &[1, 1, 1, 1]);

@@ -195,7 +195,10 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
         if found.get(name) is not None:
             found[name] = os.path.abspath(found[name])
     if found.get("freeze"):
-        found["freeze"] = {key: os.path.abspath(file) for key, file in found["freeze"].items()}
+        found["freeze"] = {
+            key: one if isinstance(one, int | float) else os.path.abspath(one)
+            for key, one in found["freeze"].items()
+        }
     return found
 
 

@@ -20,8 +20,8 @@ class Options(TypedDict, total=False):
     fast_math: bool
     #: Fuse products and sums, or round each operation.
     fp_contract: Literal["fast", "off"]
-    #: ONNX models: inputs that become constants, with the `.npy` file of each.
-    freeze: Mapping[str, Path]
+    #: ONNX models: inputs that become constants, with one number or the `.npy` file of each.
+    freeze: Mapping[str, Path | int | float]
     #: Only these kernels.
     kernel: str | Sequence[str]
     #: The name of the module.
@@ -87,7 +87,8 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
                 found += ["-D", f"{key}={_number(one)}"]
         elif name == "freeze":
             for key, one in value.items():
-                found += [flag, f"{key}={os.fspath(one)}"]
+                text = _number(one) if isinstance(one, int | float) else os.fspath(one)
+                found += [flag, f"{key}={text}"]
         elif name == "target":
             found += [flag, ",".join(_texts(value))]
         elif name == "typical":

@@ -137,13 +137,19 @@ fn range(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim, step: i64) -> O
             cx.require_elements(extent);
             return Ok(bound);
         }
+        // An extent is not negative.
+        if bound == Dim::zero() && step > 0 {
+            return Ok(bound);
+        }
         Ok(bound.maximum(low).minimum(&last))
     };
     let start = clamp(start, &Dim::zero())?;
     let end = clamp(end, &first)?;
     let distance = if step > 0 { end - &start } else { start.clone() - &end };
+    let is_extent = distance == *extent;
     let len = (distance + (step.abs() - 1)).div(&step.abs().into());
-    Ok(Range { start, step, len: len.maximum(&Dim::zero()) })
+    let len = if is_extent { len } else { len.maximum(&Dim::zero()) };
+    Ok(Range { start, step, len })
 }
 
 pub(crate) fn slice(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {

@@ -1,0 +1,224 @@
+//! `If`: the branch of a constant condition, both branches of one of run time, or the branch that a
+//! network is for.
+
+use crate::context::{Assumptions, axes};
+use crate::dim::Dim;
+use crate::dtype::Val;
+use crate::error::Error;
+use crate::expr::E;
+use crate::graph::{Def, Graph, T};
+use crate::import::{Importer, Refused};
+use crate::node::{Node, Outcome, Refusal};
+use crate::proto::GraphProto;
+use crate::run_time::Assertion;
+use std::collections::BTreeSet;
+use std::mem;
+
+/// An equality of sizes that are known at run time, or its negation.
+#[derive(Clone)]
+struct Equality {
+    a: Dim,
+    b: Dim,
+    negated: bool,
+}
+
+impl Equality {
+    /// Returns the meaning of a condition of one element.
+    fn of(graph: &Graph, condition: T) -> Option<Equality> {
+        match &graph[condition].def {
+            Def::Compute { body, reduce: None } => Equality::of_body(graph, body),
+            _ => None,
+        }
+    }
+
+    fn of_body(graph: &Graph, body: &E) -> Option<Equality> {
+        match body {
+            E::Load(tensor, _) if graph[*tensor].len() == Some(1) => Equality::of(graph, *tensor),
+            E::Cast(inner, _) => Equality::of_body(graph, inner),
+            E::Un("not", inner) => {
+                let own = Equality::of_body(graph, inner)?;
+                Some(Equality { negated: !own.negated, ..own })
+            }
+            E::Bin(op @ ("==" | "!="), a, b) => {
+                let size = |e: &E| match e.eval(graph, &|_| None)? {
+                    Val::Int(dim) => Some(dim),
+                    _ => None,
+                };
+                if let (Some(a), Some(b)) = (size(a), size(b)) {
+                    return Some(Equality { a, b, negated: *op == "!=" });
+                }
+                // A comparison with a truth value, also as an integer.
+                let (own, Val::Bool(value)) = (Equality::of_body(graph, a)?, truth(graph, b)?)
+                else {
+                    return None;
+                };
+                Some(Equality { negated: own.negated ^ !value ^ (*op == "!="), ..own })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the truth value that an expression is, if it is constant.
+fn truth(graph: &Graph, e: &E) -> Option<Val> {
+    match e.eval(graph, &|_| None)? {
+        Val::Int(dim) if matches!(dim.as_const(), Some(0 | 1)) => {
+            Some(Val::Bool(dim.as_const() == Some(1)))
+        }
+        Val::Bool(value) => Some(Val::Bool(value)),
+        _ => None,
+    }
+}
+
+/// What the importer found while it imported a branch.
+struct Findings {
+    asserts: Vec<Assertion>,
+    assumptions: Assumptions,
+    refused: Refused,
+    not_constant: BTreeSet<T>,
+}
+
+impl Findings {
+    /// Whether the branch has conditions that a call must satisfy.
+    fn has_checks(&self) -> bool {
+        !self.asserts.is_empty() || !self.assumptions.is_empty()
+    }
+}
+
+/// A branch: its results, or why it has none, and what was found.
+struct Branch {
+    results: Outcome<Vec<T>>,
+    findings: Findings,
+}
+
+impl<'a> Importer<'a> {
+    /// Imports the branch of a constant condition. If the condition is of run time, both branches
+    /// are computed if their results have equal shapes. Otherwise an equality of sizes decides for
+    /// which calls the network is.
+    pub(crate) fn branch(&mut self, node: &Node<'a>) -> Result<Outcome<Vec<T>>, Error> {
+        let condition = match node.input(0) {
+            Ok(condition) => condition,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let body = |name| node.attribute(name).and_then(|body| body.g.as_ref());
+        let bodies = [("then_branch", true), ("else_branch", false)];
+        let equality = Equality::of(&self.context.graph, condition);
+        let known = match (self.context.graph.scalar(condition), &equality) {
+            (Some(Val::Bool(taken)), _) => Some(*taken),
+            (_, Some(Equality { a, b, negated })) if self.context.is_equal(a, b) => Some(!negated),
+            _ => None,
+        };
+        let mut branches = Vec::new();
+        for (name, taken) in bodies {
+            match (body(name), known) {
+                (Some(body), Some(known)) if known == taken => return self.body(body, &[]),
+                (_, Some(known)) if known != taken => {}
+                (Some(body), _) => branches.push(self.trial(body)?),
+                (None, _) => return Ok(Err("the branch is missing".into())),
+            }
+        }
+        let Ok([yes, no]) = <[Branch; 2]>::try_from(branches) else {
+            return Ok(Err("the branch is missing".into()));
+        };
+        if let (Ok(a), Ok(b)) = (&yes.results, &no.results)
+            && self.context.graph[condition].len() == Some(1)
+            && self.are_of_one_type(a, b)
+            // A check of one branch would be one of each call.
+            && !yes.findings.has_checks()
+            && !no.findings.has_checks()
+        {
+            return Ok(self.choose_by_element(condition, a, b));
+        }
+        let Some(Equality { a, b, negated }) = equality else {
+            // The reason of a branch says more than that there are two.
+            let refused = [yes, no].into_iter().find(|branch| branch.results.is_err());
+            let Some(refused) = refused else {
+                return Ok(Err(Refusal::NotConstant("the condition".to_string(), condition)));
+            };
+            return Ok(self.accept(refused));
+        };
+        // `x.squeeze(axis)` of PyTorch drops the axis if its extent is 1. Whoever wrote it expects
+        // that, and the operators behind it need the rank that `x` has then.
+        let taken = match [&yes, &no].map(|branch| self.has_declared_rank(branch)) {
+            [true, false] => true,
+            [false, true] => false,
+            _ => !negated,
+        };
+        let results = self.accept(if taken { yes } else { no });
+        if results.is_ok() {
+            if taken == negated {
+                self.context.assumptions.insert((a, "!=", b));
+            } else if let Err(refusal) = self.context.require_equal(&a, &b) {
+                return Ok(Err(refusal));
+            }
+        }
+        Ok(results)
+    }
+
+    /// Imports a branch, and keeps what is found in it apart.
+    fn trial(&mut self, body: &'a GraphProto) -> Result<Branch, Error> {
+        let refused = mem::take(&mut self.refused);
+        let not_constant = mem::take(&mut self.not_constant);
+        let (asserts, assumptions) = (self.context.asserts.len(), self.context.assumptions.len());
+        let hint = self.context.hint.clone();
+        let declared = self.context.declared.clone();
+        let results = self.body(body, &[])?;
+        self.context.hint = hint;
+        self.context.declared = declared;
+        let findings = Findings {
+            asserts: self.context.asserts.split_off(asserts),
+            assumptions: self.context.assumptions.split_off(assumptions),
+            refused: mem::replace(&mut self.refused, refused),
+            not_constant: mem::replace(&mut self.not_constant, not_constant),
+        };
+        Ok(Branch { results, findings })
+    }
+
+    /// Takes a branch as the one that is always taken.
+    fn accept(&mut self, branch: Branch) -> Outcome<Vec<T>> {
+        let Findings { asserts, assumptions, refused, not_constant } = branch.findings;
+        self.context.asserts.extend(asserts);
+        self.context.assumptions.extend(assumptions);
+        self.refused.extend(refused);
+        self.not_constant.extend(not_constant);
+        branch.results
+    }
+
+    /// Whether the results of a branch have the ranks that the model declares for those of the
+    /// node.
+    fn has_declared_rank(&self, branch: &Branch) -> bool {
+        let cx = &self.context;
+        branch.results.as_ref().is_ok_and(|results| {
+            results.iter().zip(&cx.declared).all(|(tensor, declared)| {
+                declared.as_ref().is_none_or(|shape| shape.len() == cx.rank(*tensor))
+            })
+        })
+    }
+
+    /// Whether results of two branches have equal shapes and types that a stage can have.
+    fn are_of_one_type(&self, yes: &[T], no: &[T]) -> bool {
+        let cx = &self.context;
+        let is_plain = |t: &T| cx.narrow(*t).is_none() && !cx.specials.contains_key(t);
+        yes.len() == no.len()
+            && yes.iter().chain(no).all(is_plain)
+            && yes
+                .iter()
+                .zip(no)
+                .all(|(yes, no)| cx.shape(*yes) == cx.shape(*no) && cx.dtype(*yes) == cx.dtype(*no))
+    }
+
+    /// Chooses between the results of two branches by element.
+    fn choose_by_element(&mut self, condition: T, yes: &[T], no: &[T]) -> Outcome<Vec<T>> {
+        let cx = &mut self.context;
+        let mut chosen = Vec::new();
+        for (at, (yes, no)) in yes.iter().zip(no).enumerate() {
+            let (shape, dtype) = (cx.shape(*yes), cx.dtype(*yes));
+            let index = axes(&shape);
+            let flag = cx.load(condition, vec![Dim::zero(); cx.rank(condition)]);
+            let body = flag.choose(cx.load(*yes, index.clone()), cx.load(*no, index));
+            let part = if at == 0 { String::new() } else { at.to_string() };
+            chosen.push(cx.compute(&part, dtype, shape, body)?);
+        }
+        Ok(chosen)
+    }
+}
