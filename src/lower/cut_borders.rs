@@ -24,8 +24,8 @@ use crate::ir::arith::{Facts, Poly, floor_div};
 use crate::ir::copy::fresh_copy;
 use crate::ir::simplify::{decide_choices, simplify_expr, simplify_kernel};
 use crate::ir::visit::{
-    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, mentions, substitute,
-    walk_stmt,
+    any_expr, for_each_child, for_each_expr, for_each_stmt, map_stmts, mentions, replace_nodes,
+    rewrite_exprs, substitute, walk_stmt,
 };
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;
@@ -56,6 +56,9 @@ const MIN_ASSUMED_ITERATIONS: i128 = 4;
 
 /// The largest number of conditions of an interior with run-time bounds.
 const MAX_CONDITIONS: usize = 6;
+
+/// The largest number of choices that are examined outside of an interior.
+const MAX_CHOICES: usize = 32;
 
 /// Arithmetic on indices below this magnitude needs at most 64 bits.
 const SMALL: i128 = 1 << 61;
@@ -185,7 +188,8 @@ impl Cutter {
         self.cut = true;
         self.facts.push();
         self.facts.bind(&var, &min, &extent);
-        let otherwise = Box::new(self.stmt(fresh_copy(&body, &FxHashMap::default()), room / 2));
+        let outside = self.outside(fresh_copy(&body, &FxHashMap::default()), &cond);
+        let otherwise = Box::new(self.stmt(outside, room / 2));
         self.facts.push();
         self.facts.assume(&cond);
         let part = self.simplified(body);
@@ -194,6 +198,34 @@ impl Cutter {
         self.facts.pop();
         let body = Box::new(Stmt::If { cond, then, otherwise: Some(otherwise) });
         Stmt::For { var, min, extent, kind, body }
+    }
+
+    /// Removes the choices that a part of a loop decides because `interior` does not hold there: of
+    /// `P[y, x] = if 1 <= y and y < h and … then A[y, x] else 0` outside of the rows from 1 to `h`,
+    /// the zero is left.
+    fn outside(&mut self, part: Stmt, interior: &Expr) -> Stmt {
+        let mut left = MAX_CHOICES;
+        let facts = &mut self.facts;
+        let mut implies = |cond: &Expr, truth: bool| {
+            facts.push();
+            facts.assume_truth(cond, truth);
+            let implied = facts.prove(interior);
+            facts.pop();
+            implied
+        };
+        rewrite_exprs(part, &mut |expr| {
+            replace_nodes(expr, &mut |e| match &e.kind {
+                ExprKind::IfThenElse(cond, yes, no) if left > 0 && cond.ty.is_scalar() => {
+                    left -= 1;
+                    match () {
+                        _ if implies(cond, true) => Some(no.clone()),
+                        _ if implies(cond, false) => Some(yes.clone()),
+                        _ => None,
+                    }
+                }
+                _ => None,
+            })
+        })
     }
 
     /// Returns the condition under which every choice in a loop with run-time bounds that is
@@ -444,9 +476,6 @@ impl InteriorSearch<'_> {
             {
                 self.decide(&Expr::sub(a.clone(), b.clone()), 1);
             }
-            // With run-time bounds, masks are as fast as a branch around each vector.
-            ExprKind::Binary(BinOp::Lt | BinOp::Le, ..)
-                if matches!(self.found, Found::Conditions { .. }) => {}
             ExprKind::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) if a.ty == DType::Index.into() => {
                 let slack = Expr::sub(b.clone(), a.clone());
                 let least = if *op == BinOp::Lt { 1 } else { 0 };

@@ -608,7 +608,7 @@ pub(super) fn axis_extents(stage: &Stage, shape: &[Expr], facts: &Facts) -> Vec<
 }
 
 /// Whether facts such as `n % 16 == 0` say that a run-time extent is a multiple of a factor.
-fn is_multiple(extent: &Expr, factor: i64, facts: &Facts) -> bool {
+pub(super) fn is_multiple(extent: &Expr, factor: i64, facts: &Facts) -> bool {
     let rest = Expr::binary(BinOp::FloorMod, extent.clone(), Expr::index(factor));
     extent.as_int().is_none() && facts.prove(&Expr::eq(rest, Expr::index(0)))
 }

@@ -27,12 +27,15 @@
 //! Not padded are outputs, root stages, scans, scatters and stages that share loops with others.
 //! Loops whose iterations run one by one keep their conditions, which become bounds of these loops.
 
-use super::bounds::{Domain, Guard, StageBounds, compute_loops, is_in_tile, loop_min, over_loops};
+use super::bounds::{
+    Domain, Guard, StageBounds, compute_loops, is_in_tile, is_multiple, is_vectorized, loop_min,
+    over_loops,
+};
 use super::directives::{Scan, Scatter};
 use super::fused::group_of;
 use super::phases::Inference;
 use super::reads::for_each_read;
-use super::state::{Attach, AxisKind, Stage, StageId};
+use super::state::{Attach, AxisKind, Factor, Relation, Stage, StageId};
 use super::storage::Region;
 use super::threads::has_launches;
 use crate::ir::arith::Facts;
@@ -57,6 +60,10 @@ pub(super) fn pad_tiles(inference: &mut Inference) {
         }
         let rank = inference.bounded.schedule.stage(id).rank();
         let mut padded = vec![false; rank];
+        if let Some(bounds) = inference.with_whole_rows(id, &whole) {
+            inference.bounded.bounds[id.0] = Some(bounds);
+            padded[rank - 1] = true;
+        }
         for axis in inference.axes_with_tails(id) {
             padded[axis] = true;
             let bounds = inference.bounds_with(id, &padded);
@@ -78,6 +85,9 @@ fn is_ordered(stage: &Stage) -> bool {
         || stage.annotation::<Scatter>().is_some()
         || matches!(stage.te.body, Body::Sort(_))
 }
+
+/// The longest tile that a row of a run-time length is extended to.
+const MAX_ROW_TILE: i64 = 64;
 
 /// The largest magnitude of an `index` value in an additional element.
 const MAX_INDEX: i128 = 1 << 62;
@@ -101,12 +111,59 @@ impl Inference {
 
     /// Returns the bounds of a stage that computes whole tiles in the axes `padded`.
     fn bounds_with(&self, id: StageId, padded: &[bool]) -> StageBounds {
+        self.bounds_of_region(id, Region::of(self.bounded.of(id)), padded)
+    }
+
+    /// Returns the bounds of a stage that computes whole tiles of a region in the axes `padded`.
+    fn bounds_of_region(&self, id: StageId, region: Region, padded: &[bool]) -> StageBounds {
         let (stage, bounds) = (self.bounded.schedule.stage(id), self.bounded.of(id));
         let extents: Vec<Expr> = stage.te.axes.iter().map(|axis| axis.extent.clone()).collect();
         let domain = Domain { extents: &extents, whole_tiles: padded };
         let (facts, enclosing) = (self.facts_around(bounds), bounds.enclosing_loops.clone());
-        let new = compute_loops(stage, Region::of(bounds), Some(domain), enclosing, facts);
+        let new = compute_loops(stage, region, Some(domain), enclosing, facts);
         StageBounds { warm_up: bounds.warm_up.clone(), ..new }
+    }
+
+    /// Returns the bounds of a stage whose region has rows of a run-time length, with rows that the
+    /// vectors of its last axis fill; `None` if it has no such rows, or reads what is not there.
+    ///
+    /// Without a mask, the last vector of a row can be forwarded to loads of the next one.
+    fn with_whole_rows(&self, id: StageId, whole: &FxHashSet<StageId>) -> Option<StageBounds> {
+        let schedule = &self.bounded.schedule;
+        let (stage, bounds) = (schedule.stage(id), self.bounded.of(id));
+        let last = stage.rank().checked_sub(1)?;
+        if stage.te.output || is_ordered(stage) || group_of(schedule, id).len() > 1 {
+            return None;
+        }
+        let mut region = Region::of(bounds);
+        let row = region.shape[last].clone();
+        let is_plain = region.storage.is_region()
+            && region.storage.ring.is_none()
+            && region.storage.waves.is_none()
+            && region.storage.shape[last].same(&row);
+        let has_lanes = stage.leaves.iter().any(|leaf| {
+            is_vectorized(stage, *leaf) && mentions(&bounds.values[last], &stage.axis(*leaf).var)
+        });
+        let factor = stage.relations.iter().find_map(|relation| match relation {
+            Relation::Split { parent, factor: Factor::Inner(factor), tail: None, .. } => {
+                (parent.0 == last).then_some(*factor)
+            }
+            _ => None,
+        });
+        let factor = factor.filter(|factor| (2..=MAX_ROW_TILE).contains(factor))?;
+        let facts = self.facts_around(bounds);
+        if row.as_int().is_some() || !is_plain || !has_lanes || is_multiple(&row, factor, &facts) {
+            return None;
+        }
+        let tiles = Expr::add(row, Expr::index(factor - 1));
+        let tiles = Expr::binary(BinOp::FloorDiv, tiles, Expr::index(factor));
+        let row = simplify_expr(&Expr::mul(tiles, Expr::index(factor)), &facts);
+        region.shape[last] = row.clone();
+        region.storage.shape[last] = row;
+        let mut padded = vec![false; stage.rank()];
+        padded[last] = true;
+        let bounds = self.bounds_of_region(id, region, &padded);
+        self.reads_are_written(id, &bounds, &padded, whole).then_some(bounds)
     }
 
     /// Returns the facts inside the loops around a stage.
