@@ -184,9 +184,10 @@ mod tests {
     /// instead of copies, holds sums in registers, computes invariants and equal values once, and
     /// loads the columns of a tile by rows. A pass that decides more, such as which nests have
     /// vectors, belongs to [`ESTIMATED`].
-    const LEFT_OUT: [PassId; 13] = [
+    const LEFT_OUT: [PassId; 14] = [
         PassId::UnrollLoops,
         PassId::SimplifyAgain,
+        PassId::UnswitchLoops,
         PassId::ShareStorage,
         PassId::HoistThreads,
         PassId::JoinDivisions,

@@ -77,6 +77,7 @@ passes! {
     VectorizeLoops, "vectorize_loops", 0, All, vectorize_loops::vectorize_loops;
     UnrollLoops, "unroll_loops", 1, All, unroll_loops::unroll_loops;
     SimplifyAgain, "simplify_again", 1, All, |kernel, _| Ok(simplify_kernel(kernel));
+    UnswitchLoops, "unswitch_loops", 2, Cpus, unswitch_loops::unswitch_loops;
     ShareStorage, "share_storage", 2, All, share_storage::share_storage;
     HoistThreads, "hoist_threads", 0, Gpus, hoist_threads::hoist_threads;
     JoinDivisions, "join_divisions", 2, All, |kernel, _| Ok(join_divisions(kernel));

@@ -21,6 +21,7 @@ mod loop_range;
 pub mod partition_loops;
 pub mod trim_no_ops;
 pub mod unroll_loops;
+pub mod unswitch_loops;
 pub mod vectorize_loops;
 
 pub mod share_storage;
