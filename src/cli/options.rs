@@ -162,7 +162,8 @@ impl CompileArgs {
         kernels.dedup();
         options.kernels = (!kernels.is_empty()).then_some(kernels);
         options.defines = parse_defines(&self.define)?;
-        options.estimates = self.typical.iter().map(parse_typical).collect::<Result<_, _>>()?;
+        options.estimates =
+            self.typical.iter().map(|text| parse_typical(text)).collect::<Result<_, _>>()?;
         options.schedule = match &self.schedule[..] {
             [] => None,
             [one] => Some(split_kernel(one)),
@@ -241,7 +242,7 @@ fn parse_defines(texts: &[String]) -> Result<Vec<(Option<String>, String, String
 }
 
 /// Parses the values of a typical call.
-fn parse_typical(text: &String) -> Result<Vec<(String, i64)>, Error> {
+fn parse_typical(text: &str) -> Result<Vec<(String, i64)>, Error> {
     let parse = |setting: &str| {
         let (name, value) = split_value("--typical", setting)?;
         match value.parse::<i64>() {

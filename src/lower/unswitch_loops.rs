@@ -11,8 +11,8 @@
 //! condition in registers.
 //! Ensures: nothing for later passes.  Breaks: nothing.
 //! Declines: conditions that read memory or are no comparisons of indices; those that no loop
-//! repeats, or that guard no term of a sum; copies beyond `MAX_STORES`. Of many conditions, the weakest and the middle one are
-//! decided; the others stay where these do not decide them.
+//! repeats, or that guard no term of a sum; copies beyond `MAX_STORES`. Of many conditions, the
+//! weakest and the middle one are decided; the others stay where these do not decide them.
 
 use crate::diag::Result;
 use crate::ir::arith::{Facts, Poly};
