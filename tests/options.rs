@@ -122,3 +122,24 @@ fn time_shows_what_the_search_for_a_schedule_takes() {
         assert!(phases.iter().any(|line| line.ends_with(phase)), "no {phase} in\n{message}");
     }
 }
+
+/// A network can take minutes to compile.
+#[test]
+fn a_folder_that_is_missing_is_told_before_anything_is_compiled() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let source = dir.path().join("wrong.te");
+    std::fs::write(&source, "kernel wrong(").expect("a scratch file");
+    let source = source.to_str().expect("UTF-8");
+    let inside = dir.path().join("missing/out.so");
+    let inside = inside.to_str().expect("UTF-8");
+    let message = refused(&["build", source, "-o", inside]);
+    assert!(message.contains("E0501") && message.contains("missing/out.so"), "{message}");
+    let there = dir.path().join("out.so");
+    let there = there.to_str().expect("UTF-8");
+    let message = refused(&["build", source, "-o", there, "--depfile", inside]);
+    assert!(message.contains("E0501"), "{message}");
+    // Nothing stays behind.
+    refused(&["build", source, "-o", there]);
+    let files = std::fs::read_dir(dir.path()).expect("a folder").count();
+    assert_eq!(files, 1);
+}

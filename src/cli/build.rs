@@ -7,7 +7,7 @@ use super::paths::Files;
 use super::report::{Error, Reporter, show_trace};
 use crate::driver::Options;
 use crate::module::depfile::make_depfile;
-use crate::module::write::OutputFile;
+use crate::module::write::{OutputFile, check_writable};
 use crate::module::{BuiltModule, ModuleKind, module_name};
 use crate::schedule::PrepackedInputs;
 use std::path::{Path, PathBuf};
@@ -79,15 +79,17 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let options = Options { prepacked, ..options };
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.file));
     let kind = ModuleKind::of_path(&output)?;
+    let (manifest, header) = (
+        beside(args, &args.manifest, "json", kind, &output),
+        beside(args, &args.header, "h", kind, &output),
+    );
+    let others = [&manifest, &header, &args.depfile].into_iter().flatten();
+    check_writable(others.chain([&output]).map(PathBuf::as_path))?;
     let mut trace = args.compile.trace()?;
     let side_files = args.compile.side_files();
     let (contract, choice) = (args.compile.contract(), (&options, &targets[..]));
     let variants =
         compile_variants(&args.file, side_files, choice, contract, &selectors, &mut trace)?;
-    let (manifest, header) = (
-        beside(args, &args.manifest, "json", kind, &output),
-        beside(args, &args.header, "h", kind, &output),
-    );
     let files = Files::default().program(&variants[0].compiled.program);
     let files = match &args.compile.records {
         Some(records) => files.input("the records", records),

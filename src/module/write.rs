@@ -26,6 +26,20 @@ pub fn write_files(files: &[OutputFile]) -> Result<()> {
     pending.into_iter().try_for_each(Pending::persist)
 }
 
+/// Checks that files can be written, before work is done for them.
+///
+/// # Errors
+///
+/// E0501 for a folder that does not exist or must not be written, and for a path that is a folder.
+pub fn check_writable<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    for path in paths {
+        let file = OutputFile { path: path.to_path_buf(), bytes: Vec::new(), executable: false };
+        // The temporary file is removed at once.
+        drop(Pending::write(&file)?);
+    }
+    Ok(())
+}
+
 /// A file that is written, but not in place.
 enum Pending<'a> {
     /// Written under a temporary name.

@@ -165,7 +165,7 @@ fn calls_of_add_tec_library_are_checked() {
         ("add_tec_library(k TARGETS x86-64)", "name the source: FROM k.te"),
         ("add_tec_library(k FROM none.te)", "there is no file `"),
         ("add_tec_library(k-1 FROM saxpy.te)", "`k-1` cannot be the name of a module"),
-        ("add_tec_library(k FROM saxpy.te FREEZE x)", "FREEZE takes NAME=FILE.npy, not `x`"),
+        ("add_tec_library(k FROM saxpy.te FREEZE x)", "FREEZE takes NAME=NUMBER or NAME=FILE.npy, not `x`"),
         ("add_tec_library(k FROM saxpy.te RECORDS r.jsonl)", "r.jsonl`"),
     ] {
         let (_dir, folder) = project(call);
@@ -204,7 +204,8 @@ fn libraries_have_every_option_and_are_installed() {
         add_tec_library(one SHARED FROM saxpy.te MODULE saxpy KERNELS saxpy SCHEDULE default OPT 0
                         FP_CONTRACT off DEFINES n=3)
         set(TEC_TARGETS)
-        add_tec_library(two FROM \"${CMAKE_CURRENT_SOURCE_DIR}/saxpy.te\" MODULE saxpy)
+        add_tec_library(two FROM \"${CMAKE_CURRENT_SOURCE_DIR}/saxpy.te\" MODULE saxpy
+                        TYPICAL n=64 n=4096)
         add_executable(main main.c)
         target_link_libraries(main PRIVATE two)
         install(TARGETS main one two)";
