@@ -84,7 +84,7 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
         beside(args, &args.header, "h", kind, &output),
     );
     let others = [&manifest, &header, &args.depfile].into_iter().flatten();
-    check_writable(others.chain([&output]).map(PathBuf::as_path))?;
+    check_writable([&output].into_iter().chain(others).map(PathBuf::as_path))?;
     let mut trace = args.compile.trace()?;
     let side_files = args.compile.side_files();
     let (contract, choice) = (args.compile.contract(), (&options, &targets[..]));

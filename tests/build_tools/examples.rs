@@ -165,7 +165,10 @@ fn calls_of_add_tec_library_are_checked() {
         ("add_tec_library(k TARGETS x86-64)", "name the source: FROM k.te"),
         ("add_tec_library(k FROM none.te)", "there is no file `"),
         ("add_tec_library(k-1 FROM saxpy.te)", "`k-1` cannot be the name of a module"),
-        ("add_tec_library(k FROM saxpy.te FREEZE x)", "FREEZE takes NAME=NUMBER or NAME=FILE.npy, not `x`"),
+        (
+            "add_tec_library(k FROM saxpy.te FREEZE x)",
+            "FREEZE takes NAME=NUMBER or NAME=FILE.npy, not `x`",
+        ),
         ("add_tec_library(k FROM saxpy.te RECORDS r.jsonl)", "r.jsonl`"),
     ] {
         let (_dir, folder) = project(call);
