@@ -7,6 +7,9 @@
 //! After: the guards `i < 1021` and `jo*32 < 1021`. The second one depends on no lane, and skips
 //! tiles that begin outside of the domain. The guard of `i` stays: `A` has 1021 rows.
 //!
+//! A row of a run-time length, such as the `w + 2` columns of a padded image, is extended to whole
+//! tiles of its lanes first: `P` then has `(w + 17) // 16 * 16` columns.
+//!
 //! Each data axis is decided by itself. The additional elements, those outside of the domain in a
 //! tile that begins inside, change no result:
 //!
