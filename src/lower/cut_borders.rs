@@ -11,8 +11,8 @@
 //! `A[max(x - 1, 0)]` is `A[x - 1]` in all vectors but the first. A parallel loop is not cut, but
 //! gets a branch: `parallel (o, 0, 64) { if o < 1 { … } else if o < 63 { … } else { … } }`. A loop
 //! with run-time bounds gets a branch to its interior, too: `for (o, 0, n // 16) { if 1 <= o {
-//! A[o*16 + x - 1] } else { A[max(o*16 + x - 1, 0)] } }`. Outside of the rows of a padded image, the
-//! zero is left.
+//! A[o*16 + x - 1] } else { A[max(o*16 + x - 1, 0)] } }`. Outside of the rows of a padded image,
+//! only the zero is left.
 //! Needs: simplified conditions. Stands before `vectorize_loops`, which would turn the conditions
 //! into masks, and after `partition_loops`, which has split the loops around `likely` conditions.
 //! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the loops that it has cut.
