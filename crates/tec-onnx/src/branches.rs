@@ -22,21 +22,28 @@ struct Equality {
     negated: bool,
 }
 
+/// The longest chain of operators between a comparison and its `If`.
+const MAX_DEPTH: usize = 32;
+
 impl Equality {
-    /// Returns the meaning of a condition of one element.
-    fn of(graph: &Graph, condition: T) -> Option<Equality> {
+    /// Returns the meaning of a condition of one element, behind at most `depth` operators.
+    fn of(graph: &Graph, condition: T, depth: usize) -> Option<Equality> {
         match &graph[condition].def {
-            Def::Compute { body, reduce: None } => Equality::of_body(graph, body),
+            Def::Compute { body, reduce: None } if depth > 0 => {
+                Equality::of_body(graph, body, depth - 1)
+            }
             _ => None,
         }
     }
 
-    fn of_body(graph: &Graph, body: &E) -> Option<Equality> {
+    fn of_body(graph: &Graph, body: &E, depth: usize) -> Option<Equality> {
         match body {
-            E::Load(tensor, _) if graph[*tensor].len() == Some(1) => Equality::of(graph, *tensor),
-            E::Cast(inner, _) => Equality::of_body(graph, inner),
+            E::Load(tensor, _) if graph[*tensor].len() == Some(1) => {
+                Equality::of(graph, *tensor, depth)
+            }
+            E::Cast(inner, _) => Equality::of_body(graph, inner, depth),
             E::Un("not", inner) => {
-                let own = Equality::of_body(graph, inner)?;
+                let own = Equality::of_body(graph, inner, depth)?;
                 Some(Equality { negated: !own.negated, ..own })
             }
             E::Bin(op @ ("==" | "!="), a, b) => {
@@ -48,7 +55,8 @@ impl Equality {
                     return Some(Equality { a, b, negated: *op == "!=" });
                 }
                 // A comparison with a truth value, also as an integer.
-                let (own, Val::Bool(value)) = (Equality::of_body(graph, a)?, truth(graph, b)?)
+                let (own, Val::Bool(value)) =
+                    (Equality::of_body(graph, a, depth)?, truth(graph, b)?)
                 else {
                     return None;
                 };
@@ -102,7 +110,7 @@ impl<'a> Importer<'a> {
         };
         let body = |name| node.attribute(name).and_then(|body| body.g.as_ref());
         let bodies = [("then_branch", true), ("else_branch", false)];
-        let equality = Equality::of(&self.context.graph, condition);
+        let equality = Equality::of(&self.context.graph, condition, MAX_DEPTH);
         let known = match (self.context.graph.scalar(condition), &equality) {
             (Some(Val::Bool(taken)), _) => Some(*taken),
             (_, Some(Equality { a, b, negated })) if self.context.is_equal(a, b) => Some(!negated),
