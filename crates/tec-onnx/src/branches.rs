@@ -114,6 +114,9 @@ impl<'a> Importer<'a> {
         let known = match (self.context.graph.scalar(condition), &equality) {
             (Some(Val::Bool(taken)), _) => Some(*taken),
             (_, Some(Equality { a, b, negated })) if self.context.is_equal(a, b) => Some(!negated),
+            (_, Some(Equality { a, b, negated })) if self.context.is_unequal(a, b) => {
+                Some(*negated)
+            }
             _ => None,
         };
         let mut branches = Vec::new();

@@ -340,6 +340,11 @@ impl Context {
         a == b || self.assumptions.contains(&equality(a, b))
     }
 
+    /// Whether two extents differ in all calls that the network allows.
+    pub(crate) fn is_unequal(&self, a: &Dim, b: &Dim) -> bool {
+        self.assumptions.contains(&(a.clone(), "!=", b.clone()))
+    }
+
     /// Requires that an extent is not 0.
     pub(crate) fn require_elements(&mut self, extent: &Dim) {
         if !(extent.clone() - 1).is_nonnegative() {

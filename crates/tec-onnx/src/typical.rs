@@ -63,6 +63,13 @@ pub(crate) fn typical_calls(
         roles[*leader] = roles[*leader].min(roles[at]);
     }
     let roles: Vec<Role> = leaders.iter().map(|leader| roles[*leader]).collect();
+    let is_batch = |name: &str| {
+        symbols.iter().zip(&roles).any(|(own, role)| own == name && *role == Role::Batch)
+    };
+    let of_batch =
+        |extent: &Dim| extent.with_symbols(&|name| is_batch(name).then_some(1)).as_const();
+    let of_others: Vec<&Dim> =
+        extents.iter().copied().filter(|one| of_batch(one).is_none()).collect();
     // The number of axes with several elements, but those of batches, if the network allows the
     // sizes.
     let fitness = |sizes: &[i64]| -> Option<usize> {
@@ -76,14 +83,8 @@ pub(crate) fn typical_calls(
             (Some(a), Some(b), ">=") => a >= b,
             _ => false,
         };
-        let is_batch = |name: &str| {
-            symbols.iter().zip(&roles).any(|(own, role)| own == name && *role == Role::Batch)
-        };
-        let of_batch =
-            |extent: &Dim| extent.with_symbols(&|name| is_batch(name).then_some(1)).as_const();
         let allowed = assumptions.iter().all(holds) && extents.iter().all(|one| at(one) >= Some(1));
-        let several = |one: &&&Dim| of_batch(one).is_none() && at(one) >= Some(2);
-        allowed.then(|| extents.iter().filter(several).count())
+        allowed.then(|| of_others.iter().filter(|one| at(one) >= Some(2)).count())
     };
     let fits = |sizes: &[i64]| fitness(sizes).is_some();
     // Sizes at which no axis has a single element say more about others.
@@ -101,6 +102,9 @@ pub(crate) fn typical_calls(
             && best.as_ref().is_none_or(|(most, _)| fitness > *most)
         {
             best = Some((fitness, all));
+            if fitness == of_others.len() {
+                break;
+            }
         }
     }
     let Some((_, first)) = best else { return Vec::new() };

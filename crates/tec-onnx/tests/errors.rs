@@ -206,3 +206,22 @@ fn caches_that_cannot_be_updated_in_place_are_refused() {
         assert!(error.contains(text), "{past} {present}: {error}");
     }
 }
+
+#[test]
+fn initial_states_have_the_rank_and_the_batch_of_the_input() {
+    let with = |state: &str| {
+        let model = Model::new(14)
+            .input("x", FLOAT, "2 n 4")
+            .weights("w", &[1, 32, 4])
+            .weights("r", &[1, 32, 8])
+            .input("h", FLOAT, state)
+            .node("LSTM", "x w r - - h", "y", &[int("hidden_size", 8)])
+            .output("y");
+        import(&model.save("states"), &Options::default())
+    };
+    let text = with("1 m 8").expect("a text").text;
+    assert!(text.contains("assume m == n") || text.contains("assume n == m"), "{text}");
+    for rank in ["", "8", "1 8", "1 1 1 8"] {
+        assert!(matches!(with(rank), Err(Error::Unsupported(_))), "{rank}");
+    }
+}

@@ -409,6 +409,17 @@ fn equalities_of_sizes_decide_for_which_calls_a_network_is() {
     // The declared rank says that the axis stays.
     let import = golden("unsqueezed", squeezed(equal, false).shaped_output("y", "batch 8 w"));
     assert_eq!(import.outputs[0].shape, "[batch, 8, w]");
+    // A second condition on the same sizes is decided in the same way.
+    let keep = || Model::new(13).node("Relu", "y", "b", &[]).output("b");
+    let drop = || Model::new(13).node("Sorcery", "y", "a", &[]).output("a");
+    let twice = squeezed(equal, false).shaped_output("y", "batch 8 w").node(
+        "If",
+        "c",
+        "z",
+        &[graph("then_branch", drop()), graph("else_branch", keep())],
+    );
+    let import = golden("unsqueezed_twice", twice.output("z"));
+    assert_eq!(import.outputs[1].shape, "[batch, 8, w]");
     // The same condition in other words.
     let unequal = |model: Model| {
         let is_zero = |model: Model| model.scalar("zero", 0).node("Equal", "number zero", "c", &[]);

@@ -114,8 +114,13 @@ impl Layer<'_> {
     fn initial(&self, cx: &mut Context, at: usize, part: &str, number: i64) -> Outcome<T> {
         let to = vec![self.batch.clone(), self.units.clone()];
         let own = axes(&to);
-        if let Some(all) = self.node.optional(at) {
-            cx.require_equal(&cx.shape(all)[usize::from(!self.batch_first)].clone(), &self.batch)?;
+        // A state of another rank is refused where it is read.
+        let batch = self
+            .node
+            .optional(at)
+            .and_then(|all| cx.shape(all).get(usize::from(!self.batch_first)).cloned());
+        if let Some(batch) = batch {
+            cx.require_equal(&batch, &self.batch)?;
         }
         let body = match self.node.optional(at) {
             None => E::num(0.0, self.dtype),
