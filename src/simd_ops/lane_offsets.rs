@@ -382,7 +382,11 @@ impl LaneOffsets {
         high: bool,
         isa: SimdIsa,
     ) -> Option<WidenedLoad> {
-        let OffsetLoad::EveryNth { first, stride, .. } = self.load(from, isa)? else { return None };
+        let (first, stride) = match self.load(from, isa)? {
+            OffsetLoad::EveryNth { first, stride, .. } => (first, stride),
+            OffsetLoad::EverySecond { first, .. } => (first, 2),
+            _ => return None,
+        };
         let lanes = self.offsets.len() as u64;
         let in_group = GROUP_BYTES as u64 / to;
         if lanes * to > isa.bytes().into() || in_group < 2 {
@@ -661,6 +665,12 @@ mod tests {
         assert_eq!(load(&all, 1, Avx2), every_second);
         assert_eq!(load(&all, 2, Avx512), every_second);
         assert_eq!(load(&all, 2, Avx2), None);
+        // Bytes in longer lanes need no permutation.
+        let known = LaneOffsets { base: Expr::index(0), offsets: all };
+        let widened = known.widened_load(1, 2, false, Avx512).expect("a load and a shuffle");
+        assert_eq!((widened.groups, widened.count, widened.first), (None, 63, 5));
+        assert_eq!(widened.shuffle.doublewords, None);
+        assert_eq!(widened.shuffle.bytes.expect("a shuffle")[..4], [0, 0x80, 2, 0x80]);
         // Four rows of bytes in turns, and two of halves.
         let turns = |rows: &[i64], lanes: usize| -> Vec<i64> {
             (0..lanes).map(|lane| rows[lane % rows.len()] + (lane / rows.len()) as i64).collect()

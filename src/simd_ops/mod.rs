@@ -11,6 +11,7 @@
 
 mod divide;
 mod lane_offsets;
+mod rows_in_turns;
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
@@ -19,6 +20,7 @@ pub use lane_offsets::{
     LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, blend_lanes, constant_lanes,
     constant_mask, lane_offsets,
 };
+pub use rows_in_turns::{Row, rows_in_turns};
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;

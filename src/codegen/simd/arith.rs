@@ -155,18 +155,16 @@ impl Selector<'_> {
             sum = self.b.op2(VOp::AddB, width, sum, moved);
             return self.shift_words(sum, 8, false, width);
         }
-        // Sums up the bytes of an element in its highest one, then shifts it down.
-        let mut step = 8;
-        while step < bytes * 8 {
-            let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
-            let moved = self.constant(step, bytes, width);
-            let moved = self.shift(BinOp::Shl, unsigned, sum, moved);
-            sum = self.b.op2(VOp::AddB, width, sum, moved);
-            step *= 2;
+        if bytes == 8 {
+            // The differences from zero of eight bytes are summed up.
+            let zero = self.b.zero();
+            return self.b.op2(VOp::SadBw, width, sum, zero);
         }
-        let unsigned = Type { dtype: unsigned_of(bytes), lanes: ty.lanes };
-        let down = self.constant(bytes * 8 - 8, bytes, width);
-        self.shift(BinOp::Shr, unsigned, sum, down)
+        // Products with ones: neighbours are summed up twice.
+        let ones = self.constant(1, 1, width);
+        let words = self.b.op2(VOp::MulAddUbSw, width, sum, ones);
+        let ones = self.constant(1, 2, width);
+        self.b.op2(VOp::MulAddW, width, words, ones)
     }
 }
 

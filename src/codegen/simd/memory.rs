@@ -100,6 +100,12 @@ impl Selector<'_> {
         if let Some(column) = plan::tile_column(index) {
             return Some(self.tile_column(buffer, column));
         }
+        if let Some(rows) = plan::rows_of_turns(index, buffer.dtype, self.b.isa) {
+            let part = |first: &i64| parts[first].unwrap_or_else(|| self.b.zero());
+            let rows: Vec<VReg> = rows.iter().map(part).collect();
+            let ty = Type { dtype: buffer.dtype, lanes: index.ty.lanes };
+            return Some(self.in_turns(rows, ty));
+        }
         let first = plan::first_index(index).and_then(Expr::as_int).expect("constant") as i64;
         let of = parts.keys().copied().filter(|part| *part <= first).max();
         let part = of.expect("a part or lanes of one");

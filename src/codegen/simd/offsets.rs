@@ -105,16 +105,21 @@ impl Selector<'_> {
         self.b.op2(op, Width::X, low, high)
     }
 
-    /// Elements of rows in turns, which begin at these indices: each row is widened to doublewords
-    /// and shifted to its place in them.
+    /// Elements of rows in turns, which begin at these indices.
     fn interleaved(&mut self, buffer: &Buffer, rows: &[Expr], ty: Type) -> VReg {
+        let each = Type { lanes: ty.lanes / rows.len() as u32, ..ty };
+        let rows = rows.iter().map(|first| self.load_vector(buffer, first, each)).collect();
+        self.in_turns(rows, ty)
+    }
+
+    /// The elements of rows in turns: each row is widened to doublewords and shifted to its place in
+    /// them.
+    pub(super) fn in_turns(&mut self, rows: Vec<VReg>, ty: Type) -> VReg {
         let bytes = ty.dtype.bytes();
-        let lanes = ty.lanes / rows.len() as u32;
-        let wide = Type { dtype: DType::Uint32, lanes };
+        let wide = Type { dtype: DType::Uint32, lanes: ty.lanes / rows.len() as u32 };
         let code = self.extension(bytes, wide.dtype.bytes(), false, width_of(wide));
         let mut parts = Vec::new();
-        for (number, first) in (0..).zip(rows) {
-            let row = self.load_vector(buffer, first, Type { dtype: ty.dtype, lanes });
+        for (number, row) in (0..).zip(rows) {
             let row = self.b.make(code, &[Arg::Use(row)]);
             parts.push(self.shift_const(BinOp::Shl, wide, row, 8 * bytes as u32 * number));
         }

@@ -9,7 +9,7 @@ use crate::ir::equal::equal;
 use crate::ir::limits::{FACTOR_REGISTERS, ROW_CHUNK_BYTES};
 use crate::ir::visit::{NodeSet, reads_buffer, reads_memory};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Scope, Stmt, Var, visit};
-use crate::simd_ops::{lane_count, lane_offsets};
+use crate::simd_ops::{OffsetLoad, lane_count, lane_offsets};
 use crate::target::SimdIsa;
 use regalloc2::VReg;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,6 +29,15 @@ fn constant_range(index: &Expr) -> Option<(i64, i64)> {
             Some((base.as_int()? as i64, index.ty.lanes.into()))
         }
         _ => Some((index.as_int()? as i64, 1)),
+    }
+}
+
+/// The first elements of the rows whose elements a load of a buffer in registers takes in turns.
+pub(super) fn rows_of_turns(index: &Expr, dtype: DType, isa: SimdIsa) -> Option<Vec<i64>> {
+    let known = lane_offsets(index).filter(|known| known.base.as_int() == Some(0))?;
+    match known.load(dtype.bytes(), isa)? {
+        OffsetLoad::Interleaved { rows } => Some(rows),
+        _ => None,
     }
 }
 
@@ -64,8 +73,15 @@ pub(super) fn register_parts(buffer: &Buffer, body: &Stmt, isa: SimdIsa) -> Opti
     for_each_access(body, &mut |of, index, mask| {
         if of == buffer && fits {
             let range = constant_range(index).filter(|_| mask.is_none());
-            fits = range.is_some();
-            accessed.extend(range);
+            let rows = || rows_of_turns(index, buffer.dtype, isa).filter(|_| mask.is_none());
+            match range {
+                Some(range) => _ = accessed.insert(range),
+                None if let Some(rows) = rows() => {
+                    let each = i64::from(index.ty.lanes) / rows.len() as i64;
+                    accessed.extend(rows.into_iter().map(|first| (first, each)));
+                }
+                None => fits = false,
+            }
         }
     });
     if !fits || accessed.len() > most * MOST_LANE_ACCESSES {

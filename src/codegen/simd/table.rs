@@ -609,6 +609,16 @@ instructions! {
         EVEX_Vpdpwssd_xmm_k1z_xmm_xmmm128b32,
         EVEX_Vpdpwssd_ymm_k1z_ymm_ymmm256b32,
         EVEX_Vpdpwssd_zmm_k1z_zmm_zmmm512b32;
+    MulAddUbSw, 0,
+        VEX_Vpmaddubsw_xmm_xmm_xmmm128, VEX_Vpmaddubsw_ymm_ymm_ymmm256,
+        EVEX_Vpmaddubsw_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpmaddubsw_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpmaddubsw_zmm_k1z_zmm_zmmm512;
+    SadBw, 0,
+        VEX_Vpsadbw_xmm_xmm_xmmm128, VEX_Vpsadbw_ymm_ymm_ymmm256,
+        EVEX_Vpsadbw_xmm_xmm_xmmm128,
+        EVEX_Vpsadbw_ymm_ymm_ymmm256,
+        EVEX_Vpsadbw_zmm_zmm_zmmm512;
     MulAddW, 0,
         VEX_Vpmaddwd_xmm_xmm_xmmm128, VEX_Vpmaddwd_ymm_ymm_ymmm256,
         EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,

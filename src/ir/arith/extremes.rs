@@ -26,8 +26,15 @@ impl Facts {
             if !self.depends(&poly, atom) {
                 continue;
             }
-            let (low, high) = self.range_of(atom)?;
-            let rising = self.is_monotone(&poly, atom)?;
+            let (mut low, mut high) = self.range_of(atom)?;
+            let rising = match self.is_monotone(&poly, atom) {
+                Some(rising) => rising,
+                None => {
+                    let (rising, period) = self.is_periodic(&poly, atom)?;
+                    (low, high) = one_period(&low, &high, period)?;
+                    rising
+                }
+            };
             let value = if rising == maximum { high } else { low };
             poly = self.replace(&poly, atom, &value)?;
             for (_, earlier) in &mut at {
@@ -137,6 +144,22 @@ impl Facts {
         rising
     }
 
+    /// Returns the period of `poly` if only the remainder of `atom` is in it, and whether it rises
+    /// in each period.
+    fn is_periodic(&self, poly: &Poly, atom: Atom) -> Option<(bool, i128)> {
+        let depends = |other: &Atom| self.depends(&Poly::atom(*other), atom);
+        let atoms = poly.atoms();
+        let mut dependent = atoms.iter().filter(|other| depends(other));
+        let (remainder, None) = (*dependent.next()?, dependent.next()) else { return None };
+        let AtomKind::Mod(a, period) = self.arena.borrow().kind(remainder).clone() else {
+            return None;
+        };
+        let (factor, rest) = poly.split(remainder)?;
+        let alone =
+            *a == Poly::atom(atom) && !factor.contains(remainder) && !rest.contains(remainder);
+        alone.then_some((self.sign_of(&factor)?, period.as_constant()?))
+    }
+
     fn sign_of(&self, factor: &Poly) -> Option<bool> {
         if self.at_least(factor, 0) {
             return Some(true);
@@ -183,4 +206,12 @@ impl Facts {
             _ => Some(Poly::atom(factor)),
         }
     }
+}
+
+/// Returns the first and the last value of the first whole period of a range.
+fn one_period(low: &Poly, high: &Poly, period: i128) -> Option<(Poly, Poly)> {
+    let (low, high) = (low.as_constant()?, high.as_constant()?);
+    let first = low.checked_add(low.checked_neg()?.rem_euclid(period))?;
+    let last = first.checked_add(period - 1)?;
+    (period > 0 && last <= high).then(|| (Poly::of_constant(first), Poly::of_constant(last)))
 }

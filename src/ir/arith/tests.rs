@@ -257,6 +257,26 @@ fn bounds_are_sound_and_attained() {
     assert!(exact > 300, "only {exact} terms had symbolic bounds");
 }
 
+#[test]
+fn remainders_have_bounds_over_whole_periods() {
+    let mut facts = Facts::new();
+    let n = runtime(&mut facts, "n");
+    let bounds = |min: i64, extent: i64| {
+        let mut facts = facts.clone();
+        let (lane_var, lane) = var("lane");
+        facts.bind(&lane_var, &Expr::index(min), &Expr::index(extent));
+        let rest = bin(BinOp::FloorMod, &lane, &Expr::index(4));
+        let (low, high) = facts.bounds(&Expr::sub(n.clone(), rest), &[lane_var])?;
+        let least = facts.prove(&Expr::eq(low, Expr::sub(n.clone(), Expr::index(3))));
+        Some(least && facts.prove(&Expr::eq(high, n.clone())))
+    };
+    assert_eq!(bounds(0, 64), Some(true));
+    assert_eq!(bounds(2, 6), Some(true));
+    assert_eq!(bounds(-3, 7), Some(true));
+    // 2 to 6 have no whole period.
+    assert_eq!(bounds(2, 5), None);
+}
+
 fn var(name: &str) -> (Var, Expr) {
     let var = Var::index(name);
     let expr = Expr::var(&var);

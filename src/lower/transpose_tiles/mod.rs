@@ -7,7 +7,7 @@
 //! The SIMD back end transposes such a tile by shuffles (`simd::tile`). A loop becomes one over
 //! strips with as many iterations as the tile has columns, and one over the remaining iterations.
 //! If a mask counts the lanes, as in a tail, the rows after the last lane are not read; the store
-//! has the same mask.
+//! has the same mask. Copies of elements of several rows in turns load row by row, too (`turns`).
 //! Needs: one index per access; nests (`outline_simd`). Stands before `legalize_vectors`, while
 //! each load is still one vector.
 //! Ensures: nothing for later passes.  Breaks: simplified form.
@@ -17,6 +17,7 @@
 
 mod columns;
 mod guards;
+mod turns;
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
@@ -75,6 +76,7 @@ impl ScopedRewrite for Tiler {
                 self.strips(Loop { var, min, extent, body: *body })
             }
             Stmt::Block(stmts) if self.inside => self.block(stmts),
+            Stmt::Store { .. } if self.inside => turns::load_rows(stmt, self.isa),
             other => self.children(other),
         }
     }
@@ -201,7 +203,8 @@ impl Tiler {
             .collect();
         let columns = self.columns(&stmts);
         if columns.is_empty() {
-            return block_of(stmts);
+            let load_rows = |stmt| turns::load_rows(stmt, self.isa);
+            return block_of(stmts.into_iter().map(load_rows).collect());
         }
         // Columns are neighbours if their indices differ by a constant.
         let mut groups: Vec<BTreeMap<i128, Vec<&(usize, Column)>>> = Vec::new();
@@ -235,7 +238,10 @@ impl Tiler {
             for (_, fill) in fills.iter_mut().filter(|(first, _)| *first == place) {
                 done.append(fill);
             }
-            done.push(rewriter.stmt(stmt));
+            done.push(match rewriter.stmt(stmt) {
+                store @ Stmt::Store { .. } => turns::load_rows(store, self.isa),
+                other => other,
+            });
         }
         let body = block_of(done);
         tiles.into_iter().fold(body, |body, buffer| Stmt::Allocate { buffer, body: Box::new(body) })

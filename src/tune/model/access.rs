@@ -21,6 +21,8 @@ const SCATTERED_RELOAD_CYCLES: f64 = 13.0;
 const LINE_BYTES: f64 = 64.0;
 /// Lines whose parts a core gathers at the same time before it writes them to memory: 8 or more.
 const WRITE_BUFFERS: f64 = 8.0;
+/// Lines of a run of nontemporal stores that begins inside of a line, so that its ends cost little.
+const UNALIGNED_RUN_LINES: f64 = 16.0;
 
 impl Walker<'_> {
     /// Returns the cost of strided vectors whose neighbours are also loaded: rows are loaded in
@@ -99,8 +101,16 @@ impl Walker<'_> {
     }
 
     /// Whether nontemporal stores of `width` bytes fill lines before the buffers that gather their
-    /// parts are needed for other lines.
-    pub(super) fn fills_lines(&self, buffer: &Buffer, sum: &Sum, width: f64) -> bool {
+    /// parts are needed for other lines. Runs that begin inside of a line must be long: their ends
+    /// write parts of lines.
+    pub(super) fn fills_lines(
+        &self,
+        buffer: &Buffer,
+        sum: &Sum,
+        width: f64,
+        aligned: bool,
+    ) -> bool {
+        let needed = if aligned { LINE_BYTES } else { UNALIGNED_RUN_LINES * LINE_BYTES };
         let bytes = buffer.dtype.bytes() as f64;
         let mut inner: Vec<(usize, f64)> =
             sum.linear.terms.iter().map(|(dim, factor)| (*dim, (factor * bytes).abs())).collect();
@@ -108,7 +118,7 @@ impl Walker<'_> {
         let (mut run, mut lines) = (width, 1.0);
         for (dim, step) in inner {
             let count = self.indices.extents[dim];
-            if run >= LINE_BYTES {
+            if run >= needed {
                 break;
             } else if step <= run {
                 run += step * (count - 1.0);
@@ -119,7 +129,7 @@ impl Walker<'_> {
                 return false;
             }
         }
-        run >= LINE_BYTES
+        run >= needed
     }
 
     /// Returns the cycles that a load waits because its elements were not stored as one vector: a

@@ -145,7 +145,7 @@ fn units(work: &Work, frame: &Frame, machine: &MachineModel) -> [f64; 9] {
     let vectors = work.multiplies + work.adds;
     let all = instructions(work);
     let issue = all / machine.issue;
-    let depth = work.depth / (machine.window / all).clamp(1.0, 8.0);
+    let depth = work.depth / machine.chains_at_once(all, work.parts);
     // The next run of a short loop begins before the previous one has ended.
     let at_once = if frame.children.is_empty() {
         (machine.window / (all * frame.trips.max(1.0))).clamp(1.0, 8.0)

@@ -151,7 +151,16 @@ pub struct Measured {
     pub levels: Vec<(Option<u64>, f64)>,
 }
 
+/// The most chains of operations that overlap.
+const MAX_CHAINS_AT_ONCE: f64 = 8.0;
+
 impl MachineModel {
+    /// Returns how many iterations overlap, whose instructions compute `parts` registers one after
+    /// the other, each by a chain of its own. Below 1, the window holds some of the parts.
+    pub(super) fn chains_at_once(&self, instructions: f64, parts: f64) -> f64 {
+        (self.window / instructions.max(1.0)).clamp(1.0 / parts.max(1.0), MAX_CHAINS_AT_ONCE)
+    }
+
     /// Returns the machine with a target's processor.
     pub fn typical(target: &Target) -> MachineModel {
         let many = target.simd() == Some(SimdIsa::Avx512) || target.arch != Arch::X86_64;

@@ -6,7 +6,7 @@ use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{Buffer, Expr, ExprKind};
-use crate::simd_ops::{MaskedOffsets, OffsetLoad, blend_lanes, lane_offsets};
+use crate::simd_ops::{MaskedOffsets, OffsetLoad, blend_lanes, lane_offsets, rows_in_turns};
 use crate::target::SimdIsa;
 
 impl Walker<'_> {
@@ -25,6 +25,15 @@ impl Walker<'_> {
         if contiguous {
             return None;
         }
+        let isa = self.machine.target.simd()?;
+        let bytes = buffer.dtype.bytes();
+        if let Some(rows) = rows_in_turns(index, mask, bytes, isa) {
+            let rows = rows.len() as f64;
+            return Some(AccessCost {
+                shuffles: joined_rows(rows),
+                ..AccessCost::moves(1.0, rows)
+            });
+        }
         // Strides may still be products of constants.
         let simple = |expr| simplify_expr(expr, &Facts::new());
         let lanes = index.ty.lanes as usize;
@@ -38,10 +47,8 @@ impl Walker<'_> {
             // One element, or contiguous ones.
             return None;
         }
-        let bytes = buffer.dtype.bytes();
         let parts = self.parts(f64::from(index.ty.lanes), bytes as f64);
         known.offsets.truncate((f64::from(index.ty.lanes) / parts).floor() as usize);
-        let isa = self.machine.target.simd()?;
         let avx2 = isa == SimdIsa::Avx2;
         let (moves, shuffles, permutations) = match known.load(bytes, isa)? {
             OffsetLoad::OneElement => (1.0, 0.0, 0.0),
@@ -59,9 +66,8 @@ impl Walker<'_> {
                 }
             }
             OffsetLoad::EverySecond { .. } => (2.0, 4.0, 1.0),
-            // Each row is widened; all but one are shifted and joined.
             OffsetLoad::Interleaved { rows } => {
-                (rows.len() as f64, 3.0 * rows.len() as f64 - 2.0, 0.0)
+                (rows.len() as f64, joined_rows(rows.len() as f64), 0.0)
             }
             OffsetLoad::EveryNth { loads, .. } => {
                 let (count, groups) = (loads.len() as f64, loads[0].len() as f64);
@@ -74,4 +80,10 @@ impl Walker<'_> {
         let (shuffles, permutations) = (parts * shuffles, parts * permutations);
         Some(AccessCost { shuffles, permutations, ..AccessCost::moves(parts, parts * moves) })
     }
+}
+
+/// Returns the instructions that put the elements of rows in turns: each row is widened; all but one
+/// are shifted and joined.
+fn joined_rows(rows: f64) -> f64 {
+    3.0 * rows - 2.0
 }

@@ -10,7 +10,7 @@ use super::plan::{Access, AccessCost, Event, Step};
 use super::walk::Walker;
 use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
-use crate::simd_ops::{constant_division, constant_divisor, constant_lanes};
+use crate::simd_ops::{constant_division, constant_divisor, constant_lanes, lane_count};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The cost of a value.
@@ -55,6 +55,8 @@ pub(super) const CONSTANT_DIVISION_OPERATIONS: f64 = 5.0;
 pub(super) const REMAINDER_OPERATIONS: f64 = 2.0;
 /// Integer operations that the division of one lane counts as: it is a scalar instruction.
 const INTEGER_DIVISION_OPERATIONS: f64 = 10.0;
+/// Instructions that count the one bits of a vector's elements.
+const POPCOUNT_OPERATIONS: f64 = 7.0;
 /// Instructions of a scalar shift by a variable, which takes its distance from one register and
 /// wraps it.
 const VARIABLE_SHIFT_OPERATIONS: f64 = 5.0;
@@ -172,6 +174,7 @@ impl Walker<'_> {
             ExprKind::Call(..) => (OpKind::Add, CALL_OPERATIONS),
             ExprKind::Unary(UnOp::Sqrt, _) => (OpKind::Divide, SQRT_FACTOR),
             ExprKind::Unary(UnOp::Likely | UnOp::Not, _) => (OpKind::Integer, 0.0),
+            ExprKind::Unary(UnOp::Popcount, _) if !scalar => (OpKind::Add, POPCOUNT_OPERATIONS),
             ExprKind::Binary(BinOp::Div, ..) => (OpKind::Divide, 1.0),
             ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), _, by) => {
                 let in_lanes = !scalar && self.in_simd_kernel && expr.ty.dtype != DType::Index;
@@ -407,7 +410,12 @@ impl Walker<'_> {
         let near = if self.in_simd_kernel { self.offsets_cost(buffer, index, mask) } else { None };
         // Lanes at constant distances are loaded without their mask.
         let masked = mask.is_some() && near.is_none();
-        let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes);
+        // Tiles are transposed under masks that count lanes only.
+        let counts = mask.is_none_or(|mask| match &mask.kind {
+            ExprKind::Binary(op, a, b) => lane_count(*op, a, b).is_some_and(|it| !it.negated),
+            _ => false,
+        });
+        let tile = || self.tile(buffer, &sum, index.ty.lanes).filter(|_| !changes && counts);
         let cost = near.or_else(tile);
         if cost.is_none() {
             self.index_work(index);
@@ -544,7 +552,12 @@ impl Walker<'_> {
         let after =
             if self.in_registers.contains_key(buffer) { 0.0 } else { STORE_FORWARD_LATENCY };
         let reads = std::mem::take(&mut self.reads);
-        let step = Step { reads, writes, depth, after };
+        let bytes = buffer.dtype.bytes() as f64;
+        // Unrolled copies are in turns where they add terms.
+        let parts = self.parts(f64::from(index.ty.lanes), bytes);
+        let step = Step { reads, writes, depth, parts, after };
+        let work = self.work();
+        work.parts = work.parts.max(parts);
         self.plan.frames[self.frame].events.push(Event::Store(step));
         if self.in_registers.contains_key(buffer) {
             let held: f64 = self.in_registers.values().sum();
@@ -636,7 +649,8 @@ impl Walker<'_> {
         let in_parts = self.nontemporal && parts && !aligned_to(64.0);
         let split = if in_parts { NONTEMPORAL_PARTS } else { 1.0 };
         let width = f64::from(index.ty.lanes) * bytes;
-        let fills = parts && (!self.nontemporal || self.fills_lines(buffer, &sum, width));
+        let fills =
+            parts && (!self.nontemporal || self.fills_lines(buffer, &sum, width, !in_parts));
         let work = self.work();
         work.stores += times * cost.moves * masked * split;
         work.gather += times * cost.gather;

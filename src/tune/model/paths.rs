@@ -9,9 +9,6 @@ use super::machine::MachineModel;
 use super::plan::{CostPlan, Event};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The most iterations that overlap.
-const MAX_ITERATIONS_IN_FLIGHT: f64 = 8.0;
-
 /// The critical path of a frame.
 #[derive(Clone, Default)]
 struct FramePath {
@@ -23,6 +20,8 @@ struct FramePath {
     alone: f64,
     /// Cycles from the first to the last operation of an iteration.
     chain: f64,
+    /// The registers that its last stores compute one after the other.
+    parts: f64,
     reads: FxHashSet<usize>,
     writes: FxHashSet<usize>,
 }
@@ -39,8 +38,9 @@ pub(super) fn waits(plan: &CostPlan, machine: &MachineModel, cycles: &[Cycles]) 
         };
         path.instructions = cycles[at].instructions + inner(&|child| paths[child].instructions);
         let parts = cycles[at].total + inner(&|child| paths[child].among);
-        let at_once =
-            (machine.window / path.instructions.max(1.0)).clamp(1.0, MAX_ITERATIONS_IN_FLIGHT);
+        // Loops inside have no parts of their own in the chain.
+        let registers = if frame.children.is_empty() { path.parts } else { 1.0 };
+        let at_once = machine.chains_at_once(path.instructions, registers);
         waits[at] = (path.chain / at_once - parts).max(0.0);
         path.among = parts + waits[at];
         let carried = frame.work.chain.max(frame.work.memory_chain);
@@ -64,6 +64,7 @@ fn chain(plan: &CostPlan, paths: &[FramePath], at: usize) -> FramePath {
         match event {
             Event::Store(step) => {
                 let end = begin(&ready, &mut step.reads.iter()) + step.depth;
+                path.parts = path.parts.max(step.parts);
                 let known = ready.entry(step.writes).or_default();
                 *known = known.max(end + step.after);
                 path.chain = path.chain.max(end);

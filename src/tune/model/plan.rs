@@ -70,6 +70,8 @@ pub(super) struct Step {
     pub(super) writes: usize,
     /// Cycles of the longest chain of operations.
     pub(super) depth: f64,
+    /// The registers that are computed one after the other, each by such a chain.
+    pub(super) parts: f64,
     /// Cycles until the stored value can be read.
     pub(super) after: f64,
 }
@@ -96,6 +98,8 @@ pub(super) struct Work {
     pub(super) memory_chain: f64,
     /// Cycles of the longest chain in an iteration.
     pub(super) depth: f64,
+    /// The largest number of registers that a statement computes, each by a chain of its own.
+    pub(super) parts: f64,
     /// Cycles that each run of the loop waits for the previous run, through memory.
     pub(super) run_chain: f64,
     /// Cycles of calls and fences, which overlap with nothing.

@@ -137,6 +137,50 @@ fn nontemporal_stores_of_parts_of_lines_are_slow() {
 }
 
 #[test]
+fn nontemporal_pieces_that_begin_inside_of_lines_are_slow() {
+    // Rows of 16,400 bytes: every fourth one begins with a line.
+    let rows = |schedule: &str| {
+        estimated(&format!(
+            "kernel k(n = 4100) {{\n input A: float32[n, n]\n \
+             output C[i: n, j: n] = A[i, j] * 2.0\n}}\nschedule k {{\n\
+             let o, v = C.split(j, factor=16)\n{schedule}C.vectorize(v)\n\
+             C.store_nontemporal()\n}}\n"
+        ))
+    };
+    let pieces = "let io, ii = C.split(i, factor=16)\nC.reorder(io, o, ii, v)\n";
+    let (whole, part) = (rows(""), rows(pieces));
+    assert!(part.seconds > 4.0 * whole.seconds, "{} {}", part.seconds, whole.seconds);
+}
+
+#[test]
+fn chains_of_long_vectors_wait_like_those_of_short_ones() {
+    let lanes = |count: usize| {
+        estimated(&format!(
+            "kernel k(n = 2048) {{\n input A: float32[n]\n \
+             output C[i: n] = tanh(exp(A[i]) * A[i])\n}}\nschedule k {{\n\
+             let o, v = C.split(i, factor={count})\nC.vectorize(v)\n}}\n"
+        ))
+    };
+    let ratio = lanes(128).seconds / lanes(16).seconds;
+    assert!((0.8..1.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn tiles_side_by_side_share_no_lines() {
+    // The first and the last tile of a row are copies beside the loop over the others.
+    let lines = |count: usize| {
+        let estimate = estimated(&format!(
+            "kernel k(n = 4096) {{\n input A: float32[n, n]\n \
+             output C[i: n, j: n] = A[i, clamp(j - 1, 0, n - 1)] + A[i, clamp(j + 1, 0, n - 1)]\n}}\n\
+             schedule k {{\nlet o, v = C.split(j, factor={count})\nC.vectorize(v)\n}}\n"
+        ));
+        alone(&estimate, TermKind::MemoryTraffic)
+    };
+    let ratio = lines(1024) / lines(64);
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
 fn twice_the_traffic_costs_twice_as_much() {
     let lanes = "let o, v = C.split(j, factor=16)\nC.vectorize(v)";
     let (small, large) = (map(4096, "i, j", lanes), map(8192, "i, j", lanes));

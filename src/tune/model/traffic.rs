@@ -191,7 +191,9 @@ impl Tracker<'_> {
                 let Some((earlier, before)) = seen else { continue };
                 let between: f64 = rooms[earlier + 1..later].iter().sum();
                 let far = between + 0.5 * (rooms[earlier] + rooms[later]);
-                let shared = print.lines.min(before.lines);
+                let range = items[earlier].clone();
+                let common = self.common(range, items[later].clone(), *buffer, frame.own.end);
+                let shared = (common * print.lines).min(before.lines);
                 let saved = shared * kept(far, self.level);
                 self.save(items[later].clone(), *buffer, saved);
             }
@@ -253,19 +255,47 @@ impl Tracker<'_> {
         }
     }
 
+    /// Returns the fraction of what the later ones of some accesses touch in a buffer that the
+    /// earlier ones touch, too, while the dimensions from `from` on run.
+    fn common(
+        &self,
+        earlier: Range<usize>,
+        later: Range<usize>,
+        buffer: usize,
+        from: usize,
+    ) -> f64 {
+        let (earlier, later) = (self.groups(earlier, from), self.groups(later, from));
+        let earlier: Vec<&AccessGroup> =
+            earlier.iter().filter(|group| group.buffer == buffer).collect();
+        let (mut all, mut common) = (0.0, 0.0);
+        for group in later.iter().filter(|group| group.buffer == buffer) {
+            let lines = group.footprint(self.level.cache, self.plan.buffers[buffer].bytes).lines;
+            all += lines;
+            common += lines * group.covered(&earlier, self.level.cache.line).unwrap_or(1.0);
+        }
+        if all > 0.0 { common / all } else { 1.0 }
+    }
+
     /// Returns the footprint of each buffer while the dimensions from `from` on run.
     fn footprints(&self, range: Range<usize>, from: usize) -> Rc<Vec<(usize, Footprint)>> {
         let key = (range.start, range.end, from);
         if let Some(known) = self.prints.borrow().get(&key) {
             return known.clone();
         }
-        let mut groups = self.groups.borrow_mut();
-        let groups = groups.entry(key).or_insert_with(|| {
-            Rc::new(groups_of(self.plan, range, &self.plan.extents, &|dim| dim >= from))
-        });
-        let prints = Rc::new(footprints(self.plan, groups, self.level.cache));
+        let groups = self.groups(range, from);
+        let prints = Rc::new(footprints(self.plan, &groups, self.level.cache));
         self.prints.borrow_mut().insert(key, prints.clone());
         prints
+    }
+
+    /// Returns the groups of accesses while the dimensions from `from` on run.
+    fn groups(&self, range: Range<usize>, from: usize) -> Rc<Vec<AccessGroup>> {
+        let key = (range.start, range.end, from);
+        let mut groups = self.groups.borrow_mut();
+        let known = groups.entry(key).or_insert_with(|| {
+            Rc::new(groups_of(self.plan, range, &self.plan.extents, &|dim| dim >= from))
+        });
+        known.clone()
     }
 }
 
@@ -313,13 +343,17 @@ fn groups_of(
 /// Returns the footprint of each buffer.
 fn footprints(plan: &CostPlan, groups: &[AccessGroup], cache: &Cache) -> Vec<(usize, Footprint)> {
     let mut all: Vec<(usize, Footprint)> = Vec::new();
-    for group in groups {
+    for (at, group) in groups.iter().enumerate() {
         let print = group.footprint(cache, plan.buffers[group.buffer].bytes);
+        let same = |other: &&AccessGroup| other.buffer == group.buffer;
+        let earlier: Vec<&AccessGroup> = groups[..at].iter().filter(same).collect();
         match all.iter_mut().find(|(buffer, _)| *buffer == group.buffer) {
             Some((_, known)) => {
-                // The groups may overlap.
-                let (large, small) = (known.lines.max(print.lines), known.lines.min(print.lines));
-                known.lines = large + 0.5 * small;
+                known.lines = match group.covered(&earlier, cache.line) {
+                    Some(covered) => known.lines + (1.0 - covered) * print.lines,
+                    // They may overlap.
+                    None => known.lines.max(print.lines) + 0.5 * known.lines.min(print.lines),
+                };
                 known.room = known.room.max(print.room) + 0.5 * known.room.min(print.room);
             }
             None => all.push((group.buffer, print)),
@@ -410,19 +444,8 @@ impl AccessGroup {
             let lines = count.max(1.0).min((buffer_bytes / line).max(1.0));
             return Footprint { lines, room: lines };
         }
-        let mut spans = joined(self.spans.clone(), line);
-        let mut blocks: Vec<(f64, f64)> = Vec::new();
-        let mut count = 1.0;
-        for (stride, times) in &self.moves {
-            // A gap of less than a line skips no line.
-            if blocks.is_empty() && spans.iter().all(|(from, to)| *stride < to - from + line) {
-                spans.iter_mut().for_each(|(_, to)| *to += stride * (times - 1.0));
-                spans = joined(spans, line);
-            } else {
-                blocks.push((*stride, *times));
-                count *= times;
-            }
-        }
+        let (spans, blocks) = self.spans_and_blocks(line);
+        let count: f64 = blocks.iter().map(|(_, times)| times).product();
         let aligned = self.outer_stride % line == 0.0 || self.outer_stride.is_infinite();
         let lines_of = |(from, to): &(f64, f64)| {
             let span = (to - from).min(buffer_bytes);
@@ -434,6 +457,47 @@ impl AccessGroup {
         let each: f64 = spans.iter().map(lines_of).sum();
         let lines = (count * each).min((buffer_bytes / line).ceil().max(1.0));
         Footprint { lines, room: lines.max(self.room(cache, &blocks, each, lines)) }
+    }
+
+    /// Returns the bytes that are touched without gaps of a line, and the strides by which they are
+    /// repeated, with their iterations.
+    fn spans_and_blocks(&self, line: f64) -> (Vec<(f64, f64)>, Vec<(f64, f64)>) {
+        let mut spans = joined(self.spans.clone(), line);
+        let mut blocks: Vec<(f64, f64)> = Vec::new();
+        for (stride, times) in &self.moves {
+            // A gap of less than a line skips no line.
+            if blocks.is_empty() && spans.iter().all(|(from, to)| *stride < to - from + line) {
+                spans.iter_mut().for_each(|(_, to)| *to += stride * (times - 1.0));
+                spans = joined(spans, line);
+            } else {
+                blocks.push((*stride, *times));
+            }
+        }
+        (spans, blocks)
+    }
+
+    /// Returns the fraction of the bytes that others touch, too: tiles of the same rows lie side by
+    /// side. `None` if others move in another way.
+    fn covered(&self, others: &[&AccessGroup], line: f64) -> Option<f64> {
+        if self.irregular || others.iter().any(|other| other.irregular) {
+            return None;
+        }
+        let (spans, blocks) = self.spans_and_blocks(line);
+        let mut known = Vec::new();
+        for other in others {
+            let (spans, repeated) = other.spans_and_blocks(line);
+            if repeated != blocks {
+                return None;
+            }
+            known.extend(spans);
+        }
+        let known = joined(known, line);
+        let both = |(from, to): &(f64, f64)| -> f64 {
+            let part = |other: &(f64, f64)| (to.min(other.1) - from.max(other.0)).max(0.0);
+            known.iter().map(part).sum()
+        };
+        let all: f64 = spans.iter().map(|(from, to)| to - from).sum();
+        Some(spans.iter().map(both).sum::<f64>() / all.max(f64::MIN_POSITIVE))
     }
 
     /// Returns the lines of a cache that these accesses occupy: blocks whose starts are a multiple

@@ -50,10 +50,9 @@ pub(super) fn pack(
     // a transposition in registers.
     let along = rank - 1;
     // Rows of terms are read in turns. With other layouts and in short tails, lanes are the terms.
-    let known = access.buffer.shape.iter().all(|extent| extent.as_int().is_some());
     let whole = extents[dim] % width == 0 || extents[dim] >= 4 * width;
     let group = terms.map_or(1, |(_, terms)| width * terms);
-    if terms.is_some() && contiguous && dim == along && known && whole && group >= lanes {
+    if terms.is_some() && contiguous && dim == along && whole && group >= lanes {
         let fused = text.fresh(&packed, "_terms");
         text.push(format!("let {fused} = {packed}.fuse(p{rank}, p{})", rank + 1));
         let mut vector = fused.clone();
