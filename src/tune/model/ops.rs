@@ -553,8 +553,9 @@ impl Walker<'_> {
             if self.in_registers.contains_key(buffer) { 0.0 } else { STORE_FORWARD_LATENCY };
         let reads = std::mem::take(&mut self.reads);
         let bytes = buffer.dtype.bytes() as f64;
-        // Unrolled copies are in turns where they add terms.
-        let parts = self.parts(f64::from(index.ty.lanes), bytes);
+        // Unrolled copies compute their values one after the other, but add terms in turns.
+        let copies = if 2.0 * value.depth >= depth { self.copies_here() } else { 1.0 };
+        let parts = copies * self.parts(f64::from(index.ty.lanes), bytes);
         let step = Step { reads, writes, depth, parts, after };
         let work = self.work();
         work.parts = work.parts.max(parts);
