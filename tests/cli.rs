@@ -300,6 +300,12 @@ fn extents_that_overflow_are_refused() {
     let empty = ["--var", "n=1000000000000", "--var", "m=1000000000000", "--var", "k=0"];
     // The entry of the module accepts or refuses empty tensors.
     fails(&[&["run", &file[..]][..], &empty].concat(), 1, "error[E0525]: 64-bit overflow");
+    let shifted = "kernel s(n: var, off: var) {\n    input A: float32[n]\n    \
+                   output B[i: n] = A[clamp(off + i, 0, n - 1)]\n}\n";
+    let file = write(dir.path(), "s.te", shifted);
+    let far = ["--var", "n=10", "--var", "off=9223372036854775807"];
+    let told = "error[E0525]: `off + i` does not fit 64 bits (in `s(";
+    fails(&[&["run", &file[..]][..], &far].concat(), 1, told);
 }
 
 #[test]

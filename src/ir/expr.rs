@@ -437,7 +437,7 @@ pub enum ExprKind {
     /// rounds to nearest even. Float to float rounds to nearest even. Float to integer truncates
     /// towards zero and saturates; NaN gives 0. To `bool`: `x != 0`, so NaN gives true. `bool` to a
     /// number: 0 or 1. To and from `Index` as for `Int64`. Integer to a half goes through Float32
-    /// (two roundings).
+    /// (two roundings; the casts of the language go through Float64 where that differs).
     Cast(Expr),
     /// The same bits as another type of the same size (Float32 with Int32/Uint32, Float64 with
     /// Int64/Uint64, and integers of one size).

@@ -561,7 +561,14 @@ fn scatter_terms(
     let terms: Vec<Expr> = reduction.terms.iter().map(place).collect();
     let mut update = build_update(buffers, reduction, &indices, terms);
     let guarded = |cond, then| Stmt::If { cond, then: Box::new(then), otherwise: None };
+    let always_holds = |at: usize, condition: &Expr| {
+        let mut later = scatters.iter().filter(|(scatter, _)| at < scatter.place);
+        later.any(|(scatter, _)| mentions(condition, &stage.te.axes[scatter.axis].var))
+    };
     for (at, condition) in reduction.conditions().iter().enumerate().rev() {
+        if always_holds(at, condition) {
+            continue;
+        }
         let Some((scatter, var)) = scatters.iter().find(|(scatter, _)| scatter.place == at) else {
             update = guarded(place(condition), update);
             continue;

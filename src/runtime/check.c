@@ -443,8 +443,9 @@ static uint64_t magnitude(int64_t stride) {
     return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
 
-/* Whether all elements of a tensor have places of their own: ordered by their strides, each
- * dimension steps over all elements of those before it. */
+/* Whether all elements of a tensor have places of their own, because each dimension, ordered by
+ * their strides, steps over all elements of those before it. Other strides may give distinct
+ * elements, too: {0, 3, 6, 9, 12} + {0, 7, 14} has none twice. */
 static COLD int32_t has_distinct_elements(const struct param *param, const struct tensor *tensor) {
     uint64_t done = 0, reach = 1; /* reach: elements that the dimensions in `done` span */
     for (uint32_t n = 0; n < param->ndim; n++) {
@@ -500,7 +501,8 @@ static COLD int32_t check_view(const struct call *call, uint32_t index,
         return refuse_call(&m, call, "ValueError");
     }
     if (param->output && !has_distinct_elements(param, tensor)) {
-        put(begin(&m, call, index), "elements of the output share memory, by its strides");
+        put(begin(&m, call, index), "by the strides, elements may share memory: each stride must "
+                                    "exceed the span of the dimensions with smaller strides");
         return refuse_call(&m, call, "ValueError");
     }
     return 0;
@@ -569,7 +571,9 @@ static COLD int32_t check_overlap(const struct call *call) {
                 continue;
             }
             struct message m;
-            put(begin(&m, call, i), "the output shares memory with ");
+            int32_t in_place = out->output == OUTPUT_IN_PLACE;
+            put(begin(&m, call, i), in_place ? "the `inout` tensor" : "the output");
+            put(&m, " shares memory with ");
             put_argument(&m, call, j);
             return refuse_call(&m, call, "ValueError");
         }
@@ -728,6 +732,17 @@ INTERNAL COLD int32_t tec_rt_check_dl(const struct signature *sig, const uint64_
     return check_arguments(&call);
 }
 
+/* Whether a text ends with another one. */
+static COLD int32_t ends_with(const char *text, const char *end) {
+    const char *last = end;
+    while (*text) text++;
+    while (*last) last++;
+    for (const char *from = text - (last - end); *end; from++, end++) {
+        if (*from != *end) return 0;
+    }
+    return 1;
+}
+
 /* Replaces `{0}` to `{3}` in the user's text by the values; after an overflow by `?`. */
 INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t code,
                                         const int64_t *values, int32_t packed) {
@@ -736,7 +751,9 @@ INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t cod
     const uint32_t *messages = (const uint32_t *)text_at(sig, sig->message_at);
     struct message m = {.length = 0};
     const char *text = index < sig->messages ? text_at(sig, messages[index]) : "";
-    if (code & overflow) put(&m, "64-bit overflow in the condition of: ");
+    if (code & overflow && !ends_with(text, "does not fit 64 bits")) {
+        put(&m, "64-bit overflow in the condition of: ");
+    }
     while (*text) {
         if (text[0] == '{' && text[1] >= '0' && text[1] <= '3' && text[2] == '}') {
             if (code & overflow) {

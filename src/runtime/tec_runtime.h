@@ -86,12 +86,14 @@ enum { CLASS_SIGNED = 0, CLASS_UNSIGNED = 1, CLASS_FLOAT = 2, CLASS_BFLOAT = 4, 
 /* DLPack types as words. */
 enum { DTYPE_UINT8 = 0x10801, DTYPE_E4M3 = 0x1080a, DTYPE_E5M2 = 0x1080c };
 
+enum { OUTPUT_IN_PLACE = 2 /* an `inout` tensor; 1: an output */ };
+
 struct param {
     uint32_t name;    /* offset */
     uint32_t dtype;   /* as in struct tensor; a scalar's class and width too */
     int32_t arg;      /* index of the checked entries' argument, -1 if read from a shape */
     uint8_t kind;
-    uint8_t output;
+    uint8_t output; /* whether it is written */
     uint16_t alignment; /* of a tensor, in bytes */
     uint32_t ndim;
     uint32_t extent_at; /* offset: struct extent [ndim] */

@@ -127,6 +127,10 @@ pub(super) struct Evaluator<'a> {
     pub(super) running: Vec<Running<'a>>,
     knobs: Vec<Knob>,
     statements: usize,
+    /// The places of the names that iterations of the running `for`s gave to stages and axes.
+    named: Vec<Span>,
+    /// The number of running `for`s.
+    loops: usize,
     /// The conditions on run-time integers so far.
     pub(super) branches: RefCell<Branches>,
 }
@@ -150,6 +154,8 @@ impl<'a> Evaluator<'a> {
             running: Vec::new(),
             knobs: Vec::new(),
             statements: 0,
+            named: Vec::new(),
+            loops: 0,
             branches: RefCell::new(branches),
         }
     }
@@ -239,6 +245,7 @@ impl<'a> Evaluator<'a> {
         items: &'a [Expr],
         body: &'a [ScheduleStmt],
     ) -> Result<()> {
+        self.loops += 1;
         for item in items {
             let parts: Vec<&Expr> = match &*item.kind {
                 ExprKind::Tuple(parts) if names.len() > 1 => parts.iter().collect(),
@@ -255,6 +262,10 @@ impl<'a> Evaluator<'a> {
             }
             self.block(body)?;
             self.scopes.pop();
+        }
+        self.loops -= 1;
+        if self.loops == 0 {
+            self.named.clear();
         }
         Ok(())
     }
@@ -397,7 +408,7 @@ impl<'a> Evaluator<'a> {
                     if is_taken(&name.text) && !in_template {
                         let text =
                             format!("`{}` already has an axis `{}`", stage.te.name, name.text);
-                        return refuse("E0317", name.span, text);
+                        return self.refuse_taken(name, text);
                     }
                     let text = fresh_name(&name.text, is_taken);
                     stage.rename_axis(axis, &text);
@@ -408,16 +419,31 @@ impl<'a> Evaluator<'a> {
                     };
                     if is_taken(&name.text) && !in_template {
                         let text = format!("the kernel already has a `{}`", name.text);
-                        return refuse("E0317", name.span, text);
+                        return self.refuse_taken(name, text);
                     }
                     let text = fresh_name(&name.text, is_taken);
                     self.schedule.stage_mut(id).te.name = text;
                 }
                 _ => {}
             }
+            if self.loops > 0 {
+                self.named.push(name.span);
+            }
             self.declare(name, value)?;
         }
         Ok(())
+    }
+
+    /// Refuses a name of a stage or of an axis that is taken (E0317).
+    fn refuse_taken<T>(&self, name: &Name, text: String) -> Result<T> {
+        if !self.named.contains(&name.span) {
+            return refuse("E0317", name.span, text);
+        }
+        let earlier = format!("{text}, from an earlier iteration of the `for`");
+        Err(Box::new(Diag::new("E0317", name.span, earlier).help(
+            "write the statements as a `template`, which appends a number to a name that is taken, \
+             and `use` it in the `for`",
+        )))
     }
 
     /// Returns the value of a name.

@@ -12,14 +12,14 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{substitute, walk_expr};
-use crate::ir::{BinOp, DType, Expr};
+use crate::ir::{BinOp, DType, Expr, ExprKind};
 use crate::te::Graph;
 
 /// The most versions of a schedule.
 pub(super) const MAX_VERSIONS: usize = 16;
 /// Bounds of the run-time integers in a condition whose arithmetic might exceed 64 bits, so that
-/// products of two, three or four of them fit.
-const BOUNDS: [i64; 3] = [1 << 31, 1 << 20, 1 << 15];
+/// sums, and products of two, three or four of them fit.
+const BOUNDS: [i64; 4] = [1 << 60, 1 << 31, 1 << 20, 1 << 15];
 
 /// A schedule for the calls in which a condition holds, and none of the versions before it.
 #[derive(Clone, Debug)]
@@ -138,8 +138,21 @@ fn fits(cond: &Expr, facts: &Facts) -> bool {
         if expr.ty.dtype == DType::Index && expr.as_var().is_none() {
             let within = |end: Option<i128>| end.is_some_and(|end| i64::try_from(end).is_ok());
             let (low, high) = facts.const_bounds(expr);
-            fits &= within(low) && within(high);
+            fits &= within(low) && within(high) || cannot_grow(expr);
         }
     });
     fits
+}
+
+/// Whether the result of an operation fits into 64 bits because its operands do.
+fn cannot_grow(expr: &Expr) -> bool {
+    match &expr.kind {
+        // The least number divided by -1 is too large.
+        ExprKind::Binary(BinOp::FloorDiv, _, divisor) => {
+            divisor.as_int().is_some_and(|divisor| divisor != -1)
+        }
+        ExprKind::Binary(op, ..) => matches!(op, BinOp::FloorMod | BinOp::Min | BinOp::Max),
+        ExprKind::Select(..) | ExprKind::IfThenElse(..) => true,
+        _ => false,
+    }
 }

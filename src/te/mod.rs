@@ -18,6 +18,7 @@ pub use contract::contract_floats;
 pub use elaborate::{Defines, elaborate, kernel_names};
 pub use narrow::narrow_integers;
 pub use params::build_params;
+pub use positions::OrderMatters;
 pub use reducer::check_reducer;
 pub use typical::{TypicalCall, set_estimates};
 

@@ -11,37 +11,60 @@ use super::{Combiner, Reduction};
 use crate::ir::equal::equal;
 use crate::ir::{BinOp, DType, Expr, ExprKind};
 
+/// Why `argmax` or another reducer needs the order of the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OrderMatters {
+    /// The operands of the reducer cannot be exchanged.
+    Reducer,
+    /// A start value, by `init=`, has a position of its own.
+    Start,
+    /// The position is not the value of the only reduction axis, which begins at 0.
+    Position,
+    /// The positions might wrap around in this type.
+    Width(DType),
+}
+
 impl Reduction {
     /// Returns the combiner of the same reduction for any order of its terms, with the same bits;
-    /// `None` if there is none.
+    /// `None` if there is none, or if its own is commutative.
     pub fn combiner_in_any_order(&self) -> Option<Combiner> {
-        let combiner = &self.combiner;
-        let of_max = match combiner.name.as_str() {
-            "argmax" => true,
-            "argmin" => false,
-            _ => return None,
-        };
-        // A start value has a position of its own.
-        let starts = self.identity.iter().zip(&combiner.identity);
-        if combiner.commutative || !starts.into_iter().all(|(own, none)| equal(own, none)) {
+        if self.combiner.commutative {
             return None;
         }
-        let [axis] = &self.axes[..] else { return None };
+        self.order_matters().is_none().then(|| {
+            let of_max = self.combiner.name == "argmax";
+            smaller_position(&self.combiner, of_max)
+        })
+    }
+
+    /// Returns why the terms must keep their order; `None` if there is a combiner for any order.
+    pub fn order_matters(&self) -> Option<OrderMatters> {
+        let combiner = &self.combiner;
+        if combiner.commutative {
+            return None;
+        }
+        if !["argmax", "argmin"].contains(&combiner.name.as_str()) {
+            return Some(OrderMatters::Reducer);
+        }
+        let mut starts = self.identity.iter().zip(&combiner.identity);
+        if !starts.all(|(own, none)| equal(own, none)) {
+            return Some(OrderMatters::Start);
+        }
+        let [axis] = &self.axes[..] else { return Some(OrderMatters::Position) };
         let position = match &self.terms[0].kind {
             ExprKind::Cast(inner) => inner,
             _ => &self.terms[0],
         };
-        if position.as_var() != Some(&axis.var) {
-            return None;
+        if position.as_var() != Some(&axis.var) || axis.min.as_int() != Some(0) {
+            return Some(OrderMatters::Position);
         }
-        let last = match self.terms[0].ty.dtype {
-            DType::Int32 => i128::from(i32::MAX),
-            DType::Int64 | DType::Index => i128::from(i64::MAX),
-            _ => return None,
-        };
-        let unwrapped = axis.min.as_int() == Some(0)
-            && (last > i128::from(i32::MAX) || axis.extent.as_int().is_some_and(|n| n <= last));
-        unwrapped.then(|| smaller_position(combiner, of_max))
+        let dtype = self.terms[0].ty.dtype;
+        let (_, last) = dtype.int_range();
+        // The position of the start value is -1, which an unsigned type has as its last number.
+        let count = if dtype.is_signed() { last + 1 } else { last };
+        let fits = count > i128::from(i64::MAX)
+            || axis.extent.as_int().is_some_and(|extent| extent <= count);
+        (!fits).then_some(OrderMatters::Width(dtype))
     }
 
     /// Returns the same reduction with positions of 32 bits, which take half of the registers;
@@ -63,19 +86,21 @@ impl Reduction {
     }
 }
 
-/// Returns the combiner that takes the lesser position of equal values; no position is negative but
-/// that of the identity.
+/// Returns the combiner that takes the lesser position of equal values. The position of the
+/// identity is -1, which is greater than all others if the type has no sign.
 fn smaller_position(combiner: &Combiner, of_max: bool) -> Combiner {
     let (lhs, rhs) = (&combiner.lhs, &combiner.rhs);
     let [ai, av, bi, bv] = [&lhs[0], &lhs[1], &rhs[0], &rhs[1]].map(Expr::var);
     let op = if of_max { BinOp::Gt } else { BinOp::Lt };
-    let zero = Expr::int(lhs[0].ty().dtype, 0);
     let better = Expr::binary(op, bv.clone(), av.clone());
-    let earlier = Expr::binary(BinOp::Lt, bi.clone(), ai.clone());
-    let none = Expr::binary(BinOp::Lt, ai.clone(), zero.clone());
-    let one = Expr::binary(BinOp::Ge, bi.clone(), zero);
-    let first =
-        Expr::and(Expr::eq(bv.clone(), av.clone()), Expr::and(one, Expr::or(none, earlier)));
+    let mut earlier = Expr::binary(BinOp::Lt, bi.clone(), ai.clone());
+    if lhs[0].ty().dtype.is_signed() {
+        let zero = Expr::int(lhs[0].ty().dtype, 0);
+        let none = Expr::binary(BinOp::Lt, ai.clone(), zero.clone());
+        let one = Expr::binary(BinOp::Ge, bi.clone(), zero);
+        earlier = Expr::and(one, Expr::or(none, earlier));
+    }
+    let first = Expr::and(Expr::eq(bv.clone(), av.clone()), earlier);
     let takes = Expr::or(better, first);
     Combiner {
         result: vec![Expr::select(takes.clone(), bi, ai), Expr::select(takes, bv, av)],

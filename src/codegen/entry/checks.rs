@@ -7,7 +7,7 @@
 use super::signature_text;
 use crate::bug;
 use crate::codegen::ptx::PtxKernel;
-use crate::ir::{DType, Kernel, Param, Source, Var};
+use crate::ir::{DType, Kernel, Param, Role, Source, Var};
 use crate::target::Target;
 
 /// The check of an extent.
@@ -158,9 +158,11 @@ impl ArgumentChecks {
         let mut records = Vec::new();
         let mut extents = Vec::new();
         for (checks, param) in self.params.iter().zip(&kernel.params) {
+            let in_place = matches!(param, Param::Tensor { role: Role::Inout, .. });
             let (dtype, arg, kind, output, alignment) = match checks {
                 CheckedParam::Tensor { dtype, output, arg, alignment, .. } => {
-                    (*dtype, *arg as i32, 0, u8::from(*output), *alignment as u16)
+                    let written = u8::from(*output) + u8::from(in_place);
+                    (*dtype, *arg as i32, 0, written, *alignment as u16)
                 }
                 CheckedParam::Scalar { dtype: DType::Index, arg } => {
                     (DType::Int64, *arg as i32, 2, 0, 0)

@@ -19,7 +19,7 @@ use crate::schedule::bounds::{axis_extents, axis_values, needed_iterations, runs
 use crate::schedule::derived_stage::{free_name, insert_stage, load, rename};
 use crate::schedule::legality::{declared_order, order_is_free};
 use crate::schedule::state::{Axis, AxisId, AxisKind, Relation, Schedule, Stage, StageId, Tail};
-use crate::te::{self, Body, Recurrence, Reduction};
+use crate::te::{self, Body, OrderMatters, Recurrence, Reduction};
 
 /// `S.rfactor(k)`: a new stage reduces over all loops but `k`, and `S` reduces its results over
 /// `k`.
@@ -141,14 +141,8 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
     if !reduction.combiner.commutative {
         let reducer = &reduction.combiner.name;
         let text = format!("`rfactor` of `{name}`: `{reducer}` is not commutative");
-        return Err(Box::new(
-            Diag::new("E0356", call.span, text)
-                .note(format!(
-                    "partial results are combined in another order than the terms, and \
-                     `{reducer}(a, b)` is not always `{reducer}(b, a)`"
-                ))
-                .help("leave out the `rfactor`, and distribute the data axes"),
-        ));
+        let (note, help) = why_in_order(reduction);
+        return Err(Box::new(Diag::new("E0356", call.span, text).note(note).help(help)));
     }
     check_shift(stage)?;
     let allowed = call.flag(1) || reduction.reassociate || schedule.graph.reassociate;
@@ -167,6 +161,38 @@ fn check(schedule: &Schedule, call: &Call) -> Result<()> {
             .note("another order may round differently")
             .help(format!("allow it: `{name}.rfactor({}, reassociate=true)`", axis.name)),
     ))
+}
+
+/// Returns a note on why the terms of a reduction must keep their order, and what to write instead.
+fn why_in_order(reduction: &Reduction) -> (String, String) {
+    let (reducer, axis) = (&reduction.combiner.name, reduction.axes[0].var.name());
+    match reduction.order_matters() {
+        Some(OrderMatters::Start) => (
+            "the start value, `init=`, has a position of its own, which may be greater than others"
+                .to_string(),
+            format!("leave out `init=`, and compare the result of `{reducer}` with it afterwards"),
+        ),
+        Some(OrderMatters::Position) => (
+            "of equal values, the first in the order of the source is taken, and its position \
+             need not be the least"
+                .to_string(),
+            format!("make the reduction axis the position: `{reducer}(({axis}, …), axis={axis})`"),
+        ),
+        Some(OrderMatters::Width(dtype)) => (
+            format!("positions along `{axis}` might not fit `{dtype}` and wrap around"),
+            format!(
+                "declare the position as `int64`, or give `{axis}` a constant extent that \
+                 `{dtype}` can count"
+            ),
+        ),
+        Some(OrderMatters::Reducer) | None => (
+            format!(
+                "partial results are combined in another order than the terms, and \
+                 `{reducer}(a, b)` is not always `{reducer}(b, a)`"
+            ),
+            "leave out the `rfactor`, and distribute the data axes".to_string(),
+        ),
+    }
 }
 
 /// Returns the reduction with a combiner whose operands can be exchanged, if it has one: that of

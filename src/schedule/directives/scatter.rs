@@ -14,7 +14,7 @@ use crate::diag::{Diag, Result, Span};
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::mentions;
-use crate::ir::{BinOp, Expr, ExprKind, Var};
+use crate::ir::{BinOp, DType, Expr, ExprKind, Var};
 use crate::schedule::bounds::attach_depth;
 use crate::schedule::fused::shared_loops;
 use crate::schedule::phases::Inference;
@@ -39,11 +39,8 @@ fn scatter(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         let text = format!("the terms of `{}` cannot be scattered along `{}`", stage.te.name, {
             &stage.axis(axis).name
         });
-        let diag = Diag::new("E0360", call.span_of(0), text).note(why);
-        Box::new(diag.help(
-            "the `where=` of the reduction must compare the axis with a value of the term: \
-             `sum(X[k], axis=k, where=A[k] == b)`",
-        ))
+        let diag = Diag::new("E0360", call.span_of(0), text).note(why.text);
+        Box::new(diag.help(why.help))
     })?;
     move_loop(schedule.stage_mut(id), axis, call.directive, call.span, found);
     Ok(Vec::new())
@@ -80,36 +77,61 @@ pub fn scatter_axes(schedule: &Schedule, id: StageId) -> Vec<usize> {
     (0..rank).filter(|axis| find_scatter(schedule, id, AxisId(*axis)).is_ok()).collect()
 }
 
+/// Why the terms of a stage cannot be scattered.
+struct Refusal {
+    text: String,
+    help: String,
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        let help = "the `where=` of the reduction must compare the axis with a value of the term: \
+                    `sum(X[k], axis=k, where=A[k] == b)`";
+        Refusal { text, help: help.to_string() }
+    }
+}
+
 /// Returns the scatter of a stage along a data axis; the error says why there is none.
 fn find_scatter(
     schedule: &Schedule,
     id: StageId,
     axis: AxisId,
-) -> std::result::Result<Scatter, String> {
+) -> std::result::Result<Scatter, Refusal> {
     let stage = schedule.stage(id);
     let reduction = conditional_reduction(stage, axis, "scatter")?;
     let (name, loop_name) = (&stage.te.name, &stage.axis(axis).name);
     if stage.annotation::<Scan>().is_some() {
-        return Err(format!("`{name}` is computed by a scan"));
+        return Err(format!("`{name}` is computed by a scan").into());
     }
     let scattered = || stage.annotations_of::<Scatter>().map(|(_, scatter)| scatter);
     if scattered().any(|scatter| scatter.axis == axis.0) {
-        return Err(format!("`{loop_name}` is scattered already"));
+        return Err(format!("`{loop_name}` is scattered already").into());
     }
     let var = &stage.te.axes[axis.0].var;
     let earlier = scattered_axes(schedule, stage);
     if let Some(other) = earlier.iter().find(|other| mentions(&other.value, var)) {
         let other = stage.te.axes[other.axis].var.name();
-        return Err(format!("the scattered axis `{other}` depends on `{loop_name}`"));
+        return Err(format!("the scattered axis `{other}` depends on `{loop_name}`").into());
     }
     match find_place((schedule, stage), reduction, axis.0, &earlier) {
         Ok(_) => Ok(Scatter { axis: axis.0 }),
-        Err(true) => Err(format!(
+        Err(NoPlace::TooWide) => Err(Refusal {
+            text: format!(
+                "`{loop_name}` is not alone on its side of the comparison, and its value for a \
+                 term may need more than 64 bits"
+            ),
+            help: format!(
+                "move the rest to the other side, where it wraps around in the type of the value: \
+                 `A[k] - 1 == {loop_name}` for `A[k] == {loop_name} + 1`"
+            ),
+        }),
+        Err(NoPlace::Late) => Err(format!(
             "a condition before the comparison with `{loop_name}` depends on `{loop_name}`, and \
              may keep the value in bounds: write the comparison first"
-        )),
-        Err(false) => {
-            Err(format!("its `where=` does not say which `{loop_name}` a term belongs to"))
+        )
+        .into()),
+        Err(NoPlace::Unnamed) => {
+            Err(format!("its `where=` does not say which `{loop_name}` a term belongs to").into())
         }
     }
 }
@@ -119,7 +141,7 @@ pub struct ScatteredAxis {
     /// The data axis, by its index among the declared ones.
     pub axis: usize,
     /// The place of the condition in [`Reduction::conditions`]. Those before it do not depend on
-    /// the axis.
+    /// the axis, or hold for all its values.
     pub place: usize,
     /// The value of the axis, over the other declared axes that are not scattered. It can be
     /// evaluated if the conditions before its own hold.
@@ -140,14 +162,24 @@ pub fn scattered_axes(schedule: &Schedule, stage: &Stage) -> Vec<ScatteredAxis> 
     found
 }
 
-/// Returns the first condition that gives the value of an axis. The error says whether there is one
-/// after a condition that depends on the axis.
+/// Why no condition gives the value of an axis.
+#[derive(Clone, Copy, PartialEq)]
+enum NoPlace {
+    /// None compares the axis with a value of the term.
+    Unnamed,
+    /// One does, after a condition that depends on the axis.
+    Late,
+    /// One does, but the arithmetic that solves it might exceed 64 bits.
+    TooWide,
+}
+
+/// Returns the first condition that gives the value of an axis.
 fn find_place(
     (schedule, stage): (&Schedule, &Stage),
     reduction: &Reduction,
     axis: usize,
     earlier: &[ScatteredAxis],
-) -> std::result::Result<ScatteredAxis, bool> {
+) -> std::result::Result<ScatteredAxis, NoPlace> {
     let var = &stage.te.axes[axis].var;
     let mut facts = Facts::new();
     schedule.known_facts().iter().for_each(|cond| facts.assume(cond));
@@ -155,33 +187,45 @@ fn find_place(
         facts.bind(&axis.var, &axis.min, &axis.extent);
     }
     let conditions = reduction.conditions();
-    let mut late = false;
+    let mut why = NoPlace::Unnamed;
     for (place, condition) in conditions.iter().enumerate() {
-        let is_free = |value: &Expr| {
-            let depends = |other: &ScatteredAxis| mentions(value, &stage.te.axes[other.axis].var);
+        let is_free = |value: &Solved| {
+            let depends =
+                |other: &ScatteredAxis| mentions(&value.value, &stage.te.axes[other.axis].var);
             !earlier.iter().any(|other| other.place == place || depends(other))
         };
         let Some(value) = solve(condition, var, &facts).filter(is_free) else { continue };
-        if conditions[..place].iter().any(|other| mentions(other, var)) {
-            late = true;
-            continue;
+        let Solved { value, fits } = value;
+        let decides = |other: &Expr| mentions(other, var) && !facts.prove(other);
+        if !fits {
+            why = NoPlace::TooWide;
+        } else if conditions[..place].iter().any(decides) {
+            why = if why == NoPlace::Unnamed { NoPlace::Late } else { why };
+        } else {
+            return Ok(ScatteredAxis { axis, place, value });
         }
-        return Ok(ScatteredAxis { axis, place, value });
     }
-    Err(late)
+    Err(why)
+}
+
+/// The value of a variable that a condition determines.
+struct Solved {
+    value: Expr,
+    /// Whether its arithmetic provably needs no more than 64 bits.
+    fits: bool,
 }
 
 /// Returns the value of a variable that a condition determines: `f(k) + 3` for `b - 3 == f(k)`.
-/// `None` if its arithmetic might need more than 64 bits.
-fn solve(condition: &Expr, var: &Var, facts: &Facts) -> Option<Expr> {
+fn solve(condition: &Expr, var: &Var, facts: &Facts) -> Option<Solved> {
     let ExprKind::Binary(BinOp::Eq, a, b) = &condition.kind else { return None };
     if !mentions(condition, var) {
         return None;
     }
-    let (a, b) = (facts.as_index(a)?, facts.as_index(b)?);
+    let (a, b) = (same_bits(a, facts)?, same_bits(b, facts)?);
     for (side, other) in [(&a, &b), (&b, &a)] {
         if side.as_var() == Some(var) {
-            return (!mentions(other, var)).then(|| simplify_expr(other, facts));
+            let value = |other| Solved { value: simplify_expr(other, facts), fits: true };
+            return (!mentions(other, var)).then(|| value(other));
         }
     }
     let (difference, own) = (Expr::sub(a, b), Expr::var(var));
@@ -191,7 +235,20 @@ fn solve(condition: &Expr, var: &Var, facts: &Facts) -> Option<Expr> {
         false => simplify_expr(&Expr::sub(Expr::index(0), plus), facts),
         true => simplify_expr(&Expr::add(difference, own), facts),
     };
-    (!mentions(&value, var) && is_small(&value, facts)).then_some(value)
+    let fits = is_small(&value, facts);
+    (!mentions(&value, var)).then_some(Solved { value, fits })
+}
+
+/// Returns a side of an equation as an `index`. A `uint64` keeps its 64 bits, so two of them are
+/// equal exactly if the results are.
+fn same_bits(side: &Expr, facts: &Facts) -> Option<Expr> {
+    if !side.ty.is_scalar() || side.ty.dtype != DType::Uint64 {
+        return facts.as_index(side);
+    }
+    match &side.kind {
+        ExprKind::Cast(inner) if inner.ty.dtype.is_int() => facts.as_index(inner),
+        _ => Some(Expr::cast(DType::Index, side.clone())),
+    }
 }
 
 /// Whether a loop of a stage only stores start values, because its axis is scattered.

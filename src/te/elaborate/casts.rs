@@ -466,13 +466,70 @@ fn cast_constant(value: &Value, dtype: DType) -> Option<Typed> {
 pub fn cast(typed: &Typed, dtype: DType) -> Typed {
     let ty = SourceType::Data(dtype);
     if dtype.is_half() && !is_rounded_to(&typed.expr, dtype) {
-        let rounded = Expr::cast(dtype, typed.expr.clone());
-        return Typed::new(ty, Expr::cast(DType::Float32, rounded), typed.size + 1);
+        let (exact, size) = match dtype {
+            DType::BFloat16 if typed.expr.ty.dtype.bits() == 64 && typed.ty.is_int() => {
+                (before_bfloat16(&typed.expr), typed.size.saturating_mul(5) + 9)
+            }
+            DType::BFloat16 => (before_bfloat16(&typed.expr), typed.size + 1),
+            _ => (typed.expr.clone(), typed.size),
+        };
+        let rounded = Expr::cast(dtype, exact);
+        return Typed::new(ty, Expr::cast(DType::Float32, rounded), size + 1);
     }
     if typed.expr.ty.dtype == ty.compute() {
         return Typed { ty, choice: None, ..typed.clone() };
     }
     Typed::new(ty, Expr::cast(ty.compute(), typed.expr.clone()), typed.size)
+}
+
+/// Finds, in an expression of constants and functions of constants, the first argument of each
+/// function whose arguments are plain constants. Returns whether the expression is of this kind.
+pub(super) fn find_constants<'e>(expr: &'e ast::Expr, found: &mut Vec<&'e ast::Expr>) -> bool {
+    use ast::ExprKind::*;
+    match &*expr.kind {
+        Int(_) | Real(_) => true,
+        Unary(_, a) => find_constants(a, found),
+        Binary(_, a, b, _) => find_constants(a, found) && find_constants(b, found),
+        Call(_, args) => {
+            let before = found.len();
+            let constant = args.iter().all(|arg| find_constants(&arg.value, found));
+            if constant && found.len() == before {
+                found.extend(args.first().map(|arg| &arg.value));
+            }
+            constant
+        }
+        _ => false,
+    }
+}
+
+/// Returns an integer as a number that a cast to `bfloat16` rounds once. (The loop IR converts
+/// integers through float32, which would round those of more than 24 bits before.)
+fn before_bfloat16(x: &Expr) -> Expr {
+    let dtype = x.ty.dtype;
+    match dtype {
+        DType::Int32 | DType::Uint32 => Expr::cast(DType::Float64, x.clone()),
+        DType::Int64 | DType::Uint64 | DType::Index => {
+            // Float64 has 53 bits. Of more, the last 11 become one bit that is set if one of them
+            // was: the number stays on its side of every tie.
+            const EXACT: i128 = 1 << 53;
+            let above = Expr::lt(Expr::int(dtype, EXACT), x.clone());
+            let large = match dtype.is_signed() {
+                true => Expr::or(Expr::lt(x.clone(), Expr::int(dtype, -EXACT)), above),
+                false => above,
+            };
+            let bits = match dtype {
+                DType::Index => Expr::cast(DType::Int64, x.clone()),
+                _ => x.clone(),
+            };
+            let int = |value: i128| Expr::int(bits.ty.dtype, value);
+            let last = Expr::binary(BinOp::BitAnd, bits.clone(), int(0x7ff));
+            let odd = Expr::select(Expr::eq(last, int(0)), int(0), int(0x800));
+            let first = Expr::binary(BinOp::BitAnd, bits.clone(), int(!0x7ff));
+            let rounded = Expr::binary(BinOp::BitOr, first, odd);
+            Expr::cast(DType::Float64, Expr::select(large, rounded, bits))
+        }
+        _ => x.clone(),
+    }
 }
 
 /// Whether a `Float32` expression is already a value of the 16-bit float type `dtype`.

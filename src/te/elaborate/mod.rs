@@ -39,7 +39,9 @@ mod values;
 
 use super::Graph;
 use crate::diag::{Diag, Span};
+use crate::ir::DType;
 use crate::lang::{Program, ast};
+use casts::find_constants;
 use items::Items;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -220,11 +222,32 @@ impl<'a> Elaborator<'a> {
     /// Returns the expression with a cast, as the user would write it.
     fn with_cast(&self, expr: &ast::Expr, ty: impl std::fmt::Display) -> String {
         use ast::ExprKind::*;
-        let text = self.excerpt(expr);
+        let (text, ty) = (self.excerpt(expr), ty.to_string());
+        if ty == DType::Float64.to_string()
+            && let Some(text) = self.with_cast_constants(expr, text.clone(), &ty)
+        {
+            return text;
+        }
         match *expr.kind {
             Unary(..) | Binary(..) | If(..) => format!("({text}) as {ty}"),
             _ => format!("{text} as {ty}"),
         }
+    }
+
+    /// Returns the text of an expression of constants with casts of the arguments of functions:
+    /// `sqrt(2.0 as float64)`, as `sqrt(2.0)` is float32. `None` for any other expression.
+    fn with_cast_constants(&self, expr: &ast::Expr, text: String, ty: &str) -> Option<String> {
+        let (mut constants, mut text) = (Vec::new(), text);
+        if !find_constants(expr, &mut constants) || constants.is_empty() {
+            return None;
+        }
+        for constant in constants.iter().rev() {
+            let start = constant.span.start.checked_sub(expr.span.start)? as usize;
+            let end = constant.span.end.checked_sub(expr.span.start)? as usize;
+            text.get(start..end)?;
+            text.replace_range(start..end, &self.with_cast(constant, ty));
+        }
+        Some(text)
     }
 
     /// Returns the kernels to build.
