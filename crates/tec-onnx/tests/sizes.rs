@@ -48,3 +48,46 @@ fn quotients_of_extents_are_shapes() {
     let import = golden("quotients", model);
     assert_eq!(import.outputs[1].shape, "[1, 4, h // 2, w // 2]");
 }
+
+#[test]
+fn one_element_of_an_axis_is_broadcast() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n m")
+        .ints("zero", &[0])
+        .ints("one", &[1])
+        .ints("two", &[2])
+        .ints("last", &[-1])
+        .ints("before", &[-2])
+        .node("Slice", "x zero one zero", "first", &[])
+        .node("Slice", "x one two one", "second", &[])
+        .node("Slice", "x before last one", "third", &[])
+        .node("Sub", "x first", "a", &[])
+        .node("Sub", "a second", "b", &[])
+        .node("Sub", "b third", "y", &[])
+        .output("y");
+    let import = golden("single", model);
+    assert_eq!(import.outputs[0].shape, "[n, m]");
+}
+
+#[test]
+fn constant_indices_bound_a_run_time_extent() {
+    let bytes = |values: &[i64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    let model = Model::new(18)
+        .input("x", FLOAT, "n m")
+        .ints("pair", &[1, 3])
+        .ints("ends", &[0, -1])
+        .ints("many", &[2, 0, 1])
+        .raw("rows", INT64, &[2, 2], bytes(&[0, 4, 5, -3]))
+        .raw("elements", INT64, &[1, 2], bytes(&[0, 1]))
+        .node("Gather", "x pair", "a", &[int("axis", 0)])
+        .node("Gather", "x ends", "b", &[int("axis", 1)])
+        .node("Gather", "x many", "c", &[int("axis", 1)])
+        .node("GatherND", "x rows", "d", &[])
+        .node("GatherElements", "x elements", "e", &[int("axis", 1)])
+        .output("a")
+        .output("b")
+        .output("c")
+        .output("d")
+        .output("e");
+    golden("constant_indices", model);
+}
