@@ -91,3 +91,28 @@ fn constant_indices_bound_a_run_time_extent() {
         .output("e");
     golden("constant_indices", model);
 }
+
+#[test]
+fn one_scale_has_no_axis() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "4")
+        .level("in", 0.25, 3)
+        .node("QuantizeLinear", "x in_s in_z", "q", &[int("axis", 1)])
+        .node("DequantizeLinear", "q in_s in_z", "y", &[int("axis", 1)])
+        .output("y");
+    golden("one_scale", model);
+}
+
+/// As in onnxruntime.
+#[test]
+fn a_signal_of_two_dimensions_is_real() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "batch 64")
+        .scalar("step", 16)
+        .scalar("length", 32)
+        .weights("window", &[32])
+        .node("STFT", "x step window length", "y", &[])
+        .output("y");
+    let import = golden("signal", model);
+    assert_eq!(import.outputs[0].shape, "[batch, 3, 17, 2]");
+}
