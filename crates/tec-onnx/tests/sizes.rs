@@ -116,3 +116,34 @@ fn a_signal_of_two_dimensions_is_real() {
     let import = golden("signal", model);
     assert_eq!(import.outputs[0].shape, "[batch, 3, 17, 2]");
 }
+
+/// The library pads by constants: other padding is a stage, or windows reach beyond the operand.
+#[test]
+fn windows_cover_run_time_extents() {
+    let pool = |model: Model, op: &str, y: &str, kernel: i64, (name, value): (&str, &str)| {
+        let mode = if value.is_empty() { int(name, 1) } else { text(name, value) };
+        let attributes = [ints("kernel_shape", &[kernel]), ints("strides", &[2]), mode];
+        model.node(op, "x", y, &attributes).output(y)
+    };
+    let (upper, lower, ceil) =
+        (("auto_pad", "SAME_UPPER"), ("auto_pad", "SAME_LOWER"), ("ceil_mode", ""));
+    let model = Model::new(19).input("x", FLOAT, "1 4 n").weights("kernel", &[8, 4, 3]);
+    let strides = [ints("strides", &[2]), text("auto_pad", "SAME_UPPER")];
+    let mut model = model.node("Conv", "x kernel", "conv", &strides).output("conv");
+    model = model
+        .weights("one", &[8, 4, 1])
+        .node("Conv", "x one", "shortcut", &strides)
+        .output("shortcut");
+    model = pool(model, "MaxPool", "max2", 2, upper);
+    model = pool(model, "MaxPool", "max3", 3, upper);
+    model = pool(model, "MaxPool", "low3", 3, lower);
+    model = pool(model, "AveragePool", "mean3", 3, upper);
+    model = pool(model, "MaxPool", "ceil2", 2, ceil);
+    model = pool(model, "AveragePool", "ceil3", 3, ceil);
+    let import = golden("windows", model);
+    let shapes: Vec<&str> = import.outputs.iter().map(|one| &one.shape[..]).collect();
+    assert_eq!(
+        shapes[..7],
+        [&["[1, 8, (n + 1) // 2]"; 2][..], &["[1, 4, (n + 1) // 2]"; 5]].concat()
+    );
+}

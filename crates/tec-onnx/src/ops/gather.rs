@@ -24,8 +24,8 @@ fn as_data(cx: &mut Context, indices: T) -> T {
     cx.known("indices", dtype, shape, vals).unwrap_or(indices)
 }
 
-/// Returns the constant indices of an axis of a run-time extent. If the last one of `at` is a number,
-/// they are those of this column.
+/// Returns the constant indices of an axis of a run-time extent. If the last one of `at` is a
+/// number, they are those of this column.
 fn constant_indices(cx: &Context, indices: T, at: &[E], extent: &Dim) -> Option<Vec<i64>> {
     let own = &cx.graph[indices];
     let len = own.len()?;
