@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{FLOAT, INT64, Model, golden, int, ints, text};
+use common::{FLOAT, INT32, INT64, Model, golden, int, ints, text};
 
 #[test]
 fn sums_of_extents_are_converted_as_a_whole() {
@@ -146,4 +146,28 @@ fn windows_cover_run_time_extents() {
         shapes[..7],
         [&["[1, 8, (n + 1) // 2]"; 2][..], &["[1, 4, (n + 1) // 2]"; 5]].concat()
     );
+}
+
+/// The lengths of sequences, as onnxruntime writes a mask of zeros at their ends.
+#[test]
+fn masks_of_onnxruntime_are_lengths() {
+    let model = Model::new(17)
+        .input("ids", INT32, "batch 5")
+        .input("mask", INT32, "batch 5")
+        .weights("words", &[20, 8])
+        .weights("positions", &[16, 8])
+        .weights("gamma", &[8])
+        .weights("w", &[8, 24])
+        .weights("b", &[24])
+        .node(
+            "EmbedLayerNormalization",
+            "ids - words positions - gamma gamma mask",
+            "embedded lengths",
+            &[],
+        )
+        .domain("com.microsoft")
+        .node("Attention", "embedded w b lengths", "y", &[int("num_heads", 2)])
+        .domain("com.microsoft")
+        .output("y");
+    golden("mask_lengths", model);
 }
