@@ -4,6 +4,7 @@
 mod common;
 
 use common::{FLOAT, INT32, INT64, Model, golden, int, ints, text};
+use tec_onnx::{Options, import};
 
 #[test]
 fn sums_of_extents_are_converted_as_a_whole() {
@@ -170,4 +171,29 @@ fn masks_of_onnxruntime_are_lengths() {
         .domain("com.microsoft")
         .output("y");
     golden("mask_lengths", model);
+}
+
+/// A division that rounds down, as PyTorch exports it: 1 is subtracted if the signs differ and there
+/// is a remainder. Of sizes no sign differs.
+#[test]
+fn conditions_follow_from_one_operand() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n 4")
+        .ints("three", &[3])
+        .ints("zero", &[0])
+        .node("Shape", "x", "size", &[int("end", 1)])
+        .node("Div", "size three", "quotient", &[])
+        .node("Mod", "size three", "rest", &[])
+        .node("Less", "size zero", "negative", &[])
+        .node("Less", "three zero", "other", &[])
+        .node("Xor", "negative other", "differ", &[])
+        .node("Equal", "rest zero", "divides", &[])
+        .node("Not", "divides", "remains", &[])
+        .node("And", "remains differ", "down", &[])
+        .node("Cast", "down", "one", &[int("to", INT64.into())])
+        .node("Sub", "quotient one", "floor", &[])
+        .node("ConstantOfShape", "floor", "y", &[])
+        .output("y");
+    let import = import(&model.save("floor"), &Options::default()).expect("a text");
+    assert_eq!(import.outputs[0].shape, "[n // 3]");
 }

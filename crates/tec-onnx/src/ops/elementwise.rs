@@ -200,8 +200,8 @@ pub(crate) fn truncated_div(x: E, y: E, dtype: DType) -> E {
     floor.bin("+", rest.bin("and", signs).choose(one, zero()))
 }
 
-/// Whether operands of a division are known and not negative. A dividend such as `n - 1` must not be
-/// in any call: sizes are computed so, whose quotient for a smaller one has no use.
+/// Whether operands of a division are known and not negative. A dividend such as `n - 1` must not
+/// be in any call: sizes are computed so, and the quotient of a smaller one has no use.
 fn has_known_signs(cx: &mut Context, x: T, y: T) -> bool {
     let dims = |operand: T| -> Option<Vec<Dim>> {
         let int = |value: &Val| match value {
