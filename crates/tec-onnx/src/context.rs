@@ -27,8 +27,11 @@ pub(crate) struct Convolution {
     pub(crate) taps: Option<Taps>,
 }
 
+/// A comparison of extents.
+pub(crate) type Comparison = (Dim, &'static str, Dim);
+
 /// Comparisons of extents.
-pub(crate) type Assumptions = IndexSet<(Dim, &'static str, Dim)>;
+pub(crate) type Assumptions = IndexSet<Comparison>;
 
 /// The state of an import.
 pub(crate) struct Context {
@@ -347,8 +350,15 @@ impl Context {
 
     /// Requires that an extent is not 0.
     pub(crate) fn require_elements(&mut self, extent: &Dim) {
-        if !(extent.clone() - 1).is_nonnegative() {
-            self.assumptions.insert((extent.clone(), ">=", 1.into()));
+        self.require_least(extent, 1);
+    }
+
+    /// Requires a number to be at least `least`.
+    pub(crate) fn require_least(&mut self, number: &Dim, least: i64) {
+        let constant = Dim::from(number.constant());
+        let bound = Dim::from(least) - &constant;
+        if !(number.clone() - least).is_nonnegative() {
+            self.assumptions.insert((number.clone() - &constant, ">=", bound));
         }
     }
 

@@ -269,7 +269,7 @@ impl Dim {
     }
 
     /// The constant term.
-    fn constant(&self) -> i64 {
+    pub(crate) fn constant(&self) -> i64 {
         self.terms.get(&Vec::new()).copied().unwrap_or(0)
     }
 

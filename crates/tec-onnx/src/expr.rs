@@ -255,6 +255,15 @@ impl E {
                 ("not", Val::Bool(value)) => Some(Val::Bool(!value)),
                 _ => None,
             },
+            E::Bin(op @ ("and" | "or"), a, b) => {
+                let (x, y) = (a.eval(graph, axis), b.eval(graph, axis));
+                // One operand may decide.
+                let decisive = Some(Val::Bool(*op == "or"));
+                if x == decisive || y == decisive {
+                    return decisive;
+                }
+                binary(op, &x?, &y?, None)
+            }
             E::Bin(op, a, b) => {
                 let (x, y) = (a.eval(graph, axis)?, b.eval(graph, axis)?);
                 binary(op, &x, &y, a.dtype(graph).or(b.dtype(graph)))
@@ -315,7 +324,11 @@ fn literal(value: &Val, dtype: DType, names: &Names) -> (String, u8) {
         Val::Int(dim) => match dim.as_const() {
             Some(value) if value < 0 => (value.to_string(), 11),
             Some(value) => (value.to_string(), 13),
-            None => (format!("({} as {})", dim.text(names.axis), dtype.name()), 13),
+            None => {
+                let (text, level) = dim.print(names.axis);
+                let text = if level < 2 { format!("({text})") } else { text };
+                (format!("({text} as {})", dtype.name()), 13)
+            }
         },
         Val::Float(value) if value.is_nan() => (format!("(inf({0}) - inf({0}))", dtype.name()), 13),
         Val::Float(value) if value.is_infinite() => {

@@ -13,6 +13,9 @@ use crate::expr::E;
 /// The largest number of elements of a tensor whose values the importer follows.
 const MAX_KNOWN: usize = 4096;
 
+/// The largest number of elements that are evaluated although an operand is not known.
+const MAX_PARTIAL: usize = 64;
+
 /// The largest number of elements and terms that are evaluated in all: a second of work. Shape
 /// arithmetic of a model needs some thousand.
 const MAX_EVALUATED: usize = 20_000_000;
@@ -110,12 +113,16 @@ impl Graph {
         match &tensor.def {
             Def::Data(data) => (0..len).map(|at| read_element(tensor.dtype, data, at)).collect(),
             Def::Compute { body, reduce } => {
+                // A condition may follow from one operand, and a choice needs one of two.
+                let is_partial = matches!(body, E::Bin("and" | "or", ..) | E::If(..))
+                    && len <= MAX_PARTIAL
+                    && reduce.is_none();
                 let mut known = true;
                 body.loads(&mut |operand| known &= self[operand].vals.is_some());
                 let terms = reduce.as_ref().map_or(Some(1), |r| product(&r.extents).as_extent());
                 let work = len.saturating_mul(terms.unwrap_or(usize::MAX));
                 let total = self.evaluated.get().saturating_add(work);
-                if !known || total > MAX_EVALUATED {
+                if !(known || is_partial) || total > MAX_EVALUATED {
                     return None;
                 }
                 self.evaluated.set(total);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
-use crate::context::Context;
+use crate::context::{Comparison, Context};
 use crate::dim::{Dim, REDUCE};
 use crate::dtype::Val;
 use crate::expr::{E, Names};
@@ -134,7 +134,7 @@ pub(crate) fn write(network: &Network) -> Written {
     writeln!(writer.text, "network {}{symbols}{order} {{", network.name).expect("a string");
     let assumptions = network.context.assumptions.iter().cloned();
     let assumptions: BTreeSet<_> = assumptions.chain(graph.narrow_assumptions()).collect();
-    let assumptions: Vec<_> = assumptions.into_iter().collect();
+    let assumptions = without_weaker(assumptions);
     for (a, op, b) in &assumptions {
         let none = |_| String::new();
         // The constant stands last.
@@ -181,6 +181,19 @@ pub(crate) fn write(network: &Network) -> Written {
     }
     writer.text += "}\n";
     Written { text: writer.text, params, inputs, outputs }
+}
+
+/// Drops bounds that a greater one of the same number implies.
+fn without_weaker(all: BTreeSet<Comparison>) -> Vec<Comparison> {
+    let bound = |(a, op, b): &Comparison| Some((a.clone(), b.as_const()?)).filter(|_| *op == ">=");
+    let mut greatest: HashMap<Dim, i64> = HashMap::new();
+    for (number, least) in all.iter().filter_map(bound) {
+        let own = greatest.entry(number).or_insert(least);
+        *own = least.max(*own);
+    }
+    let is_weaker =
+        |one: &Comparison| bound(one).is_some_and(|(number, least)| greatest[&number] > least);
+    all.into_iter().filter(|one| !is_weaker(one)).collect()
 }
 
 impl Writer<'_> {

@@ -2,29 +2,11 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::{
-    FLOAT, INT32, INT64, Model, UINT8, floats, graph, int, ints, reference, strings, text,
+    FLOAT, INT32, INT64, Model, UINT8, floats, golden, golden_with, graph, int, ints, reference,
+    strings, text,
 };
-use tec_onnx::{Import, Options, import};
-
-#[track_caller]
-fn golden_with(name: &str, model: Model, options: &Options) -> Import {
-    let result = import(&model.save(name), options).unwrap_or_else(|error| panic!("{error}"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.te"));
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&path, &result.text).expect("a writable folder");
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(result.text, expected, "BLESS=1 writes the new text");
-    result
-}
-
-#[track_caller]
-fn golden(name: &str, model: Model) -> Import {
-    golden_with(name, model, &Options::default())
-}
+use tec_onnx::{Options, import};
 
 fn convolution() -> Model {
     Model::new(13)

@@ -3,10 +3,12 @@
 use crate::context::{Context, Convolution};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome};
 use crate::ops::dilated;
 use crate::ops::norm::is_constant;
+use crate::ops::slicing;
 use crate::ops::windows::{Windows, key, letters, positive};
 
 /// Transformed images and products of so many bytes stay in a cache.
@@ -25,14 +27,22 @@ fn kernel_extents(shape: &[Dim]) -> Outcome<Vec<i64>> {
 }
 
 pub(crate) fn conv(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    let (x, w) = (node.input(0)?, node.input(1)?);
+    let (mut x, w) = (node.input(0)?, node.input(1)?);
     let (image, weight) = (cx.shape(x), cx.shape(w));
     if image.len() < 3 || image.len() > 5 || weight.len() != image.len() {
         return Err(format!("convolutions of rank {} are not supported", image.len()).into());
     }
     let groups = node.int("group", 1);
-    let windows = Windows::new(node, &image[2..], &kernel_extents(&weight[2..])?)?;
+    let mut windows = Windows::with_any_pads(node, &image[2..], &kernel_extents(&weight[2..])?)?;
     cx.require_equal(&image[1], &(weight[1].clone() * groups))?;
+    if !windows.has_constant_pads() {
+        if windows.out != windows.expected {
+            return Err("`auto_pad` of a run-time extent is not supported".into());
+        }
+        // The library pads by constants alone.
+        let zero = E::num(0.0, cx.dtype(x));
+        x = slicing::pad_with(cx, "padded", x, &windows.take_pads(), zero)?;
+    }
     let mut keys = windows.keys(false);
     if groups != 1 {
         keys.push(("groups", groups.to_string()));

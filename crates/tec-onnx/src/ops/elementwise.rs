@@ -1,6 +1,7 @@
 //! Operators that compute each element from the elements at the same place.
 
 use crate::context::{Context, axes};
+use crate::dim::Dim;
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
@@ -199,7 +200,33 @@ pub(crate) fn truncated_div(x: E, y: E, dtype: DType) -> E {
     floor.bin("+", rest.bin("and", signs).choose(one, zero()))
 }
 
+/// Whether operands of a division are known and not negative. A dividend such as `n - 1` must not
+/// be in any call: sizes are computed so, and the quotient of a smaller one has no use.
+fn has_known_signs(cx: &mut Context, x: T, y: T) -> bool {
+    let dims = |operand: T| -> Option<Vec<Dim>> {
+        let int = |value: &Val| match value {
+            Val::Int(dim) => Some(dim.clone()),
+            _ => None,
+        };
+        cx.graph[operand].vals.as_ref()?.iter().map(int).collect()
+    };
+    let (Some(dividends), Some(divisors)) = (dims(x), dims(y)) else { return false };
+    let is_size = |dim: &Dim| {
+        let rest = dim.clone() - dim.constant();
+        dim.is_nonnegative() || (dim.as_const().is_none() && rest.is_nonnegative())
+    };
+    let known = dividends.iter().all(is_size) && divisors.iter().all(Dim::is_nonnegative);
+    if known {
+        dividends.iter().for_each(|dim| cx.require_least(dim, 0));
+    }
+    known
+}
+
 pub(crate) fn div(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
+    let (x, y) = operands(cx, node)?;
+    if cx.dtype(x).is_signed_int() && has_known_signs(cx, x, y) {
+        return sign_binary(cx, node, "//");
+    }
     binary(
         cx,
         node,

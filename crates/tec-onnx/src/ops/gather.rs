@@ -2,7 +2,7 @@
 
 use crate::context::{Context, axes, axis_of, reduce_axis};
 use crate::dim::Dim;
-use crate::dtype::{DType, Val};
+use crate::dtype::{DType, Val, read_element};
 use crate::expr::E;
 use crate::graph::{Def, Reduce, T};
 use crate::node::{Node, Outcome};
@@ -24,6 +24,68 @@ fn as_data(cx: &mut Context, indices: T) -> T {
     cx.known("indices", dtype, shape, vals).unwrap_or(indices)
 }
 
+/// Returns the constant indices of an axis of a run-time extent. If the last one of `at` is a
+/// number, they are those of this column.
+fn constant_indices(cx: &Context, indices: T, at: &[E], extent: &Dim) -> Option<Vec<i64>> {
+    let own = &cx.graph[indices];
+    let len = own.len()?;
+    if extent.as_const().is_some() || len == 0 || !own.dtype.is_int() {
+        return None;
+    }
+    let (column, columns) = match (at.last(), own.shape.last()) {
+        (Some(E::Idx(column)), Some(columns)) if column.as_const().is_some() => {
+            (column.as_extent()?, columns.as_extent()?)
+        }
+        _ => (0, 1),
+    };
+    let value = |flat: usize| match (&own.vals, &own.def) {
+        (Some(vals), _) => vals.get(flat)?.as_int(),
+        (None, Def::Data(data)) => read_element(own.dtype, data, flat)?.as_int(),
+        _ => None,
+    };
+    (column..len).step_by(columns).map(value).collect()
+}
+
+/// An index whose values are constant along an axis of a run-time extent, which must have them.
+fn constant_place(cx: &mut Context, indices: T, at: &[E], extent: &Dim) -> Option<E> {
+    let values = constant_indices(cx, indices, at, extent)?;
+    let (least, most) = (*values.iter().min()?, *values.iter().max()?);
+    // Extents beyond are no extents of tensors.
+    let limit = 1 << 48;
+    if least < -limit || most > limit {
+        return None;
+    }
+    if least < 0 {
+        cx.require_least(extent, -least);
+    }
+    if most >= 0 {
+        cx.require_least(extent, most + 1);
+    }
+    let step = match values[..] {
+        [first, second, ..] => second - first,
+        _ => 0,
+    };
+    let is_range = values.windows(2).all(|pair| pair[1] - pair[0] == step);
+    if let ([E::Idx(axis)], true, true) = (at, is_range, least >= 0 || most < 0) {
+        let first = Dim::from(values[0]);
+        let first = if most < 0 { extent.clone() + &first } else { first };
+        return Some(E::Idx(axis.clone() * step + &first));
+    }
+    // The compiler cannot compare the elements of a param with a run-time extent.
+    let wide = |e: E, own: DType| if own == DType::Int64 { e } else { e.cast(DType::Int64) };
+    let index = wide(E::Load(indices, at.to_vec()), cx.dtype(indices));
+    let (zero, size) = (E::int(0, DType::Int64), E::dim(extent, DType::Int64));
+    let index = match least < 0 {
+        true => {
+            let from_end = index.clone().bin("+", size);
+            index.clone().bin("<", zero.clone()).choose(from_end, index)
+        }
+        false => index,
+    };
+    let last = E::dim(&(extent.clone() - 1), DType::Int64);
+    Some(E::call("clamp", [index, zero, last]))
+}
+
 /// An index of a tensor that may count from the end. Indices that are inputs are checked by the
 /// entry; those that are computed are reduced to the extent.
 pub(crate) fn place(cx: &mut Context, indices: T, at: Vec<E>, extent: &Dim) -> E {
@@ -33,6 +95,9 @@ pub(crate) fn place(cx: &mut Context, indices: T, at: Vec<E>, extent: &Dim) -> E
             Some(value) if value < 0 => E::Idx(extent.clone() + value),
             _ => E::Idx(dim.clone()),
         };
+    }
+    if let Some(index) = constant_place(cx, indices, &at, extent) {
+        return index;
     }
     let index = E::Load(indices, at);
     if is_within(cx, indices, extent) {

@@ -1,6 +1,7 @@
 //! Pools.
 
 use super::norm::{kept, reduced_index};
+use super::slicing;
 use super::windows::Windows;
 use crate::context::{Context, axes, reduce_axis};
 use crate::dim::{Dim, product};
@@ -16,10 +17,34 @@ fn windows(cx: &Context, node: &Node, x: T) -> Outcome<(Windows, Vec<Dim>)> {
         return Err(format!("pools of rank {} are not supported", shape.len()).into());
     }
     let kernel = node.ints("kernel_shape").ok_or("`kernel_shape` is missing")?;
-    let windows = Windows::new(node, &shape[2..], kernel)?;
+    let windows = Windows::with_any_pads(node, &shape[2..], kernel)?;
     let mut out = shape[..2].to_vec();
     out.extend(windows.out.iter().cloned());
     Ok((windows, out))
+}
+
+/// Pads by `value` if the padding depends on run-time extents: the library pads by constants alone.
+fn with_pads(cx: &mut Context, x: T, windows: &mut Windows, value: E) -> Outcome<T> {
+    if windows.has_constant_pads() || windows.reach_beyond(&cx.shape(x)[2..]) {
+        return Ok(x);
+    }
+    if windows.out != windows.expected {
+        return Err("`auto_pad` of a run-time extent is not supported".into());
+    }
+    slicing::pad_with(cx, "padded", x, &windows.take_pads(), value)
+}
+
+/// The number of elements of a window that are in the operand, along each axis.
+fn counts(windows: &Windows, extents: &[Dim], axes: &[Dim]) -> Outcome<Vec<Dim>> {
+    let one = |at: usize| {
+        let first = axes[at].clone() * windows.strides[at] - &windows.begin[at];
+        let end = (first.clone() + windows.kernel[at]).minimum(&extents[at]);
+        end - &first.maximum(&Dim::zero())
+    };
+    if windows.dilations.iter().any(|d| *d != 1) {
+        return Err("`auto_pad` of a run-time extent with dilations is not supported".into());
+    }
+    Ok((0..extents.len()).map(one).collect())
 }
 
 /// The name of a kernel of the library for a number of spatial dimensions.
@@ -32,7 +57,13 @@ pub(crate) fn max_pool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (windows, shape) = windows(cx, node, x)?;
     let op = for_rank(&shape, ["max_pool1d", "max_pool2d", "max_pool3d"]);
     let dtype = cx.dtype(x);
-    let values = cx.call("", dtype, shape.clone(), op, vec![x], windows.keys(true))?;
+    let low = match dtype.is_float() {
+        true => E::float(f64::NEG_INFINITY, dtype),
+        false => E::int(dtype.int_range().0 as i64, dtype),
+    };
+    let mut padded = windows.clone();
+    let own = with_pads(cx, x, &mut padded, low)?;
+    let values = cx.call("", dtype, shape.clone(), op, vec![own], padded.keys(true))?;
     if !node.has_output(1) {
         return Ok(vec![values]);
     }
@@ -68,17 +99,35 @@ pub(crate) fn max_pool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 pub(crate) fn average_pool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
-    let (windows, shape) = windows(cx, node, x)?;
+    let (mut windows, shape) = windows(cx, node, x)?;
     let op = for_rank(&shape, ["avg_pool1d", "avg_pool2d", "avg_pool3d"]);
     let dtype = cx.dtype(x);
     let wide = cx.widen("input", x)?;
-    let mut keys = windows.keys(true);
-    let padded = windows.begin.iter().chain(&windows.end).any(|pad| *pad != Dim::zero());
-    if padded && node.flag("count_include_pad", false) {
-        keys.push(("border", "true".to_string()));
-    }
     let part = if wide == x { "" } else { "wide" };
     let wide_type = cx.dtype(wide);
+    let counts_pads = node.flag("count_include_pad", false);
+    if !windows.has_constant_pads() {
+        if counts_pads {
+            return Err("`count_include_pad` of `auto_pad` is not supported".into());
+        }
+        let given = windows.clone();
+        let padded = with_pads(cx, wide, &mut windows, E::num(0.0, wide_type))?;
+        if padded != wide {
+            let sum = for_rank(&shape, ["sum_pool1d", "sum_pool2d", "sum_pool3d"]);
+            let keys = windows.keys(true);
+            let sum = cx.call("sum", wide_type, shape.clone(), sum, vec![padded], keys)?;
+            let own = axes(&shape);
+            let counts = counts(&given, &cx.shape(x)[2..], &own[2..])?;
+            let body = cx.load(sum, own).bin("/", E::dim(&product(&counts), wide_type));
+            let mean = cx.compute(part, wide_type, shape, body)?;
+            return Ok(vec![cx.cast("", mean, dtype)?]);
+        }
+    }
+    let mut keys = windows.keys(true);
+    let padded = windows.begin.iter().chain(&windows.end).any(|pad| *pad != Dim::zero());
+    if padded && counts_pads {
+        keys.push(("border", "true".to_string()));
+    }
     let mean = cx.call(part, wide_type, shape, op, vec![wide], keys)?;
     Ok(vec![cx.cast("", mean, dtype)?])
 }
@@ -106,13 +155,14 @@ fn norm_functions(p: i64) -> Outcome<(TermFunction, TermFunction)> {
 
 pub(crate) fn lp_pool(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
-    let (windows, shape) = windows(cx, node, x)?;
+    let (mut windows, shape) = windows(cx, node, x)?;
     let op = for_rank(&shape, ["sum_pool1d", "sum_pool2d", "sum_pool3d"]);
     let dtype = cx.dtype(x);
     let (before, after) = norm_functions(node.int("p", 2))?;
     let x = cx.widen("input", x)?;
     let wide = cx.dtype(x);
     let powers = cx.elementwise("powers", wide, &[x], |mut e| before(e.remove(0), wide))?;
+    let powers = with_pads(cx, powers, &mut windows, E::num(0.0, wide))?;
     let sum = cx.call("sum", wide, shape, op, vec![powers], windows.keys(true))?;
     Ok(vec![cx.elementwise("", dtype, &[sum], |mut e| {
         let root = after(e.remove(0), wide);

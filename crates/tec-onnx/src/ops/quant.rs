@@ -29,16 +29,18 @@ fn parameter(cx: &Context, own: T, axes: &[Dim], axis: usize, block: i64) -> Out
     Ok(cx.load(own, index))
 }
 
-pub(super) fn axis_and_block(cx: &Context, node: &Node, x: T) -> Outcome<(usize, i64)> {
+pub(super) fn axis_and_block(
+    cx: &Context,
+    node: &Node,
+    (x, scale): (T, T),
+) -> Outcome<(usize, i64)> {
     let rank = cx.rank(x);
-    let axis = node.int("axis", 1);
-    let axis = if rank == 0 {
-        0
-    } else {
-        axis_of(axis, rank).or_else(|error| {
-            // The axis counts only for several scales.
-            if node.has("axis") { Err(error) } else { Ok(0) }
-        })?
+    let is_counted = node.has("axis") && !cx.graph[scale].shape.iter().all(Dim::is_one);
+    let axis = match axis_of(node.int("axis", 1), rank) {
+        Ok(axis) => axis,
+        // The axis counts only for several scales.
+        Err(_) if rank == 0 || !is_counted => 0,
+        Err(error) => return Err(error),
     };
     Ok((axis, node.int("block_size", 0)))
 }
@@ -46,7 +48,7 @@ pub(super) fn axis_and_block(cx: &Context, node: &Node, x: T) -> Outcome<(usize,
 pub(crate) fn dequantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (x, scale) = (node.input(0)?, node.input(1)?);
     let dtype = node.dtype("output_dtype")?.unwrap_or(cx.dtype(scale));
-    let (axis, block) = axis_and_block(cx, node, x)?;
+    let (axis, block) = axis_and_block(cx, node, (x, scale))?;
     let shape = cx.shape(x);
     let own = axes(&shape);
     let wide = if dtype.is_half() { DType::Float32 } else { dtype };
@@ -141,7 +143,7 @@ pub(crate) fn quantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     {
         return Ok(vec![y]);
     }
-    let (axis, block) = axis_and_block(cx, node, x)?;
+    let (axis, block) = axis_and_block(cx, node, (x, scale))?;
     let shape = cx.shape(x);
     let own = axes(&shape);
     let wide = match (cx.dtype(x), node.dtype("precision").ok().flatten()) {

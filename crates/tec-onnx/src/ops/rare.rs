@@ -424,10 +424,15 @@ pub(crate) fn bit_cast(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 pub(crate) fn stft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let x = node.input(0)?;
-    let (shape, dtype) = (cx.shape(x), cx.dtype(x));
+    let (mut shape, dtype) = (cx.shape(x), cx.dtype(x));
     let window = node.optional(2);
+    // As in onnxruntime, a real signal may go without its last dimension.
+    let is_flat = shape.len() == 2;
+    if is_flat {
+        shape.push(1.into());
+    }
     if shape.len() != 3 || !dtype.is_float() {
-        return Err("the signal must have three dimensions".into());
+        return Err("the signal must have two or three dimensions".into());
     }
     let onesided = node.flag("onesided", true);
     let step = node.input(1)?;
@@ -485,7 +490,11 @@ pub(crate) fn stft(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
             E::call("clamp", [place, E::int(0, wide), E::dim(&(shape[1].clone() - 1), wide)])
         }
     };
-    let mut body = cx.load_at(x, vec![E::Idx(own[0].clone()), place, E::Idx(own[3].clone())]);
+    let mut index = vec![E::Idx(own[0].clone()), place];
+    if !is_flat {
+        index.push(E::Idx(own[3].clone()));
+    }
+    let mut body = cx.load_at(x, index);
     if let Some(window) = window {
         body = body.bin("*", cx.load(window, [own[2].clone()]));
     }

@@ -111,8 +111,26 @@ struct Range {
     len: Dim,
 }
 
+/// The place of the one element that constant bounds select from an axis of a run-time extent, such
+/// as `0:1`. The axis must have it: whoever takes one element has no use for none.
+fn single(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim) -> Option<Dim> {
+    let (first, end) = (start.as_const()?, end.as_const()?);
+    if extent.as_const().is_some() || first.checked_add(1) != Some(end) || end == 0 {
+        return None;
+    }
+    // The ends of an axis are written as large numbers.
+    if first.unsigned_abs() >= i32::MAX as u64 || end.unsigned_abs() >= i32::MAX as u64 {
+        return None;
+    }
+    cx.require_least(extent, if first < 0 { -first } else { end });
+    Some(if first < 0 { extent.clone() + first } else { start.clone() })
+}
+
 /// Clamps the bounds of a slice as the specification says.
 fn range(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim, step: i64) -> Outcome<Range> {
+    if let Some(start) = single(cx, extent, start, end) {
+        return Ok(Range { start, step: 1, len: 1.into() });
+    }
     let last = if step > 0 { extent.clone() } else { extent.clone() - 1 };
     let first = if step > 0 { Dim::zero() } else { Dim::from(-1) };
     let mut clamp = |bound: &Dim, low: &Dim| -> Outcome<Dim> {

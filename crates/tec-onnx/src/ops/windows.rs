@@ -44,9 +44,33 @@ pub(crate) fn positive(values: Option<&[i64]>, rank: usize, name: &str) -> Outco
     Ok(values)
 }
 
+/// The elements before an axis to which `auto_pad` adds `total`, which is between `least` and
+/// `most`: the lesser half, or the greater one.
+fn part_of_pad(total: &Dim, (least, most): (i64, i64), greater: bool) -> Dim {
+    let more = i64::from(greater);
+    match ((least + more) / 2, (most + more) / 2) {
+        (low, high) if low == high => low.into(),
+        _ => (total.clone() + more).div(&2.into()),
+    }
+}
+
 impl Windows {
-    /// Reads the attributes of a convolution or pool over the given extents.
+    /// Reads the attributes of a convolution or pool over the given extents; `auto_pad` must add
+    /// constant numbers of elements.
     pub(crate) fn new(node: &Node, extents: &[Dim], kernel: &[i64]) -> Outcome<Windows> {
+        let windows = Windows::with_any_pads(node, extents, kernel)?;
+        match windows.has_constant_pads() {
+            true => Ok(windows),
+            false => Err("`auto_pad` of a run-time extent is not supported".into()),
+        }
+    }
+
+    pub(crate) fn has_constant_pads(&self) -> bool {
+        self.begin.iter().chain(&self.end).all(|pad| pad.as_const().is_some())
+    }
+
+    /// Reads the attributes; the padding may depend on run-time extents.
+    pub(crate) fn with_any_pads(node: &Node, extents: &[Dim], kernel: &[i64]) -> Outcome<Windows> {
         let rank = extents.len();
         let kernel = positive(Some(kernel), rank, "kernel_shape")?;
         let strides = positive(node.ints("strides"), rank, "strides")?;
@@ -75,10 +99,16 @@ impl Windows {
             let (begin, end, out) = match auto {
                 "SAME_UPPER" | "SAME_LOWER" => {
                     let out = (n.clone() + (s - 1)).div(&s.into());
-                    let total = ((out.clone() - 1) * s + span - n).maximum(&Dim::zero());
-                    let half = total.div(&2.into());
-                    let rest = total - &half;
-                    if auto == "SAME_UPPER" { (half, rest, out) } else { (rest, half, out) }
+                    let total = (out.clone() - 1) * s + span - n;
+                    // The last window begins at one of the last `s` elements.
+                    let range = ((span - s).max(0), span - 1);
+                    let total = match span < s {
+                        _ if range.0 == range.1 => range.0.into(),
+                        true => total.maximum(&Dim::zero()),
+                        false => total,
+                    };
+                    let begin = part_of_pad(&total, range, auto == "SAME_LOWER");
+                    (begin.clone(), total - &begin, out)
                 }
                 "VALID" => {
                     let out = floor(&Dim::zero(), &Dim::zero());
@@ -87,21 +117,11 @@ impl Windows {
                 _ => {
                     let (begin, end) = (Dim::from(pads[at]), Dim::from(pads[at + rank]));
                     let mut out = floor(&begin, &end);
-                    if ceil {
-                        let room = n.clone() + &begin + &end - span;
-                        out = (room + (s - 1)).div(&s.into()) + 1;
-                        // A last window that begins in the padding after the end is dropped.
-                        let last = (out.clone() - 1) * s - n - &begin;
-                        match last.as_const() {
-                            Some(last) if last >= 0 => out = out - 1,
-                            Some(_) => {}
-                            None if s == 1 => {}
-                            None => {
-                                return Err(
-                                    "ceil_mode of a run-time extent is not supported".into()
-                                );
-                            }
-                        }
+                    // A last window that begins in the padding after the end is dropped.
+                    if ceil && pads[at + rank] + s <= span {
+                        out = (n.clone() + &begin + &end - span + (s - 1)).div(&s.into()) + 1;
+                    } else if ceil {
+                        out = (n.clone() + &begin - 1).div(&s.into()) + 1;
                     }
                     (begin, end, out)
                 }
@@ -109,15 +129,39 @@ impl Windows {
             if out.as_const().is_some_and(|out| out < 1) {
                 return Err(format!("a window of {span} does not fit its extent").into());
             }
-            if begin.as_const().is_none() || end.as_const().is_none() {
-                return Err("`auto_pad` of a run-time extent is not supported".into());
-            }
             windows.expected.push(floor(&begin, &end));
             windows.begin.push(begin);
             windows.end.push(end);
             windows.out.push(out);
         }
         Ok(windows)
+    }
+
+    /// Replaces padding of run time at the ends by windows that reach beyond them, over the given
+    /// extents; whether there is no other.
+    pub(crate) fn reach_beyond(&mut self, extents: &[Dim]) -> bool {
+        if self.begin.iter().any(|pad| pad.as_const().is_none()) {
+            return false;
+        }
+        for (at, n) in extents.iter().enumerate() {
+            if self.end[at].as_const().is_none() {
+                let span = (self.kernel[at] - 1) * self.dilations[at] + 1;
+                let room = n.clone() + &self.begin[at] + &self.begin[at] - span;
+                self.end[at] = self.begin[at].clone();
+                self.expected[at] = room.div(&self.strides[at].into()) + 1;
+            }
+        }
+        true
+    }
+
+    /// Takes all padding off, which the operand has from now on; returns that of each of its
+    /// dimensions, of which the first two have none.
+    pub(crate) fn take_pads(&mut self) -> Vec<(Dim, Dim)> {
+        let none = || vec![Dim::zero(); self.kernel.len()];
+        let begin = std::mem::replace(&mut self.begin, none());
+        let end = std::mem::replace(&mut self.end, none());
+        let outer = [(Dim::zero(), Dim::zero()), (Dim::zero(), Dim::zero())];
+        outer.into_iter().chain(begin.into_iter().zip(end)).collect()
     }
 
     /// The keywords of a call, without those that have their default value.

@@ -8,6 +8,7 @@ use tec_onnx::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     TensorProto, TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
+use tec_onnx::{Import, Options, import};
 
 /// A graph under construction.
 #[derive(Default)]
@@ -277,4 +278,22 @@ pub fn save(name: &str, data: &[u8]) -> PathBuf {
     let path = folder.join(format!("{name}.onnx"));
     std::fs::write(&path, data).expect("a folder for tests");
     path
+}
+
+/// Compares the text of a model with `golden/NAME.te`, which `BLESS=1` writes.
+#[track_caller]
+pub fn golden_with(name: &str, model: Model, options: &Options) -> Import {
+    let result = import(&model.save(name), options).unwrap_or_else(|error| panic!("{error}"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.te"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &result.text).expect("a writable folder");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(result.text, expected, "BLESS=1 writes the new text");
+    result
+}
+
+#[track_caller]
+pub fn golden(name: &str, model: Model) -> Import {
+    golden_with(name, model, &Options::default())
 }

@@ -10,11 +10,21 @@ use crate::node::{Node, Outcome};
 use crate::ops::movement::reshape_to;
 use crate::ops::{Handler, attention as default, elementwise, product, slicing};
 
-/// What is added to the scores: a bias, and a large negative number for keys that are hidden.
-fn mask(cx: &mut Context, node: &Node, mask: Option<T>, bias: Option<T>) -> Outcome<Option<T>> {
-    let Some(mask) = mask else { return Ok(bias) };
+/// What is added to the scores: a bias, and a large negative number for keys that are hidden. A
+/// mask of one dimension has the numbers of keys that are not. `keys` is the shape of the keys, of
+/// which the first two dimensions are the batch and the position.
+fn mask(
+    cx: &mut Context,
+    node: &Node,
+    (mask, bias): (Option<T>, Option<T>),
+    keys: &[Dim],
+) -> Outcome<Option<T>> {
+    let Some(mut mask) = mask else { return Ok(bias) };
     if !cx.dtype(mask).is_int() {
         return Err("the type of the mask is not supported".into());
+    }
+    if cx.rank(mask) == 1 {
+        mask = shown_keys(cx, mask, keys)?;
     }
     let shape = cx.shape(mask);
     let to = match shape.len() {
@@ -34,6 +44,18 @@ fn mask(cx: &mut Context, node: &Node, mask: Option<T>, bias: Option<T>) -> Outc
     let bias = cx.cast("bias", bias, dtype)?;
     let one: (&str, Handler) = ("Add", elementwise::add);
     Ok(Some(apply(cx, "mask_and_bias", one, &[Some(bias), Some(hidden)], named(&[]))?))
+}
+
+/// The mask of two dimensions of the numbers of keys that are not hidden.
+fn shown_keys(cx: &mut Context, lengths: T, keys: &[Dim]) -> Outcome<T> {
+    // One with more elements has the first keys, too, or the places in a packed batch.
+    cx.require_equal(&cx.shape(lengths)[0], &keys[0])?;
+    let (shape, dtype) = (keys[..2].to_vec(), cx.dtype(lengths));
+    let own = axes(&shape);
+    let length = cx.load(lengths, [own[0].clone()]);
+    let shown = E::dim(&own[1], DType::Int64).bin("<", length.cast(DType::Int64));
+    let body = shown.choose(E::int(1, dtype), E::int(0, dtype));
+    cx.compute("shown", dtype, shape, body)
 }
 
 /// The attention of queries, keys and values, each [batch, position, heads × size].
@@ -86,7 +108,8 @@ pub(super) fn attention(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let mut part =
         |name: &str, at: i64| slicing::section(cx, name, all, 2, &(at * size).into(), &size.into());
     let parts = [part("query", 0)?, part("key", 1)?, part("value", 2)?];
-    let mask = mask(cx, node, node.optional(3), node.optional(5))?;
+    let keys = cx.shape(all);
+    let mask = mask(cx, node, (node.optional(3), node.optional(5)), &keys)?;
     let mut results = attend(cx, node, parts, mask, [None, None])?;
     results.truncate(1);
     Ok(results)
@@ -117,7 +140,11 @@ pub(super) fn multi_head_attention(cx: &mut Context, node: &Node) -> Outcome<Vec
             first = first + &size;
         }
     }
-    let mask = mask(cx, node, node.optional(4), node.optional(5))?;
+    if node.optional(6).is_some() && node.optional(4).is_some_and(|mask| cx.rank(mask) == 1) {
+        return Err("lengths of keys with past keys are not supported".into());
+    }
+    let keys = cx.shape(k);
+    let mask = mask(cx, node, (node.optional(4), node.optional(5)), &keys)?;
     let mut results = attend(cx, node, parts, mask, [node.optional(6), node.optional(7)])?;
     results.truncate(3);
     Ok(results)

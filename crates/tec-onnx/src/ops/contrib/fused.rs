@@ -1,7 +1,7 @@
 //! Operators with what follows them.
 
 use super::{apply, float, int, named};
-use crate::context::{Context, axes};
+use crate::context::{Context, axes, reduce_axis};
 use crate::dtype::DType;
 use crate::expr::E;
 use crate::graph::T;
@@ -158,8 +158,8 @@ pub(super) fn skip_rms_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
 
 pub(super) fn embed_layer_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let ids = node.input(0)?;
-    if cx.rank(ids) != 2 || node.has_output(1) {
-        return Err("the index of the mask is not supported".into());
+    if cx.rank(ids) != 2 {
+        return Err("the rank of the tokens is not supported".into());
     }
     let one: (&str, Handler) = ("Gather", gather::gather);
     let words = apply(cx, "words", one, &[Some(node.input(2)?), Some(ids)], named(&[]))?;
@@ -193,5 +193,23 @@ pub(super) fn embed_layer_norm(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
     let inputs = [Some(total), Some(node.input(5)?), Some(node.input(6)?)];
     let one: (&str, Handler) = ("LayerNormalization", norm::layer_norm);
     let y = apply(cx, "", one, &inputs, named(&list))?;
-    Ok(vec![y, total, total])
+    let lengths = if node.has_output(1) { mask_index(cx, ids, node.optional(7))? } else { total };
+    Ok(vec![y, lengths, total])
+}
+
+/// The number of tokens that a mask shows in each sequence; 0 without a mask, as in onnxruntime.
+fn mask_index(cx: &mut Context, ids: T, mask: Option<T>) -> Outcome<T> {
+    let (batch, dtype) = (vec![cx.shape(ids)[0].clone()], DType::Int32);
+    let Some(mask) = mask else {
+        return cx.compute("mask_index", dtype, batch, E::int(0, dtype));
+    };
+    let (shape, own) = (cx.shape(mask), cx.dtype(mask));
+    if shape.len() != 2 || !own.is_int() {
+        return Err("the mask is not supported".into());
+    }
+    cx.require_equal(&shape[0], &batch[0])?;
+    let load = cx.load(mask, [axes(&batch)[0].clone(), reduce_axis(0, &shape[1])]);
+    let shown = load.bin("==", E::int(1, own));
+    let term = shown.choose(E::int(1, dtype), E::int(0, dtype));
+    cx.fold("mask_index", "sum", dtype, batch, vec![shape[1].clone()], term)
 }

@@ -105,7 +105,7 @@ pub(crate) fn observe(cx: &mut Context, node: &Node, values: &[T]) -> Outcome<()
     match node.op {
         "DequantizeLinear" => {
             let (q, scale) = (node.input(0)?, node.input(1)?);
-            let (axis, block) = super::quant::axis_and_block(cx, node, q)?;
+            let (axis, block) = super::quant::axis_and_block(cx, node, (q, scale))?;
             if block == 0 && cx.dtype(q).is_int() {
                 let own = Quantized { q, scale, zero: node.optional(2), axis };
                 cx.integers.quantized.insert(value, own);

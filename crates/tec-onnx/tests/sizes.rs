@@ -1,0 +1,199 @@
+//! Texts of networks whose extents of run time decide shapes and places. `BLESS=1 cargo test -p
+//! tec-onnx --test sizes` writes them.
+
+mod common;
+
+use common::{FLOAT, INT32, INT64, Model, golden, int, ints, text};
+use tec_onnx::{Options, import};
+
+#[test]
+fn sums_of_extents_are_converted_as_a_whole() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n m")
+        .scalar("one", 1)
+        .node("Size", "x", "count", &[])
+        .node("Cast", "count", "factor", &[int("to", FLOAT.into())])
+        .node("Mul", "x factor", "y", &[])
+        .node("Sub", "count one", "last", &[])
+        .node("Shape", "x", "shape", &[])
+        .node("Expand", "last shape", "z", &[])
+        .output("y")
+        .output("z");
+    golden("cast_extents", model);
+}
+
+/// Quotients of extents are shapes; that of `h - 1` is one for calls in which it is not negative.
+#[test]
+fn quotients_of_extents_are_shapes() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "1 4 h w")
+        .weights("kernel", &[8, 4, 3, 3])
+        .ints("two", &[2])
+        .ints("one", &[1])
+        .ints("batch", &[1, 8])
+        .ints("channels", &[1, 4])
+        .ints("rest", &[-1])
+        .node("Conv", "x kernel", "conv", &[ints("strides", &[2, 2]), ints("pads", &[1, 1, 1, 1])])
+        .node("Shape", "x", "sides", &[int("start", 2)])
+        .node("Shape", "x", "height", &[int("start", 2), int("end", 3)])
+        .node("Sub", "height one", "last", &[])
+        .node("Div", "last two", "quotient", &[])
+        .node("Add", "quotient one", "rows", &[])
+        .node("Concat", "batch rows rest", "shape", &[int("axis", 0)])
+        .node("Reshape", "conv shape", "y", &[])
+        .node("Div", "sides two", "half", &[])
+        .node("Concat", "channels half", "sizes", &[int("axis", 0)])
+        .node("Resize", "x - - sizes", "z", &[text("mode", "nearest")])
+        .output("y")
+        .output("z");
+    let import = golden("quotients", model);
+    assert_eq!(import.outputs[1].shape, "[1, 4, h // 2, w // 2]");
+}
+
+#[test]
+fn one_element_of_an_axis_is_broadcast() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n m")
+        .ints("zero", &[0])
+        .ints("one", &[1])
+        .ints("two", &[2])
+        .ints("last", &[-1])
+        .ints("before", &[-2])
+        .node("Slice", "x zero one zero", "first", &[])
+        .node("Slice", "x one two one", "second", &[])
+        .node("Slice", "x before last one", "third", &[])
+        .node("Sub", "x first", "a", &[])
+        .node("Sub", "a second", "b", &[])
+        .node("Sub", "b third", "y", &[])
+        .output("y");
+    let import = golden("single", model);
+    assert_eq!(import.outputs[0].shape, "[n, m]");
+}
+
+#[test]
+fn constant_indices_bound_a_run_time_extent() {
+    let bytes = |values: &[i64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    let model = Model::new(18)
+        .input("x", FLOAT, "n m")
+        .ints("pair", &[1, 3])
+        .ints("ends", &[0, -1])
+        .ints("many", &[2, 0, 1])
+        .raw("rows", INT64, &[2, 2], bytes(&[0, 4, 5, -3]))
+        .raw("elements", INT64, &[1, 2], bytes(&[0, 1]))
+        .node("Gather", "x pair", "a", &[int("axis", 0)])
+        .node("Gather", "x ends", "b", &[int("axis", 1)])
+        .node("Gather", "x many", "c", &[int("axis", 1)])
+        .node("GatherND", "x rows", "d", &[])
+        .node("GatherElements", "x elements", "e", &[int("axis", 1)])
+        .output("a")
+        .output("b")
+        .output("c")
+        .output("d")
+        .output("e");
+    golden("constant_indices", model);
+}
+
+#[test]
+fn one_scale_has_no_axis() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "4")
+        .level("in", 0.25, 3)
+        .node("QuantizeLinear", "x in_s in_z", "q", &[int("axis", 1)])
+        .node("DequantizeLinear", "q in_s in_z", "y", &[int("axis", 1)])
+        .output("y");
+    golden("one_scale", model);
+}
+
+/// As in onnxruntime.
+#[test]
+fn a_signal_of_two_dimensions_is_real() {
+    let model = Model::new(17)
+        .input("x", FLOAT, "batch 64")
+        .scalar("step", 16)
+        .scalar("length", 32)
+        .weights("window", &[32])
+        .node("STFT", "x step window length", "y", &[])
+        .output("y");
+    let import = golden("signal", model);
+    assert_eq!(import.outputs[0].shape, "[batch, 3, 17, 2]");
+}
+
+/// The library pads by constants: other padding is a stage, or windows reach beyond the operand.
+#[test]
+fn windows_cover_run_time_extents() {
+    let pool = |model: Model, op: &str, y: &str, kernel: i64, (name, value): (&str, &str)| {
+        let mode = if value.is_empty() { int(name, 1) } else { text(name, value) };
+        let attributes = [ints("kernel_shape", &[kernel]), ints("strides", &[2]), mode];
+        model.node(op, "x", y, &attributes).output(y)
+    };
+    let (upper, lower, ceil) =
+        (("auto_pad", "SAME_UPPER"), ("auto_pad", "SAME_LOWER"), ("ceil_mode", ""));
+    let model = Model::new(19).input("x", FLOAT, "1 4 n").weights("kernel", &[8, 4, 3]);
+    let strides = [ints("strides", &[2]), text("auto_pad", "SAME_UPPER")];
+    let mut model = model.node("Conv", "x kernel", "conv", &strides).output("conv");
+    model = model
+        .weights("one", &[8, 4, 1])
+        .node("Conv", "x one", "shortcut", &strides)
+        .output("shortcut");
+    model = pool(model, "MaxPool", "max2", 2, upper);
+    model = pool(model, "MaxPool", "max3", 3, upper);
+    model = pool(model, "MaxPool", "low3", 3, lower);
+    model = pool(model, "AveragePool", "mean3", 3, upper);
+    model = pool(model, "MaxPool", "ceil2", 2, ceil);
+    model = pool(model, "AveragePool", "ceil3", 3, ceil);
+    let import = golden("windows", model);
+    let shapes: Vec<&str> = import.outputs.iter().map(|one| &one.shape[..]).collect();
+    assert_eq!(
+        shapes[..7],
+        [&["[1, 8, (n + 1) // 2]"; 2][..], &["[1, 4, (n + 1) // 2]"; 5]].concat()
+    );
+}
+
+/// The lengths of sequences, as onnxruntime writes a mask of zeros at their ends.
+#[test]
+fn masks_of_onnxruntime_are_lengths() {
+    let model = Model::new(17)
+        .input("ids", INT32, "batch 5")
+        .input("mask", INT32, "batch 5")
+        .weights("words", &[20, 8])
+        .weights("positions", &[16, 8])
+        .weights("gamma", &[8])
+        .weights("w", &[8, 24])
+        .weights("b", &[24])
+        .node(
+            "EmbedLayerNormalization",
+            "ids - words positions - gamma gamma mask",
+            "embedded lengths",
+            &[],
+        )
+        .domain("com.microsoft")
+        .node("Attention", "embedded w b lengths", "y", &[int("num_heads", 2)])
+        .domain("com.microsoft")
+        .output("y");
+    golden("mask_lengths", model);
+}
+
+/// A division that rounds down, as PyTorch exports it: 1 is subtracted if the signs differ and there
+/// is a remainder. Of sizes no sign differs.
+#[test]
+fn conditions_follow_from_one_operand() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n 4")
+        .ints("three", &[3])
+        .ints("zero", &[0])
+        .node("Shape", "x", "size", &[int("end", 1)])
+        .node("Div", "size three", "quotient", &[])
+        .node("Mod", "size three", "rest", &[])
+        .node("Less", "size zero", "negative", &[])
+        .node("Less", "three zero", "other", &[])
+        .node("Xor", "negative other", "differ", &[])
+        .node("Equal", "rest zero", "divides", &[])
+        .node("Not", "divides", "remains", &[])
+        .node("And", "remains differ", "down", &[])
+        .node("Cast", "down", "one", &[int("to", INT64.into())])
+        .node("Sub", "quotient one", "floor", &[])
+        .node("ConstantOfShape", "floor", "y", &[])
+        .output("y");
+    let import = import(&model.save("floor"), &Options::default()).expect("a text");
+    assert_eq!(import.outputs[0].shape, "[n // 3]");
+}
