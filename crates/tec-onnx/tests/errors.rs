@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FLOAT, INT64, Model, int, save};
+use common::{FLOAT, INT32, INT64, Model, int, ints, save, text};
 use tec_onnx::{DType, Error, Frozen, Options, import};
 
 fn error(name: &str, model: Model) -> Error {
@@ -224,4 +224,30 @@ fn initial_states_have_the_rank_and_the_batch_of_the_input() {
     for rank in ["", "8", "1 8", "1 1 1 8"] {
         assert!(matches!(with(rank), Err(Error::Unsupported(_))), "{rank}");
     }
+}
+
+#[test]
+fn padding_and_masks_of_run_time_that_have_no_form_are_refused() {
+    let padded = |kernel: i64, stride: i64| {
+        let attributes = [ints("strides", &[stride]), text("auto_pad", "SAME_UPPER")];
+        Model::new(13)
+            .input("x", FLOAT, "1 4 n")
+            .weights("w", &[8, 4, kernel])
+            .node("Conv", "x w", "y", &attributes)
+            .output("y")
+    };
+    assert!(import(&padded(3, 2).save("padded"), &Options::default()).is_ok());
+    let reason = error("padded", padded(2, 3)).to_string();
+    assert!(reason.contains("`auto_pad` of a run-time extent is not supported"), "{reason}");
+    // The ends of the sequences, and their starts.
+    let masked = Model::new(17)
+        .input("x", FLOAT, "2 5 8")
+        .input("mask", INT32, "4")
+        .weights("w", &[8, 24])
+        .weights("b", &[24])
+        .node("Attention", "x w b mask", "y", &[int("num_heads", 2)])
+        .domain("com.microsoft")
+        .output("y");
+    let reason = error("starts", masked).to_string();
+    assert!(reason.contains("extents 4 and 2 differ"), "{reason}");
 }
