@@ -112,8 +112,8 @@ impl Selector<'_> {
         self.in_turns(rows, ty)
     }
 
-    /// The elements of rows in turns: each row is widened to doublewords and shifted to its place in
-    /// them.
+    /// The elements of rows in turns: each row is widened to doublewords and shifted to its place
+    /// in them.
     pub(super) fn in_turns(&mut self, rows: Vec<VReg>, ty: Type) -> VReg {
         let bytes = ty.dtype.bytes();
         let wide = Type { dtype: DType::Uint32, lanes: ty.lanes / rows.len() as u32 };

@@ -82,8 +82,8 @@ impl Walker<'_> {
     }
 }
 
-/// Returns the instructions that put the elements of rows in turns: each row is widened; all but one
-/// are shifted and joined.
+/// Returns the instructions that put the elements of rows in turns: each row is widened; all but
+/// one are shifted and joined.
 fn joined_rows(rows: f64) -> f64 {
     3.0 * rows - 2.0
 }

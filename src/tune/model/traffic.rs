@@ -371,6 +371,9 @@ fn footprints(plan: &CostPlan, groups: &[AccessGroup], cache: &Cache) -> Vec<(us
     all
 }
 
+/// Ends of spans, or strides with their iterations.
+type Pairs = Vec<(f64, f64)>;
+
 /// Accesses of a buffer with the same strides.
 struct AccessGroup {
     buffer: usize,
@@ -461,7 +464,7 @@ impl AccessGroup {
 
     /// Returns the bytes that are touched without gaps of a line, and the strides by which they are
     /// repeated, with their iterations.
-    fn spans_and_blocks(&self, line: f64) -> (Vec<(f64, f64)>, Vec<(f64, f64)>) {
+    fn spans_and_blocks(&self, line: f64) -> (Pairs, Pairs) {
         let mut spans = joined(self.spans.clone(), line);
         let mut blocks: Vec<(f64, f64)> = Vec::new();
         for (stride, times) in &self.moves {
