@@ -11,7 +11,7 @@
 
 use super::launch::{Varying, has_threads, is_shared_stage};
 use super::print::print_expr;
-use super::visit::{Memo, for_each_child};
+use super::visit::{Memo, any_expr, for_each_child};
 use super::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Intrinsic, Kernel, Param, Scope};
 use super::{SortAxis, Stmt, Type};
 use super::{UnOp, Var};
@@ -375,11 +375,8 @@ impl Verifier {
             if index.ty.dtype != DType::Index {
                 return Err(format!("an index of {name} is {}", index.ty));
             }
-            let first = match &index.kind {
-                ExprKind::Ramp(base, stride) if stride.as_int().is_some() => base,
-                _ => index,
-            };
-            if buffer.scope == Scope::Register && first.as_int().is_none() {
+            let varies = |e: &Expr| matches!(e.kind, ExprKind::Var(_) | ExprKind::Load { .. });
+            if buffer.scope == Scope::Register && any_expr(index, &mut |e| varies(e)) {
                 return Err(format!("an index of the register {name} is not constant"));
             }
             lanes = lanes.max(index.ty.lanes);
