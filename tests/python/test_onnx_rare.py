@@ -191,6 +191,30 @@ def test_inverse_of_half_of_a_transform(tmp_path, rng, length):
     np.testing.assert_allclose(outputs["y"][..., 0], expected, 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("length", [256, 300, 331])
+@pytest.mark.parametrize("parts, inverse, onesided", [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0)])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_long_transforms(tmp_path, rng, length, parts, inverse, onesided, axis):
+    """Lengths with near factors, transformed in two steps, and a prime one; a longer operand."""
+    shape = [2, 3, 3, parts]
+    shape[axis] = length + 4 if length == 300 else length
+    x = rng.standard_normal(shape).astype(F)
+    node = helper.make_node("DFT", ["x", "n", "a"], ["y"], inverse=inverse, onesided=onesided)
+    constants = [
+        numpy_helper.from_array(np.array(length), "n"),
+        numpy_helper.from_array(np.array(axis), "a"),
+    ]
+    numbers = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
+    transform = np.fft.ifft if inverse else np.fft.fft
+    expected = transform(numbers, length, axis=axis)
+    if onesided:
+        expected = np.take(expected, range(length // 2 + 1), axis)
+    expected = np.stack([expected.real, expected.imag], -1)
+    inputs, outputs = {"x": x}, {"y": np.zeros(expected.shape, F)}
+    assert not run(tmp_path, model([node], inputs, outputs, 20, constants), inputs, outputs)
+    np.testing.assert_allclose(outputs["y"], expected, 0, 1e-6 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_chosen_rows(tmp_path, rng, axis):
     x = rng.standard_normal((3, 4)).astype(F)

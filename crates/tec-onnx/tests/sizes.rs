@@ -118,6 +118,18 @@ fn a_signal_of_two_dimensions_is_real() {
     assert_eq!(import.outputs[0].shape, "[batch, 3, 17, 2]");
 }
 
+/// Sums over 16 + 16 terms in place of 256.
+#[test]
+fn long_transforms_have_two_steps() {
+    let model = Model::new(20)
+        .input("x", FLOAT, "batch 256 1")
+        .scalar("axis", 1)
+        .node("DFT", "x  axis", "y", &[int("onesided", 1)])
+        .output("y");
+    let import = golden("transform", model);
+    assert_eq!(import.outputs[0].shape, "[batch, 129, 2]");
+}
+
 /// The library pads by constants: other padding is a stage, or windows reach beyond the operand.
 #[test]
 fn windows_cover_run_time_extents() {

@@ -99,10 +99,16 @@ pub(super) fn transform(
     if is_complex && onesided && !inverse {
         return Err("a one-sided transform needs real numbers".into());
     }
-    let [cos, sin] = circle(cx, n, wide)?;
     let mut out = shape.clone();
     out[axis] = if onesided && !inverse { n / 2 + 1 } else { n }.into();
     out[rank - 1] = if halved { 1 } else { 2 }.into();
+    if !halved
+        && given >= n
+        && let Some(factors) = two_factors(n)
+    {
+        return in_two_steps(cx, x, (axis, n, factors), out, inverse);
+    }
+    let [cos, sin] = circle(cx, n, wide)?;
     let own = axes(&out);
     // Elements beyond the length are cut; missing ones are 0.
     let terms = Dim::from(given.min(if halved { n / 2 + 1 } else { n }));
@@ -147,6 +153,122 @@ pub(super) fn transform(
     let name = if inverse || dtype != wide { "sum" } else { "" };
     let sum = cx.fold(name, "sum", wide, out.clone(), vec![terms], body)?;
     let mut body = cx.load(sum, own);
+    if inverse {
+        body = body.bin("/", E::float(n as f64, wide));
+    }
+    cx.compute("", dtype, out, if dtype == wide { body } else { body.cast(dtype) })
+}
+
+/// Returns the factors of a length whose transform in two steps has at most an eighth of the terms.
+fn two_factors(n: i64) -> Option<(i64, i64)> {
+    let root = n.isqrt();
+    let first = (2..=root).rev().find(|first| n % first == 0)?;
+    let second = n / first;
+    (8 * (first + second) <= n).then_some((first, second))
+}
+
+/// The sums of a transform: `real` and `imaginary` times a root of unity, which `cos` and `sin`
+/// give. `imaginary` is absent for real numbers.
+fn rotated(real: E, imaginary: Option<E>, cos: E, sin: E, inverse: bool) -> [E; 2] {
+    // Forward by exp(-i t): real cos + imaginary sin, imaginary cos - real sin.
+    let (cross, own) = (real.clone().bin("*", sin.clone()), real.bin("*", cos.clone()));
+    let Some(imaginary) = imaginary else {
+        return [own, if inverse { cross } else { cross.un("-") }];
+    };
+    let (a, b) = (imaginary.clone().bin("*", sin), imaginary.bin("*", cos));
+    match inverse {
+        true => [own.bin("-", a), b.bin("+", cross)],
+        false => [own.bin("+", a), b.bin("-", cross)],
+    }
+}
+
+/// A transform of length `n = first * second` in two steps (Cooley and Tukey, "An algorithm for the
+/// machine calculation of complex Fourier series", 1965): transforms of the elements `second` apart,
+/// whose results are turned and transformed across. Frequency `p + first * q` is element `[q, p]`.
+fn in_two_steps(
+    cx: &mut Context,
+    x: T,
+    (axis, n, (first, second)): (usize, i64, (i64, i64)),
+    out: Vec<Dim>,
+    inverse: bool,
+) -> Outcome<T> {
+    let (shape, dtype, wide) = (cx.shape(x), cx.dtype(x), DType::Float64);
+    let rank = shape.len();
+    let is_complex = !shape[rank - 1].is_one();
+    // The rows and columns that a step has in place of the axis; real and imaginary parts are
+    // tensors of their own.
+    let with = |rows: i64, columns: i64| {
+        let mut with = shape[..axis].to_vec();
+        with.extend([rows.into(), columns.into()]);
+        with.extend_from_slice(&shape[axis + 1..rank - 1]);
+        with
+    };
+    let mut table = |rows: i64, columns: i64, period: i64| -> Outcome<[T; 2]> {
+        let values = |f: fn(f64) -> f64| {
+            let all = (0..rows).flat_map(|row| (0..columns).map(move |column| row * column));
+            let turn = |product: i64| (product % period) as f64 / period as f64;
+            all.map(|product| Val::Float(f(TAU * turn(product)))).collect::<Vec<_>>()
+        };
+        let shape = vec![rows.into(), columns.into()];
+        let cos = cx.known("cosines", wide, shape.clone(), values(f64::cos))?;
+        Ok([cos, cx.known("sines", wide, shape, values(f64::sin))?])
+    };
+    let [inner, turns, outer] =
+        [table(first, first, first)?, table(second, first, n)?, table(second, second, second)?];
+    let at = |table: [T; 2], row: &Dim, column: &Dim| {
+        table.map(|one| E::Load(one, vec![E::Idx(row.clone()), E::Idx(column.clone())]))
+    };
+    let load =
+        |tensor: T, index: Vec<Dim>| E::Load(tensor, index.into_iter().map(E::Idx).collect());
+
+    let middle = with(second, first);
+    let own = axes(&middle);
+    let (terms, k) = (Dim::from(first), reduce_axis(0, &first.into()));
+    let part = |imaginary: i64| {
+        let mut index = own[..axis].to_vec();
+        index.push(k.clone() * second + &own[axis]);
+        index.extend_from_slice(&own[axis + 2..]);
+        index.push(imaginary.into());
+        let load = load(x, index);
+        if dtype == wide { load } else { load.cast(wide) }
+    };
+    let [cos, sin] = at(inner, &k, &own[axis + 1]);
+    let bodies = rotated(part(0), is_complex.then(|| part(1)), cos, sin, inverse);
+    let mut fold = |name: &'static str, shape: &[Dim], terms: &Dim, body: E| {
+        cx.fold(name, "sum", wide, shape.to_vec(), vec![terms.clone()], body)
+    };
+    let [real, imaginary] = bodies;
+    let columns =
+        [fold("real", &middle, &terms, real)?, fold("imaginary", &middle, &terms, imaginary)?];
+    let [cos, sin] = at(turns, &own[axis], &own[axis + 1]);
+    let [real, imaginary] = columns.map(|one| load(one, own.clone()));
+    let [real, imaginary] = rotated(real, Some(imaginary), cos, sin, inverse);
+    let turned = [
+        cx.compute("turned_real", wide, middle.clone(), real)?,
+        cx.compute("turned_imaginary", wide, middle, imaginary)?,
+    ];
+
+    // A one-sided transform has the first rows.
+    let frequencies = out[axis].as_const().expect("a known length");
+    let last = with((frequencies + first - 1) / first, first);
+    let own = axes(&last);
+    let (terms, k) = (Dim::from(second), reduce_axis(0, &second.into()));
+    let mut index = own.clone();
+    index[axis] = k.clone();
+    let [real, imaginary] = turned.map(|one| load(one, index.clone()));
+    let [cos, sin] = at(outer, &k, &own[axis]);
+    let [real, imaginary] = rotated(real, Some(imaginary), cos, sin, inverse);
+    let mut fold = |name: &'static str, body: E| {
+        cx.fold(name, "sum", wide, last.clone(), vec![terms.clone()], body)
+    };
+    let rows = [fold("sum_real", real)?, fold("sum_imaginary", imaginary)?];
+    let own = axes(&out);
+    let mut index = own[..axis].to_vec();
+    index.extend([own[axis].div(&first.into()), own[axis].rem(&first.into())]);
+    index.extend_from_slice(&own[axis + 1..rank - 1]);
+    let [real, imaginary] = rows.map(|one| load(one, index.clone()));
+    let is_real = E::Idx(own[rank - 1].clone()).bin("==", E::Idx(Dim::zero()));
+    let mut body = is_real.choose(real, imaginary);
     if inverse {
         body = body.bin("/", E::float(n as f64, wide));
     }
