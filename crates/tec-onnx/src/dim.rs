@@ -214,6 +214,9 @@ impl Dim {
                 return scaled.div(&(divisor / factor).into()) + quotient + whole;
             }
         }
+        if let Some((factor, whole, _)) = rest.without_factor(divisor) {
+            return (quotient + whole.div(&factor)).checked();
+        }
         // floor((floor(x / a) + c) / b) is floor((x + a * c) / (a * b)) for positive a and b.
         let constant = Dim::from(rest.constant());
         let nested = match (rest.clone() - &constant).single_atom() {
@@ -245,7 +248,27 @@ impl Dim {
         if rest.is_within(divisor) {
             return rest;
         }
+        if let Some((left, whole, part)) = rest.without_factor(divisor) {
+            let factor = divisor.exact_div(&left).unwrap_or_else(Dim::poison);
+            return (&factor * &whole.rem(&left) + part).checked();
+        }
         Dim::from(Atom::Mod(Box::new(rest), Box::new(divisor.clone()))).checked()
+    }
+
+    /// Splits off an atom `f` of a divisor `f * d`: returns `(d, a, b)` if this is `f * a + b` with a
+    /// `b` in `0..f`. The quotient is that of `a` and `d`, and the remainder `f` times theirs plus
+    /// `b`. So the place of `(h * i + j) // (4 * h)` is `i // 4`.
+    fn without_factor(&self, divisor: &Dim) -> Option<(Dim, Dim, Dim)> {
+        let (atoms, _) = divisor.terms.first_key_value()?;
+        if divisor.terms.len() != 1 || !divisor.is_nonnegative() {
+            return None;
+        }
+        atoms.iter().find_map(|atom| {
+            let factor = Dim::from(atom.clone());
+            let (whole, part) = self.split(&factor)?;
+            let fits = whole != Dim::zero() && part.is_within(&factor);
+            Some((divisor.exact_div(&factor).filter(|_| fits)?, whole, part))
+        })
     }
 
     pub(crate) fn minimum(&self, other: &Dim) -> Dim {
@@ -573,6 +596,20 @@ mod tests {
             power = &power * &(Dim::symbol("n") + Dim::symbol("m"));
         }
         assert!(power.is_poison());
+    }
+
+    #[test]
+    fn places_in_rows_of_a_run_time_length_are_known() {
+        let (h, w) = (Dim::symbol("h"), Dim::symbol("w"));
+        let (i, j, k) = (Dim::axis(0, &32.into()), Dim::axis(1, &h), Dim::axis(2, &w));
+        let place = &(&h * &w) * &i + &(&w * &j) + &k;
+        let group = &(&h * &w) * &4.into();
+        assert_eq!(show(&place.div(&group)), "i0 // 4");
+        assert_eq!(place.rem(&group), &(&h * &w) * &i.rem(&4.into()) + &(&w * &j) + &k);
+        assert_eq!(place.rem(&w), k);
+        // An axis that may be longer than the row stays in the quotient.
+        let long = Dim::axis(2, &(w.clone() + 1));
+        assert_ne!((&w * &i + &long).div(&(&w * &4.into())), i.div(&4.into()));
     }
 
     #[test]
