@@ -392,7 +392,8 @@ impl Selector<'_> {
         let mut value = self.shuffle(value, length, &shuffle);
         if signed {
             let unused = (bytes - from.bytes()) as u32 * 8;
-            let signed = Type { dtype: DType::Int32, lanes: ty.lanes };
+            let dtype = if bytes == 2 { DType::Int16 } else { DType::Int32 };
+            let signed = Type { dtype, lanes: ty.lanes };
             value = self.shift_const(BinOp::Shr, signed, value, unused);
         }
         Some(self.convert(Val::Vec(value), ty, to))

@@ -171,7 +171,8 @@ fn tiles_side_by_side_share_no_lines() {
     let lines = |count: usize| {
         let estimate = estimated(&format!(
             "kernel k(n = 4096) {{\n input A: float32[n, n]\n \
-             output C[i: n, j: n] =\n A[i, clamp(j - 1, 0, n - 1)] + A[i, clamp(j + 1, 0, n - 1)]\n}}\n\
+             output C[i: n, j: n] =\n \
+             A[i, clamp(j - 1, 0, n - 1)] + A[i, clamp(j + 1, 0, n - 1)]\n}}\n\
              schedule k {{\nlet o, v = C.split(j, factor={count})\nC.vectorize(v)\n}}\n"
         ));
         alone(&estimate, TermKind::MemoryTraffic)

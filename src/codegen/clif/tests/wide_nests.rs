@@ -148,6 +148,15 @@ impl Generator {
         Expr::add(Expr::index(MIDDLE), self.offset())
     }
 
+    /// The longest stride between lanes that stays in bounds.
+    fn most_stride(&self) -> i64 {
+        match self.lanes {
+            ..=24 => 3,
+            25..=36 => 2,
+            _ => 1,
+        }
+    }
+
     /// An index for each lane, all in bounds of every tensor.
     fn index(&mut self) -> Expr {
         let lanes = self.lanes;
@@ -160,8 +169,7 @@ impl Generator {
             }
             1 => broadcast(self.base(), lanes),
             2 | 3 => {
-                let most = if lanes > 24 { 1 } else { 3 };
-                let stride = self.pick(&[2, 3, -1, 0, 1]).min(most);
+                let stride = self.pick(&[2, 3, -1, 0, 1]).min(self.most_stride());
                 let stride = match self.chance(3) && lanes <= 24 {
                     true => Expr::var(&self.runtime[2]),
                     false => Expr::index(stride),
@@ -272,6 +280,13 @@ impl Generator {
                 let buffer = self.pick(&self.frame.clone());
                 let first = Expr::index(self.rng.random_range(0..=MEMORY - i64::from(lanes)));
                 Expr::cast(dtype, masked(&buffer, ramp(first, Expr::index(1), lanes), None))
+            }
+            // Every second or third short integer, which a shuffle makes longer.
+            5 => {
+                let from = self.pick(&[DType::Int8, DType::Uint8, DType::Int16, DType::Uint16]);
+                let stride = self.pick(&[2, 3]).min(self.most_stride());
+                let index = ramp(self.base(), Expr::index(stride), lanes);
+                Expr::cast(dtype, masked(&self.input(from), index, None))
             }
             _ => {
                 let from = if self.chance(3) { self.pick(&DType::ALL) } else { dtype };
