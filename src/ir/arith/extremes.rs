@@ -211,7 +211,10 @@ impl Facts {
 /// Returns the first and the last value of the first whole period of a range.
 fn one_period(low: &Poly, high: &Poly, period: i128) -> Option<(Poly, Poly)> {
     let (low, high) = (low.as_constant()?, high.as_constant()?);
+    if period <= 0 {
+        return None;
+    }
     let first = low.checked_add(low.checked_neg()?.rem_euclid(period))?;
     let last = first.checked_add(period - 1)?;
-    (period > 0 && last <= high).then(|| (Poly::of_constant(first), Poly::of_constant(last)))
+    (last <= high).then(|| (Poly::of_constant(first), Poly::of_constant(last)))
 }
