@@ -17,7 +17,7 @@
 use crate::diag::Result;
 use crate::ir::arith::{Facts, Poly};
 use crate::ir::copy::fresh_copy;
-use crate::ir::visit::{any_expr, for_each_stmt, map_stmts, mentions};
+use crate::ir::visit::{any_expr, for_each_stmt, map_stmts, mentions, stored_buffers};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, Var};
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -100,8 +100,16 @@ impl Unswitch {
         };
         match stmt {
             Stmt::Block(stmts) => {
-                let of_group = stmts.iter().filter(|part| has_conditions(self, part)).count();
-                if of_group != 1 {
+                let mut of_group = (0..).zip(&stmts).filter(|(_, part)| has_conditions(self, part));
+                let (first, others) = (of_group.next(), of_group.next());
+                // `promote_accumulators` wants initial values directly before their loop.
+                let initializes = |(at, part): (usize, &Stmt)| {
+                    let stored = stored_buffers(part);
+                    stmts[..at].iter().any(
+                        |stmt| matches!(stmt, Stmt::Store { buffer, .. } if stored.contains(buffer)),
+                    )
+                };
+                if others.is_some() || first.is_none_or(initializes) {
                     return self.choose(Stmt::Block(stmts), form, group);
                 }
                 let parts = stmts.into_iter().map(|part| match has_conditions(self, &part) {

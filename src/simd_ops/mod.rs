@@ -10,16 +10,17 @@
 //! also of 64. `codegen::simd::table` has the instruction of each form and width.
 
 mod divide;
+mod joined_load;
 mod lane_offsets;
+mod offset_load;
 mod rows_in_turns;
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
 pub use divide::{ConstantDivision, Reciprocal, constant_division};
-pub use lane_offsets::{
-    LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, blend_lanes, constant_lanes,
-    constant_mask, lane_offsets,
-};
+pub use joined_load::PartLoad;
+pub use lane_offsets::{LaneOffsets, MaskedOffsets, constant_lanes, constant_mask, lane_offsets};
+pub use offset_load::{OffsetLoad, Run, Shuffle, Span, blend_lanes};
 pub use rows_in_turns::{Row, rows_in_turns};
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.

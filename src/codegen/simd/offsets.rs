@@ -8,7 +8,7 @@ use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Type};
 use crate::simd_ops::{
-    Conversion, LaneOffsets, MaskedOffsets, OffsetLoad, Run, Shuffle, WidenedLoad, blend_lanes,
+    Conversion, LaneOffsets, MaskedOffsets, OffsetLoad, PartLoad, Run, Shuffle, Span, blend_lanes,
     conversion, has_masked_move, lane_offsets,
 };
 use iced_x86::Code::*;
@@ -75,11 +75,11 @@ impl Selector<'_> {
                 let or = |a, b| self.b.op2(VOp::Or, width_of(ty), a, b);
                 parts.into_iter().reduce(or).expect("a run")
             }
-            Some(OffsetLoad::Vectors { starts, each, doublewords }) => {
-                let part = Type { lanes: each, ..ty };
-                let vectors =
-                    starts.iter().map(|start| self.load_vector(buffer, &at(*start), part));
-                let vectors: Vec<VReg> = vectors.collect();
+            Some(OffsetLoad::Vectors { vectors, doublewords }) => {
+                let vector = |Span { start, count }: Span| {
+                    self.load_vector(buffer, &at(start), Type { lanes: count, ..ty })
+                };
+                let vectors: Vec<VReg> = vectors.into_iter().map(vector).collect();
                 self.of_vectors(&vectors, &doublewords)
             }
             Some(OffsetLoad::Interleaved { rows }) => {
@@ -92,8 +92,11 @@ impl Selector<'_> {
                 let key = (low, high, vec![bytes as u32]);
                 self.shuffled(key, |selector| selector.every_second(low, high, ty))
             }
-            Some(OffsetLoad::EveryNth { first, stride, loads }) => {
-                self.every_nth(buffer, &|offset| at(first + offset), ty, stride, &loads)
+            Some(OffsetLoad::Joined(parts)) => {
+                let parts =
+                    parts.iter().map(|part| self.load_windows(buffer, &constant.base, part));
+                let parts = parts.collect();
+                self.join_lanes(parts, width_of(ty))
             }
             None => crate::bug!("no load for the offsets of `{}`", buffer.name),
         }
@@ -302,38 +305,23 @@ impl Selector<'_> {
         self.b.op2(VOp::PermD, width, places, both)
     }
 
-    /// The lanes of [`OffsetLoad::EveryNth`]; `at` is the index of an element behind the first one.
-    fn every_nth(
-        &mut self,
-        buffer: &Buffer,
-        at: &dyn Fn(i64) -> Expr,
-        ty: Type,
-        stride: u64,
-        loads: &[Vec<u64>],
-    ) -> VReg {
-        let bytes = ty.dtype.bytes();
-        let (length, width) = (bytes * u64::from(ty.lanes), width_of(ty));
-        // The places of the bytes of the result, counted from the first element.
-        let place = |to: u64| to / bytes * stride * bytes + to % bytes;
-        let offset = |start: u64, to: u64| {
-            let offset = place(to).checked_sub(start);
-            offset.filter(|offset| to < length && *offset < 16)
+    /// The lanes of a part, the others 0. `base` is what is added to all offsets.
+    fn load_windows(&mut self, buffer: &Buffer, base: &Expr, part: &PartLoad) -> VReg {
+        let PartLoad { first, groups, count, shuffle } = part;
+        let at = |offset: i64| Expr::add(base.clone(), Expr::index(first + offset));
+        let (value, length) = match groups {
+            Some(starts) => (self.load_groups(buffer, &at, starts), starts.len() as u64 * 16),
+            None => {
+                let length = count * buffer.dtype.bytes();
+                let mem = self.address(buffer, &at(0));
+                (self.read(buffer, mem, length, false, Width::of(length)), length)
+            }
         };
-        let mut parts = Vec::new();
-        for (number, starts) in loads.iter().enumerate() {
-            // Elements that are in two loads are taken from the first one.
-            let source = |to: u64| {
-                let group = to as usize / 16;
-                let mut earlier = loads[..number].iter();
-                let taken = earlier.any(|starts| offset(starts[group], to).is_some());
-                offset(starts[group], to).filter(|_| !taken).map_or(0x80, |offset| offset as u8)
-            };
-            let places = (0..starts.len() as u64 * 16).map(source).collect();
-            let joined = self.load_groups(buffer, at, starts);
-            let places = self.constant_lanes(places);
-            parts.push(self.b.op2(VOp::ShufB, width, joined, places));
-        }
-        // A tree of few levels.
+        self.shuffle(value, length, shuffle)
+    }
+
+    /// Vectors joined by `vpor`, in a tree of few levels.
+    fn join_lanes(&mut self, mut parts: Vec<VReg>, width: Width) -> VReg {
         while parts.len() > 1 {
             let pairs = parts.chunks(2);
             parts = pairs
@@ -357,7 +345,7 @@ impl Selector<'_> {
     }
 
     /// A conversion of a vector of strided elements to longer integers or floats, whose shuffle
-    /// leaves room for the longer lanes; `None` if there is no [`WidenedLoad`].
+    /// leaves room for the longer lanes; `None` if no [`PartLoad`] has all lanes.
     pub(super) fn widened_load(&mut self, a: &Expr, to: DType) -> Option<VReg> {
         let ExprKind::Load { buffer, indices, mask: None } = &a.kind else { return None };
         let from = a.ty.dtype;
@@ -378,18 +366,8 @@ impl Selector<'_> {
         }
         let constant = lane_offsets(&indices[0])?;
         let load = constant.widened_load(from.bytes(), bytes, signed, self.b.isa)?;
-        let WidenedLoad { first, groups, count, shuffle } = load;
-        let at = |offset: i64| Expr::add(constant.base.clone(), Expr::index(first + offset));
-        let (value, length) = match groups {
-            Some(starts) => (self.load_groups(buffer, &at, &starts), starts.len() as u64 * 16),
-            None => {
-                let length = count * from.bytes();
-                let mem = self.address(buffer, &at(0));
-                (self.read(buffer, mem, length, false, Width::of(length)), length)
-            }
-        };
+        let mut value = self.load_windows(buffer, &constant.base, &load);
         let ty = Type { dtype: between, lanes: a.ty.lanes };
-        let mut value = self.shuffle(value, length, &shuffle);
         if signed {
             let unused = (bytes - from.bytes()) as u32 * 8;
             let dtype = if bytes == 2 { DType::Int16 } else { DType::Int32 };

@@ -150,7 +150,7 @@ impl Facts {
 
     /// Returns `(m, r)` with `poly` congruent to `r` modulo `m`; `m` is 1 if nothing is known and 0
     /// for constants.
-    pub(super) fn congruence(&self, poly: &Poly) -> (i128, i128) {
+    pub(crate) fn congruence(&self, poly: &Poly) -> (i128, i128) {
         let (mut m, mut r) = (0i128, poly.constant);
         for (mono, coefficient) in &poly.terms {
             let (mut tm, mut tr) = (0i128, *coefficient);

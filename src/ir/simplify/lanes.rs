@@ -6,6 +6,7 @@
 //! After:  `x16(false)`, `c`, `(A[i] if !c)`, `a >> x8(2)`, `ramp(0, 1, 16) % x16(3)`
 
 use super::{Simplifier, fold};
+use crate::ir::arith::gcd;
 use crate::ir::visit::map_children;
 use crate::ir::{BinOp, Const, DType, Expr, ExprKind, Type, UnOp};
 
@@ -88,7 +89,8 @@ impl Simplifier<'_> {
 
     /// Takes the multiples of a constant divisor out of a ramp, or out of what all lanes of a sum
     /// have in common: `ramp(48*p + 1, 1, 16) % x16(3)` is `ramp(1, 1, 16) % x16(3)`, and the
-    /// quotient is greater by `16*p` in all lanes.
+    /// quotient is greater by `16*p` in all lanes. Lanes of one period, such as
+    /// `ramp(16*p, 1, 16) % x16(96)`, keep their distance.
     fn lane_division(&mut self, op: BinOp, a: &Expr, by: &Expr) -> Option<Expr> {
         let ExprKind::Broadcast(divisor) = &by.kind else { return None };
         let divisor = divisor.as_int().filter(|c| *c > 1 && a.ty.dtype == DType::Index)?;
@@ -100,6 +102,19 @@ impl Simplifier<'_> {
             },
             _ => return None,
         };
+        if let ExprKind::Ramp(_, stride) = &a.kind
+            && self.is_one_period(base, stride, a.ty.lanes, divisor)
+        {
+            let first = self.expr(&Expr::binary(
+                op,
+                base.clone(),
+                Expr::index(i64::try_from(divisor).ok()?),
+            ));
+            return Some(match op {
+                BinOp::FloorMod => Expr::new(a.ty, ExprKind::Ramp(first, stride.clone())),
+                _ => Expr::new(a.ty, ExprKind::Broadcast(first)),
+            });
+        }
         let rest = self.facts.residue(&self.facts.poly(base), divisor)?;
         if base.as_int() == Some(rest) {
             return None;
@@ -119,6 +134,16 @@ impl Simplifier<'_> {
         let divisor = Expr::index(i64::try_from(divisor).ok()?);
         let quotient = self.expr(&Expr::binary(BinOp::FloorDiv, base.clone(), divisor));
         Some(Expr::add(of_all(quotient), inside))
+    }
+
+    /// Whether no multiple of a divisor is behind the first lane of a ramp and not behind the last
+    /// one.
+    fn is_one_period(&self, base: &Expr, stride: &Expr, lanes: u32, divisor: i128) -> bool {
+        let (modulus, first) = self.facts.congruence(&self.facts.poly(base));
+        let common = gcd(modulus, divisor);
+        let stride = stride.as_int().filter(|stride| *stride > 0);
+        let length = stride.and_then(|stride| stride.checked_mul(i128::from(lanes) - 1));
+        length.is_some_and(|length| length < common - first.rem_euclid(common))
     }
 
     /// Decides a comparison of ramps: it has one value in all lanes if the first and the last lane

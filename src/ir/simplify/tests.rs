@@ -216,10 +216,19 @@ fn conditions_of_vectors() {
     let both =
         format!("select({cond}, {masked}, (A[ramp((i*8), 1, 8)] if (x8(n) <= ramp((i*8), 1, 8))))");
     check(facts, &pick(&some, read(&some), read(&outside)), &both);
-    let divided = |op, base: &Expr| {
-        let kind = ExprKind::Binary(op, ramp(base, 1), all(&index(3)));
+    let divided_by = |op, base: &Expr, by: i64| {
+        let kind = ExprKind::Binary(op, ramp(base, 1), all(&index(by)));
         Expr::new(lanes(DType::Index), kind)
     };
+    let divided = |op, base: &Expr| divided_by(op, base, 3);
+    // All lanes are in one period of 24, those of the second vector in two.
+    let whole = mul(i, &index(8));
+    let wrapped = "ramp((floormod(i, 3)*8), 1, 8)";
+    check(facts, &divided_by(BinOp::FloorMod, &whole, 24), wrapped);
+    check(facts, &divided_by(BinOp::FloorDiv, &whole, 24), "x8(floordiv(i, 3))");
+    let apart = add(&whole, &index(1));
+    let two = "floormod(ramp(((i*8) + 1), 1, 8), x8(24))";
+    check(facts, &divided_by(BinOp::FloorMod, &apart, 24), two);
     let base = add(&mul(i, &index(6)), &index(4));
     check(facts, &divided(BinOp::FloorMod, &base), "floormod(ramp(1, 1, 8), x8(3))");
     let quotient = "(x8(((i*2) + 1)) + floordiv(ramp(1, 1, 8), x8(3)))";

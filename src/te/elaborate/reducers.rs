@@ -302,8 +302,9 @@ fn built_in(kind: &ReducerKind<'_>, name: &str, dtypes: &[DType]) -> Combiner {
         ReducerKind::Prod => (BinOp::Mul, number(1)),
         ReducerKind::Min => (BinOp::Min, extreme(dtype, false)),
         ReducerKind::Max => (BinOp::Max, extreme(dtype, true)),
-        ReducerKind::Any => (BinOp::Or, Expr::bool(false)),
-        ReducerKind::All => (BinOp::And, Expr::bool(true)),
+        // All terms are evaluated, so that vectors read them without masks.
+        ReducerKind::Any => (BinOp::BitOr, Expr::bool(false)),
+        ReducerKind::All => (BinOp::BitAnd, Expr::bool(true)),
         ReducerKind::ArgMax | ReducerKind::ArgMin | ReducerKind::Custom(_) => {
             crate::bug!("{name} is not a simple reduction")
         }

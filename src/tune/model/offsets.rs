@@ -6,7 +6,9 @@ use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::{Buffer, Expr, ExprKind};
-use crate::simd_ops::{MaskedOffsets, OffsetLoad, blend_lanes, lane_offsets, rows_in_turns};
+use crate::simd_ops::{
+    MaskedOffsets, OffsetLoad, PartLoad, blend_lanes, lane_offsets, rows_in_turns,
+};
 use crate::target::SimdIsa;
 
 impl Walker<'_> {
@@ -57,8 +59,8 @@ impl Walker<'_> {
             }
             OffsetLoad::Halves { .. } => (2.0, 2.0, 0.0),
             OffsetLoad::Runs(runs) => (runs.len() as f64, runs.len() as f64 - 1.0, 0.0),
-            OffsetLoad::Vectors { starts, doublewords, .. } => {
-                let vectors = starts.len() as f64;
+            OffsetLoad::Vectors { vectors, doublewords } => {
+                let vectors = vectors.len() as f64;
                 match blend_lanes(&doublewords) {
                     _ if !avx2 => (vectors, vectors - 1.0, 0.0),
                     Some(_) => (vectors, vectors, 1.0),
@@ -69,10 +71,11 @@ impl Walker<'_> {
             OffsetLoad::Interleaved { rows } => {
                 (rows.len() as f64, joined_rows(rows.len() as f64), 0.0)
             }
-            OffsetLoad::EveryNth { loads, .. } => {
-                let (count, groups) = (loads.len() as f64, loads[0].len() as f64);
-                // Groups are joined, then shuffled, then joined by `vpor`.
-                (count * groups, count * (groups - 1.0) + 2.0 * count - 1.0, 0.0)
+            OffsetLoad::Joined(parts) => {
+                let each = parts.iter().map(PartLoad::instructions);
+                let (moves, shuffles) = each.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+                // Parts are joined by `vpor`.
+                (moves as f64, (shuffles + parts.len() - 1) as f64, 0.0)
             }
         };
         let permutations = if avx2 { permutations } else { 0.0 };

@@ -11,6 +11,7 @@ use super::walk::Walker;
 use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
 use crate::simd_ops::{constant_division, constant_divisor, constant_lanes, lane_count};
+use crate::target::SimdIsa;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The cost of a value.
@@ -47,8 +48,9 @@ const MASKED_UPDATES: f64 = 8.0;
 /// Integer instructions that clamp a bound to the lanes of a vector. This and the numbers below are
 /// estimates of the code that the back ends emit.
 const BOUND_INSTRUCTIONS: f64 = 10.0;
-/// Instructions of an operation on masks, with the moves between vector and mask registers.
-const MASK_INSTRUCTIONS: f64 = 4.0;
+/// Instructions of an operation on masks in vector registers, with the conversions between lengths
+/// of lanes. AVX-512 has one for each operation on mask registers.
+const VECTOR_MASK_INSTRUCTIONS: f64 = 4.0;
 /// Instructions of a division by a constant: a multiplication, shifts and moves.
 pub(super) const CONSTANT_DIVISION_OPERATIONS: f64 = 5.0;
 /// Instructions that make a remainder from a quotient.
@@ -302,7 +304,9 @@ impl Walker<'_> {
         if of_indices {
             self.charge(OpKind::Integer, BOUND_INSTRUCTIONS * count, deps, expr);
         }
-        self.charge(OpKind::Add, MASK_INSTRUCTIONS * count, deps, expr);
+        let has_registers = self.machine.target.simd() == Some(SimdIsa::Avx512);
+        let each = if has_registers { 1.0 } else { VECTOR_MASK_INSTRUCTIONS };
+        self.charge(OpKind::Add, each * count, deps, expr);
     }
 
     /// Returns the current loop if the value depends on unrolled loops: there are few mask
