@@ -50,6 +50,10 @@ const MOVES: &[&str] = &[
 const KNOWS: &[&str] =
     &["Cast", "CastLike", "DequantizeLinear", "If", "QuantizeLinear", "Shape", "Size"];
 
+/// Operators of `com.microsoft` that know these types.
+const KNOWS_OF_ONNXRUNTIME: &[&str] =
+    &["DequantizeLinear", "GatherBlockQuantized", "QuantizeLinear"];
+
 impl Narrow {
     /// Returns the type of a number of `TensorProto.DataType`.
     pub(crate) fn from_onnx(number: i32) -> Option<Self> {
@@ -275,7 +279,11 @@ impl Context {
 
     /// Refuses operators that do not know the types of their operands.
     pub(crate) fn check_narrow(&self, domain: &str, node: &Node) -> Outcome<()> {
-        let known = domain.is_empty() && (MOVES.contains(&node.op) || KNOWS.contains(&node.op));
+        let known = match domain {
+            "" => MOVES.contains(&node.op) || KNOWS.contains(&node.op),
+            "com.microsoft" => KNOWS_OF_ONNXRUNTIME.contains(&node.op),
+            _ => false,
+        };
         match node.inputs.iter().flatten().find_map(|input| self.narrow(*input)) {
             Some(own) if !known => {
                 Err(format!("the element type {} is not supported", own.name()).into())

@@ -2,7 +2,9 @@
 //! a model. Most are a few operators of the default domain.
 
 mod attention;
+mod blocks;
 mod fused;
+pub(crate) mod grouped;
 mod quantized;
 
 use std::collections::HashMap;
@@ -25,9 +27,11 @@ pub(super) const TABLE: &[(&str, Handler)] = &[
     ("FusedConv", fused::conv),
     ("FusedGemm", fused::gemm),
     ("FusedMatMul", fused::matmul),
+    ("GatherBlockQuantized", blocks::gather_blocks),
     ("Gelu", fused::gelu),
+    ("GroupQueryAttention", grouped::group_query_attention),
     ("MatMulIntegerToFloat", quantized::matmul_integer_to_float),
-    ("MatMulNBits", quantized::matmul_n_bits),
+    ("MatMulNBits", blocks::matmul_n_bits),
     ("MultiHeadAttention", attention::multi_head_attention),
     ("QGemm", quantized::gemm),
     ("QLinearAdd", quantized::add),

@@ -1,8 +1,7 @@
 //! Quantised operators, computed in float32 between a dequantisation and a quantisation.
 
 use super::{apply, int, named};
-use crate::context::{Context, axes};
-use crate::dim::Dim;
+use crate::context::Context;
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
@@ -158,76 +157,4 @@ pub(super) fn dynamic_quantize_matmul(cx: &mut Context, node: &Node) -> Outcome<
     let b = weights(cx, node, [1, 2, 3])?;
     let sum = product::product(cx, "product", a, b)?;
     biased(cx, node, sum, 4)
-}
-
-pub(super) fn matmul_n_bits(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
-    let (a, packed, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    let (k, n) = (node.int("K", 0), node.int("N", 0));
-    let (bits, block) = (node.int("bits", 4), node.int("block_size", 32));
-    if node.optional(4).is_some() {
-        return Err("an order of the groups is not supported".into());
-    }
-    let sizes = [k, n, block];
-    if bits != 4 && bits != 8 || block < 16 || sizes.iter().any(|v| !(1..1 << 31).contains(v)) {
-        return Err("the number of bits or the size of the blocks is not supported".into());
-    }
-    let blocks = (k + block - 1) / block;
-    let each = 8 / bits;
-    let dtype = cx.dtype(a);
-    let bytes = reshaped(cx, "bytes", packed, &[n, blocks, block / each])?;
-    let scales = reshaped(cx, "scales", scales, &[n, blocks])?;
-    let zeros = match node.optional(3) {
-        None => None,
-        Some(zeros) if cx.dtype(zeros).is_float() => {
-            Some(reshaped(cx, "zeros", zeros, &[n, blocks])?)
-        }
-        Some(zeros) => Some(reshaped(cx, "zeros", zeros, &[n, (blocks + each - 1) / each])?),
-    };
-    let wide = DType::Float32;
-    let shape: Vec<Dim> = vec![n.into(), k.into()];
-    let own = axes(&shape);
-    let at = own[1].div(&block.into());
-    let inside = own[1].rem(&block.into());
-    // The bits of an element of a byte.
-    let element = |byte: E, place: &Dim| {
-        if bits == 8 {
-            return byte.cast(wide);
-        }
-        let is_high = E::Idx(place.rem(&2.into())).bin("==", E::Idx(1.into()));
-        let high = byte.clone().bin(">>", E::int(4, DType::Uint8));
-        let low = byte.bin("&", E::int(15, DType::Uint8));
-        is_high.choose(high, low).cast(wide)
-    };
-    let byte = cx.load(bytes, [own[0].clone(), at.clone(), inside.div(&each.into())]);
-    let value = element(byte, &inside);
-    let zero = match zeros {
-        None => E::float(if bits == 4 { 8.0 } else { 128.0 }, wide),
-        Some(zeros) if cx.dtype(zeros).is_float() => {
-            cx.load(zeros, [own[0].clone(), at.clone()]).cast(wide)
-        }
-        Some(zeros) => element(cx.load(zeros, [own[0].clone(), at.div(&each.into())]), &at),
-    };
-    let scale = cx.load(scales, [own[0].clone(), at]).cast(wide);
-    let weights = cx.compute("weights", wide, shape, value.bin("-", zero).bin("*", scale))?;
-    let weights = crate::ops::slicing::permute(cx, "transposed", weights, &[1, 0])?;
-    let a = cx.cast("left", a, wide)?;
-    let sum = product::product(cx, "product", a, weights)?;
-    let sum = match node.optional(5) {
-        None => sum,
-        Some(bias) => {
-            let bias = cx.cast("bias", bias, wide)?;
-            let one: (&str, Handler) = ("Add", elementwise::add);
-            apply(cx, "biased", one, &[Some(sum), Some(bias)], named(&[]))?
-        }
-    };
-    Ok(vec![cx.cast("", sum, dtype)?])
-}
-
-/// Gives an operand a shape of as many elements.
-fn reshaped(cx: &mut Context, part: &str, x: T, to: &[i64]) -> Outcome<T> {
-    let to: Vec<Dim> = to.iter().map(|n| Dim::from(*n)).collect();
-    if cx.graph[x].len().map(|n| n as i64) != crate::dim::product(&to).as_const() {
-        return Err("an operand has a wrong number of elements".into());
-    }
-    movement::reshape_to(cx, part, x, to)
 }
