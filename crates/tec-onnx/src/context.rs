@@ -11,7 +11,7 @@ use crate::expr::E;
 use crate::graph::{Def, Graph, Reduce, T, Tensor};
 use crate::narrow::Narrow;
 use crate::node::{Outcome, Refusal};
-use crate::ops::{Integers, Special, Taps};
+use crate::ops::{Dequantized, Integers, Special, Taps};
 use crate::reader::{Constant, Folder};
 use crate::run_time::{Assertion, DeclaredShape};
 
@@ -49,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) winograd: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
     pub(crate) integers: Integers,
+    /// Weights that are dequantised in blocks.
+    pub(crate) blocks: HashMap<T, Dequantized>,
     /// The types of numbers with at most 8 bits that the language cannot compute with.
     pub(crate) narrow: HashMap<T, Narrow>,
     /// Values that are no tensors.

@@ -154,6 +154,7 @@ pub(crate) fn attempt(
             winograd: options.reassociate && options.winograd,
             convolutions: HashMap::new(),
             integers: ops::Integers::default(),
+            blocks: HashMap::new(),
             narrow: HashMap::new(),
             specials: HashMap::new(),
         },

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod blocks;
 mod contrib;
 mod conv;
 mod detection;
@@ -37,6 +38,7 @@ use crate::graph::T;
 use crate::node::{Node, Outcome};
 
 pub(crate) use attention::{flex_result, flex_scores, flex_softmax};
+pub(crate) use blocks::Dequantized;
 pub(crate) use dilated::Taps;
 pub(crate) use integer::{Integers, observe};
 pub(crate) use movement::{element, first_axis_to, stack};

@@ -60,6 +60,9 @@ pub(crate) fn product(cx: &mut Context, part: &str, a: T, b: T) -> Outcome<T> {
 
 pub(crate) fn matmul(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let (a, b) = (node.input(0)?, node.input(1)?);
+    if let Some(product) = super::blocks::product_of(cx, a, b)? {
+        return Ok(vec![product]);
+    }
     Ok(vec![product(cx, "", a, b)?])
 }
 

@@ -1,7 +1,7 @@
 //! Quantised operators.
 
-use super::integer;
 use super::product::product;
+use super::{blocks, integer};
 use crate::context::{Context, axes, axis_of, reduce_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -67,7 +67,11 @@ pub(crate) fn dequantize(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     let factor = if cx.dtype(scale) == wide { factor } else { factor.cast(wide) };
     let body = difference.cast(wide).bin("*", factor);
     let body = if wide == dtype { body } else { body.cast(dtype) };
-    Ok(vec![cx.compute("", dtype, shape, body)?])
+    let y = cx.compute("", dtype, shape, body)?;
+    if block > 0 {
+        blocks::note(cx, y, (x, scale, node.optional(2)), axis, block);
+    }
+    Ok(vec![y])
 }
 
 /// One known scale as an element of a param. By a literal the compiler divides with its rounded

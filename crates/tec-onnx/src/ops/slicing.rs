@@ -20,7 +20,11 @@ pub(crate) fn transpose(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
     if order.len() != rank {
         return Err("`perm` does not name each axis".into());
     }
-    Ok(vec![permute(cx, "", x, &order)?])
+    let y = permute(cx, "", x, &order)?;
+    if order[..] == [1, 0] {
+        super::blocks::note_transposed(cx, x, y);
+    }
+    Ok(vec![y])
 }
 
 /// Reorders dimensions: dimension `i` of the result is `order[i]` of the operand.
