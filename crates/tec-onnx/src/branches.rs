@@ -3,15 +3,15 @@
 
 use crate::context::{Assumptions, axes};
 use crate::dim::Dim;
-use crate::dtype::Val;
+use crate::dtype::{DType, Val};
 use crate::error::Error;
 use crate::expr::E;
 use crate::graph::{Def, Graph, T};
 use crate::import::{Importer, Refused};
 use crate::node::{Node, Outcome, Refusal};
-use crate::proto::GraphProto;
+use crate::proto::{GraphProto, NodeProto};
 use crate::run_time::Assertion;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::mem;
 
 /// An equality of sizes that are known at run time, or its negation.
@@ -99,6 +99,38 @@ struct Branch {
     findings: Findings,
 }
 
+/// The graphs that are attributes of a node.
+fn graphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
+    node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs))
+}
+
+/// The values of a graph that are read as tables of angles only. Models for long texts choose
+/// between two tables by the number of tokens.
+pub(crate) fn tables(graph: &GraphProto) -> HashSet<&str> {
+    let is_table = |node: &NodeProto, at: usize| match node.op_type.as_deref() {
+        Some("GroupQueryAttention") => (7..=8).contains(&at),
+        Some("RotaryEmbedding") if node.domain.as_deref() == Some("com.microsoft") => {
+            (2..=3).contains(&at)
+        }
+        _ => false,
+    };
+    let (mut tables, mut others) = (HashSet::new(), HashSet::new());
+    for node in &graph.node {
+        for (at, name) in node.input.iter().enumerate() {
+            let list = if is_table(node, at) { &mut tables } else { &mut others };
+            list.insert(&name[..]);
+        }
+    }
+    others.extend(graph.output.iter().filter_map(|output| output.name.as_deref()));
+    let mut inner: Vec<&GraphProto> = graph.node.iter().flat_map(graphs).collect();
+    while let Some(graph) = inner.pop() {
+        others.extend(graph.node.iter().flat_map(|node| &node.input).map(String::as_str));
+        inner.extend(graph.node.iter().flat_map(graphs));
+    }
+    tables.retain(|name| !others.contains(name));
+    tables
+}
+
 impl<'a> Importer<'a> {
     /// Imports the branch of a constant condition. If the condition is of run time, both branches
     /// are computed if their results have equal shapes. Otherwise an equality of sizes decides for
@@ -131,6 +163,10 @@ impl<'a> Importer<'a> {
         let Ok([yes, no]) = <[Branch; 2]>::try_from(branches) else {
             return Ok(Err("the branch is missing".into()));
         };
+        let [mut yes, mut no] = [yes, no];
+        if node.outputs.iter().all(|name| name.is_empty() || self.tables.contains(name)) {
+            self.extend_tables(&mut yes, &mut no);
+        }
         if let (Ok(a), Ok(b)) = (&yes.results, &no.results)
             && self.context.graph[condition].len() == Some(1)
             && self.are_of_one_type(a, b)
@@ -206,6 +242,48 @@ impl<'a> Importer<'a> {
         })
     }
 
+    /// Gives tables of angles of two branches as many rows. The rows that one lacks are NaN: its
+    /// readers have no position there.
+    fn extend_tables(&mut self, yes: &mut Branch, no: &mut Branch) {
+        let (Ok(yes), Ok(no)) = (&mut yes.results, &mut no.results) else { return };
+        for (yes, no) in yes.iter_mut().zip(no) {
+            let rows =
+                |tensor: T| match (&self.context.graph[tensor].def, self.context.rank(tensor)) {
+                    (Def::Data(_), 2) => self.context.shape(tensor)[0].as_const(),
+                    _ => None,
+                };
+            let (Some(many), Some(few)) = (rows(*yes), rows(*no)) else { continue };
+            let (short, rows) = if many > few { (no, many) } else { (yes, few) };
+            if many != few
+                && let Some(longer) = self.extended(*short, rows)
+            {
+                *short = longer;
+            }
+        }
+    }
+
+    /// A table with more rows, which are NaN.
+    fn extended(&mut self, table: T, rows: i64) -> Option<T> {
+        let own = &self.context.graph[table];
+        let Def::Data(data) = &own.def else { return None };
+        let nan: &[u8] = match own.dtype {
+            DType::Float32 => &[0, 0, 0xc0, 0x7f],
+            DType::Float16 => &[0, 0x7e],
+            DType::BFloat16 => &[0xc0, 0x7f],
+            _ => return None,
+        };
+        let (dtype, columns) = (own.dtype, own.shape.get(1)?.as_const()?);
+        let len = usize::try_from(rows.checked_mul(columns)?).ok()?.checked_mul(nan.len())?;
+        let mut all = data.to_vec();
+        all.extend(nan.iter().cycle().take(len.checked_sub(data.len())?));
+        let name = own.name.clone();
+        let hint = mem::replace(&mut self.context.hint, name);
+        let longer =
+            self.context.data("extended", dtype, vec![rows.into(), columns.into()], all.into());
+        self.context.hint = hint;
+        longer.ok()
+    }
+
     /// Whether results of two branches have equal shapes and types that a stage can have.
     fn are_of_one_type(&self, yes: &[T], no: &[T]) -> bool {
         let cx = &self.context;
@@ -228,7 +306,9 @@ impl<'a> Importer<'a> {
             let flag = cx.load(condition, vec![Dim::zero(); cx.rank(condition)]);
             let body = flag.choose(cx.load(*yes, index.clone()), cx.load(*no, index));
             let part = if at == 0 { String::new() } else { at.to_string() };
-            chosen.push(cx.compute(&part, dtype, shape, body)?);
+            let result = cx.compute(&part, dtype, shape, body)?;
+            cx.choices.insert(result, (condition, *yes, *no));
+            chosen.push(result);
         }
         Ok(chosen)
     }

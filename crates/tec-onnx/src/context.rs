@@ -49,6 +49,10 @@ pub(crate) struct Context {
     pub(crate) winograd: bool,
     pub(crate) convolutions: HashMap<T, Convolution>,
     pub(crate) integers: Integers,
+    /// Results of two branches: the condition of the first one, and those of both.
+    pub(crate) choices: HashMap<T, (T, T, T)>,
+    /// The number of new tokens of a call of a decoder, which is usually 1.
+    pub(crate) new_tokens: Option<Dim>,
     /// Weights that are dequantised in blocks.
     pub(crate) blocks: HashMap<T, Dequantized>,
     /// The types of numbers with at most 8 bits that the language cannot compute with.

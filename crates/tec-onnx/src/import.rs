@@ -24,7 +24,7 @@ use crate::proto::{
 use crate::reader::{Folder, constant, read};
 use crate::run_time::DeclaredShape;
 use crate::text::{Network, shape_text, write};
-use crate::{Argument, Import, Options, Param, ops};
+use crate::{Argument, Import, Options, Param, branches, ops};
 
 /// The versions of the default operator set that are supported; of those before 7 some operators.
 const OPSETS: RangeInclusive<i64> = 1..=28;
@@ -80,6 +80,8 @@ pub(crate) struct Importer<'a> {
     /// Inputs that are updated in place.
     pub(crate) caches: Vec<Cache>,
     functions: HashMap<(&'a str, &'a str), &'a FunctionProto>,
+    /// Values that are read as tables of angles only.
+    pub(crate) tables: HashSet<&'a str>,
     /// Values of the graphs around the current node, the innermost last.
     scopes: Vec<Values>,
     /// Versions of the operator sets, by domain.
@@ -154,6 +156,8 @@ pub(crate) fn attempt(
             winograd: options.reassociate && options.winograd,
             convolutions: HashMap::new(),
             integers: ops::Integers::default(),
+            choices: HashMap::new(),
+            new_tokens: None,
             blocks: HashMap::new(),
             narrow: HashMap::new(),
             specials: HashMap::new(),
@@ -161,6 +165,7 @@ pub(crate) fn attempt(
         options,
         guess,
         caches: Vec::new(),
+        tables: branches::tables(graph),
         functions,
         scopes: Vec::new(),
         opsets,
@@ -603,6 +608,9 @@ impl<'a> Importer<'a> {
         }
         if let Some(appended) = self.append(node).filter(|_| domain.is_empty()) {
             return Ok(appended);
+        }
+        if let Some(attended) = self.attend_in_place(domain, node) {
+            return Ok(attended);
         }
         match (domain, node.op) {
             ("", "If") => return self.branch(node),

@@ -1,6 +1,7 @@
 //! Caches of decoders in place: `--in-place past=present`.
 //!
 //! Before: `present = Concat(past, new)` along an axis, `past` an input, `present` an output.
+//! Or: `present` is the result of a `GroupQueryAttention` that appends rows to `past`.
 //! After: one `inout` tensor with a capacity along the axis, of which the first rows are `past`;
 //! an `update` writes `new` behind them; what reads `present` reads the first rows of the tensor.
 //! The length of `past` is an argument of the function then.
@@ -11,6 +12,7 @@ use crate::error::{Error, short};
 use crate::graph::{Def, T, Tensor};
 use crate::import::Importer;
 use crate::node::{Node, Outcome};
+use crate::ops::grouped;
 use crate::proto::tensor_shape_proto::{self, Dimension};
 use crate::proto::type_proto::Value;
 use crate::proto::{GraphProto, NodeProto, ValueInfoProto};
@@ -97,15 +99,24 @@ impl<'a> Importer<'a> {
     }
 
     fn cache(&self, graph: &GraphProto, past: &str, present: String) -> Result<Cache, Error> {
+        // The first result of attention is no cache.
+        let attends = |node: &NodeProto| {
+            let at = node.input.iter().position(|name| name == past).unwrap_or(0);
+            text(&node.op_type) == "GroupQueryAttention"
+                && (3..=4).contains(&at)
+                && node.output.get(at - 2) == Some(&present)
+        };
         let appends = |node: &&NodeProto| {
             text(&node.op_type) == "Concat"
                 && node.input.len() == 2
                 && node.input.first().is_some_and(|name| name == past)
+                || attends(node)
         };
         let nodes: Vec<_> = graph.node.iter().filter(appends).collect();
         let input = graph.input.iter().find(|input| text(&input.name) == past);
         let rank = input.and_then(dims).map(<[Dimension]>::len);
         let axis = match nodes[..] {
+            [node] if attends(node) => Some(2),
             [node] => {
                 let is_axis = |name: &Option<String>| text(name) == "axis";
                 let axis = node.attribute.iter().find(|one| is_axis(&one.name));
@@ -116,7 +127,7 @@ impl<'a> Importer<'a> {
         let axis = axis.zip(rank).and_then(|(axis, rank)| axis_of(axis, rank).ok());
         let Some(axis) = axis else {
             let past = short(past);
-            let text = format!("`{past}` is not in place: no single `Concat` appends rows to it");
+            let text = format!("`{past}` is not in place: no single node appends rows to it");
             return Err(Error::Option(text));
         };
         let past = past.to_string();
@@ -159,6 +170,39 @@ impl<'a> Importer<'a> {
         let is_past = |cache: &Cache| cache.tensors.is_some_and(|(_, own)| own == past);
         let at = self.caches.iter().position(is_past)?;
         Some(self.append_to(at, new))
+    }
+
+    /// Imports a `GroupQueryAttention` that appends rows to caches; `None` if the node is none. All
+    /// sequences have as many tokens before the new ones as the caches have rows.
+    pub(crate) fn attend_in_place(&mut self, domain: &str, node: &Node) -> Option<Outcome<Vec<T>>> {
+        if (domain, node.op) != ("com.microsoft", "GroupQueryAttention") {
+            return None;
+        }
+        let find = |at: usize| {
+            let past = node.optional(at)?;
+            let is_past = |cache: &Cache| cache.tensors.is_some_and(|(_, own)| own == past);
+            self.caches.iter().position(is_past)
+        };
+        match (find(3), find(4)) {
+            (None, None) => None,
+            (Some(key), Some(value)) => Some(self.attend_to(node, [key, value])),
+            _ => Some(Err("keys and values must both be in place".into())),
+        }
+    }
+
+    fn attend_to(&mut self, node: &Node, [key, value]: [usize; 2]) -> Outcome<Vec<T>> {
+        let (_, past) = self.caches[key].tensors.expect("an input comes before the nodes");
+        let before = self.context.shape(past)[2].clone();
+        let own = grouped::grouped(&mut self.context, node, Some(&before))?;
+        let hint = self.context.hint.clone();
+        self.context.hint = format!("{hint}_present_key");
+        let keys = self.append_to(key, own.key);
+        self.context.hint = format!("{hint}_present_value");
+        let values = self.append_to(value, own.value);
+        self.context.hint = hint;
+        let (keys, values) = (keys?[0], values?[0]);
+        let result = grouped::attend(&mut self.context, node, &own, [keys, values])?;
+        Ok(vec![result, keys, values])
     }
 
     fn append_to(&mut self, at: usize, new: T) -> Outcome<Vec<T>> {

@@ -113,6 +113,16 @@ pub(crate) fn typical_calls(
         roles.iter().zip(&first).map(of).collect()
     };
     let mut calls = vec![first.clone()];
+    // A decoder computes one token after the other, and the first time those of the prompt.
+    let is_step = |name: &String| context.new_tokens == Some(Dim::symbol(name));
+    if let Some(at) = symbols.iter().position(is_step) {
+        let mut step = first.clone();
+        step[at] = 1;
+        if fits(&step) {
+            calls.insert(0, step);
+            return calls;
+        }
+    }
     if roles.contains(&Role::Batch) {
         let others = BATCHES.map(in_batches).into_iter();
         calls.extend(others.filter(|sizes| *sizes != first && fits(sizes)));

@@ -198,7 +198,7 @@ fn caches_that_cannot_be_updated_in_place_are_refused() {
         (plain(), "key", "present", "the model has no such input"),
         (plain(), "past", "absent", "no output `absent`"),
         (plain(), "past", "other", "the output `other` is not `past` with rows behind it"),
-        (model("rows 4", "new past"), "past", "present", "no single `Concat` appends rows to it"),
+        (model("rows 4", "new past"), "past", "present", "no single node appends rows to it"),
         (model("capacity 4", "past new"), "past", "present", "a dimension `capacity` of its own"),
     ];
     for (model, past, present, text) in cases {

@@ -230,7 +230,14 @@ pub(crate) fn rotary_embedding(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
             _ => return Err("the rank of the cache is not supported".into()),
         };
         index.push(pair.clone());
-        Ok(E::Load(table, index))
+        // Of two tables the angles are chosen, not the tables.
+        Ok(match cx.choices.get(&table).copied() {
+            Some((condition, yes, no)) => {
+                let flag = cx.load(condition, vec![Dim::zero(); cx.rank(condition)]);
+                flag.choose(E::Load(yes, index.clone()), E::Load(no, index))
+            }
+            None => E::Load(table, index),
+        })
     };
     let (c, s) = (angle(cx, cos)?, angle(cx, sin)?);
     let mut at: Vec<E> = own.iter().cloned().map(E::Idx).collect();

@@ -39,6 +39,7 @@ use crate::node::{Node, Outcome};
 
 pub(crate) use attention::{flex_result, flex_scores, flex_softmax};
 pub(crate) use blocks::Dequantized;
+pub(crate) use contrib::grouped;
 pub(crate) use dilated::Taps;
 pub(crate) use integer::{Integers, observe};
 pub(crate) use movement::{element, first_axis_to, stack};

@@ -149,9 +149,11 @@ fn lengths(cx: &mut Context, node: &Node, new: &[Dim], before: Option<&Dim>) -> 
     let total = node.input(6)?;
     let total = cx.declared_dim(total, "`total_sequence_length`", declared)?;
     cx.require_elements(&count);
+    cx.new_tokens = Some(count.clone());
     if let Some(before) = before {
-        cx.require_equal(&total, &(before.clone() + &count))?;
-        return Ok(Lengths { total, past: Past::Equal(before.clone()), last });
+        let all = before.clone() + &count;
+        cx.require_equal(&total, &all)?;
+        return Ok(Lengths { total: all, past: Past::Equal(before.clone()), last });
     }
     let rows = match node.optional(3) {
         Some(past) if cx.rank(past) == 4 => cx.shape(past)[2].clone(),
