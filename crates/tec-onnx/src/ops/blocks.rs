@@ -222,16 +222,14 @@ pub(super) fn note(
 ) {
     let own = &cx.graph[data];
     let bits = cx.narrow(data).map_or(8, Narrow::bits);
-    let is_known = matches!(own.def, Def::Data(_)) && own.dtype.is_int();
+    let is_known = matches!(own.def, Def::Data(_));
     let is_matrix = own.shape.len() == 2 && cx.rank(scales) == 2;
+    let is_byte = matches!(own.dtype, DType::Int8 | DType::Uint8);
     // A block has whole bytes.
-    if is_known && is_matrix && matches!(own.dtype, DType::Int8 | DType::Uint8) && size >= 16 {
-        if size % (8 / bits as i64) == 0 {
-            cx.blocks.insert(
-                result,
-                Dequantized { data, scales, zeros, axis, size, is_transposed: false },
-            );
-        }
+    let is_whole = size >= 16 && size % (8 / bits as i64) == 0;
+    if is_known && is_matrix && is_byte && is_whole {
+        let own = Dequantized { data, scales, zeros, axis, size, is_transposed: false };
+        cx.blocks.insert(result, own);
     }
 }
 

@@ -171,7 +171,7 @@ fn lengths(cx: &mut Context, node: &Node, new: &[Dim], before: Option<&Dim>) -> 
             cx.assumptions.insert((total.clone(), "<=", most));
         }
     }
-    let own = axes(&[batch.clone()]);
+    let own = axes(std::slice::from_ref(&batch));
     let tokens = cx.load(last, own).cast(DType::Int64).bin("+", E::int(1, DType::Int64));
     let before = tokens.bin("-", E::dim(&count, DType::Int64));
     // All tokens are new.
