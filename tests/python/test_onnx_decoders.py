@@ -408,6 +408,39 @@ def test_products_by_packed_weights(tmp_path, rng, bits, zeros, k, n, block):
         assert (np.abs(outputs["y"] - (x @ wide.T + bias)) <= 1e-5 * scale + 1e-5).all()
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("shape", [["rows", 32], [2, "rows", 32], ["rows", 2, 32]], ids=str)
+def test_a_few_and_many_rows_of_one_module(tmp_path, rng, bits, shape):
+    n, count, each = 24, 2, 8 // bits
+    codes = rng.integers(0, 1 << bits, (n, count * 16))
+    scales = rng.uniform(0.5, 1.5, (n, count)).astype(F)
+    packed = np.bitwise_or.reduce(codes.reshape(n, -1, each) << (bits * np.arange(each)), axis=-1)
+    constants = {"b": packed.astype(np.uint8).reshape(n, count, -1), "s": scales}
+    node = helper.make_node(
+        "MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", K=32, N=n, bits=bits,
+        block_size=16,
+    )
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [info("x", onnx.TensorProto.FLOAT, shape)],
+        [info("y", onnx.TensorProto.FLOAT, [*shape[:-1], n])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets), tmp_path / "rows.onnx")
+    done = run_tec("build", tmp_path / "rows.onnx", "-o", tmp_path / "rows.so")
+    assert done.returncode == 0, done.stderr
+    module = Module(str(tmp_path / "rows.so"))
+    wide = ((codes - (1 << (bits - 1))) * scales.repeat(16, 1)).astype(float)
+    for rows in (0, 1, 3, 4, 6, 7, 40):
+        x = rng.standard_normal([rows if at == "rows" else at for at in shape]).astype(F)
+        y = np.ones((*x.shape[:-1], n), F)
+        assert module.dl("rows", x, y) == 0, module.last_error()
+        np.testing.assert_allclose(y, x @ wide.T, 1e-4, 1e-3)
+
+
 def test_orders_of_groups(tmp_path, rng):
     """`g_idx` of blocks of neighbours changes nothing; another one is refused."""
     groups = np.arange(32, dtype=np.int32) // 16

@@ -1,6 +1,6 @@
 //! What operators use to define tensors.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 use indexmap::IndexSet;
@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) integers: Integers,
     /// Results of two branches: the condition of the first one, and those of both.
     pub(crate) choices: HashMap<T, (T, T, T)>,
+    /// Numbers of rows of which one is 0: two stages share the rows of a result.
+    pub(crate) split_rows: HashSet<Dim>,
     /// The number of new tokens of a call of a decoder, which is usually 1.
     pub(crate) new_tokens: Option<Dim>,
     /// Weights that are dequantised in blocks.

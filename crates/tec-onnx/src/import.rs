@@ -157,6 +157,7 @@ pub(crate) fn attempt(
             convolutions: HashMap::new(),
             integers: ops::Integers::default(),
             choices: HashMap::new(),
+            split_rows: HashSet::new(),
             new_tokens: None,
             blocks: HashMap::new(),
             narrow: HashMap::new(),

@@ -55,7 +55,7 @@ pub(crate) fn typical_calls(
     let extents: BTreeSet<&Dim> = live
         .iter()
         .flat_map(|tensor| &context.graph[*tensor].shape)
-        .filter(|extent| extent.as_const().is_none())
+        .filter(|extent| extent.as_const().is_none() && !context.split_rows.contains(*extent))
         .collect();
     let leaders = leaders(symbols, assumptions);
     let mut roles: Vec<Role> = symbols.iter().map(|symbol| role(symbol, inputs)).collect();

@@ -144,5 +144,6 @@ fn products_of_many_rows_unpack_weights_first() {
         .node("MatMul", "x turned", "y", &[])
         .output("y");
     let import = import(&model.save("many_rows"), &Options::default()).expect("an import");
-    assert!(!import.text.contains("tile"), "{}", import.text);
+    assert!(import.text.contains("y_unpacked_tiles"), "{}", import.text);
+    assert!(!import.text.contains("y_offsets"), "{}", import.text);
 }

@@ -1,6 +1,6 @@
 //! Products by weights that are quantised in blocks, with a scale and a zero point for each.
 
-use super::{product, slicing};
+use super::slicing;
 use crate::context::{Context, axes, reduce_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -9,10 +9,10 @@ use crate::graph::{Def, T};
 use crate::narrow::Narrow;
 use crate::node::Outcome;
 
-/// The largest constant number of rows for which the product reads packed weights. With unpacked
-/// ones, 64 rows of 2048 elements take 2.4 ms instead of 3.8, and 8 rows 0.84 ms instead of 0.44
-/// (2048 columns, Zen 5, one thread).
-const MOST_ROWS: i64 = 16;
+/// The largest number of rows for which the product reads packed weights. For 2048 x 2048 weights,
+/// each row takes 80 us; of unpacked weights, 9 rows take 530 us, 64 rows 2.4 ms (Zen 5, one
+/// thread).
+const MOST_ROWS: i64 = 6;
 
 /// The numbers of columns that are computed in lanes, the best one first. With 64, a byte of each
 /// column is a line of the caches.
@@ -70,42 +70,108 @@ pub(crate) struct Dequantized {
     is_transposed: bool,
 }
 
+/// The tables of a product, in tiles of columns.
+struct Tiles {
+    lanes: i64,
+    /// The weights, [tile, block, byte, column of the tile].
+    bytes: T,
+    /// The scales and zero points, [tile, block, column of the tile].
+    scales: T,
+    zeros: Option<T>,
+}
+
+impl Tiles {
+    /// The extents of the result of rows of these extents.
+    fn extents(&self, blocks: &Blocks, rows: &[Dim]) -> Vec<Dim> {
+        let mut shape = rows.to_vec();
+        shape.extend([((blocks.n + self.lanes - 1) / self.lanes).into(), self.lanes.into()]);
+        shape
+    }
+}
+
+/// An element of a table, in float32.
+fn wide(cx: &Context, table: T, at: [&Dim; 3]) -> E {
+    let value = cx.load(table, at.map(Dim::clone));
+    if cx.dtype(table) == DType::Float32 { value } else { value.cast(DType::Float32) }
+}
+
 impl Blocks {
-    /// The product of rows and the weights, in float32.
+    /// The product of rows and the weights, in float32. A few rows read packed weights, many read
+    /// unpacked ones; which of them, a call decides if the number of rows is that of run time.
     pub(super) fn product(&self, cx: &mut Context, x: T) -> Outcome<T> {
+        let wide = DType::Float32;
         let shape = cx.shape(x);
         let Some((last, rows)) = shape.split_last() else {
             return Err("products of scalars are not supported".into());
         };
         cx.require_equal(last, &self.k.into())?;
-        let x = cx.cast("left", x, DType::Float32)?;
-        match crate::dim::product(rows).as_const() {
-            Some(rows) if rows > MOST_ROWS => self.unpacked(cx, x),
-            _ => self.packed(cx, x),
-        }
+        let x = cx.cast("left", x, wide)?;
+        let x = self.padded(cx, x)?;
+        let tiles = self.tiles(cx)?;
+        let is_known = |dim: &Dim| dim.as_const().is_some();
+        let known: Vec<Dim> = rows.iter().filter(|dim| is_known(dim)).cloned().collect();
+        let known = crate::dim::product(&known).as_const().unwrap_or(1);
+        let axis = rows.iter().rposition(|dim| !is_known(dim));
+        let mut to = rows.to_vec();
+        to.push(self.n.into());
+        let own = axes(&to);
+        let column = &own[rows.len()];
+        let mut at = own[..rows.len()].to_vec();
+        at.extend([column.div(&tiles.lanes.into()), column.rem(&tiles.lanes.into())]);
+        let body = match axis {
+            _ if known > MOST_ROWS => {
+                let sum = self.unpacked(cx, x, &tiles, rows)?;
+                cx.load(sum, at)
+            }
+            // Unpacked weights of 8 bits would become a param: they take four times the bytes.
+            Some(axis) if self.bits < 8 => {
+                // All rows or none of them.
+                let count = &rows[axis];
+                let is_few = Dim::from(MOST_ROWS / known + 1) - count;
+                let is_few = is_few.minimum(&1.into()).maximum(&Dim::zero());
+                let few = count * &is_few;
+                let many = count.clone() - &few;
+                cx.split_rows.extend([few.clone(), many.clone()]);
+                let mut part = rows.to_vec();
+                part[axis] = few.clone();
+                let first = self.packed(cx, x, &tiles, &part)?;
+                part[axis] = many.clone();
+                let second = self.unpacked(cx, x, &tiles, &part)?;
+                let row = E::Idx(own[axis].clone());
+                let (first, second) = (cx.load(first, at.clone()), cx.load(second, at));
+                let rest = row.clone().bin("<", E::Idx(many)).choose(second, E::float(0.0, wide));
+                row.bin("<", E::Idx(few)).choose(first, rest)
+            }
+            _ => {
+                let sum = self.packed(cx, x, &tiles, rows)?;
+                cx.load(sum, at)
+            }
+        };
+        cx.compute("product", wide, to, body)
     }
 
-    /// The product by unpacked weights.
-    fn unpacked(&self, cx: &mut Context, x: T) -> Outcome<T> {
-        let wide = DType::Float32;
-        let shape: Vec<Dim> = vec![self.n.into(), self.k.into()];
-        let own = axes(&shape);
-        let (block, place) = (own[1].div(&self.size.into()), own[1].rem(&self.size.into()));
-        let byte = place.div(&(8 / self.bits).into());
-        let value =
-            bits_of(cx.load(self.bytes, [own[0].clone(), block.clone(), byte]), &place, self.bits);
-        let of_block = |table: T| {
-            let value = cx.load(table, [own[0].clone(), block.clone()]);
-            if cx.dtype(table) == wide { value } else { value.cast(wide) }
+    /// The rows with zeros behind the last element, as the last block has weights there.
+    fn padded(&self, cx: &mut Context, x: T) -> Outcome<T> {
+        let behind = self.count * self.size - self.k;
+        if behind == 0 {
+            return Ok(x);
+        }
+        let mut around = vec![(Dim::zero(), Dim::zero()); cx.rank(x) - 1];
+        around.push((Dim::zero(), behind.into()));
+        slicing::pad_with(cx, "padded", x, &around, E::float(0.0, DType::Float32))
+    }
+
+    /// The tables in tiles of columns.
+    fn tiles(&self, cx: &mut Context) -> Outcome<Tiles> {
+        let most = if self.n < LANES[0] { LANES[LANES.len() - 1] } else { LANES[0] };
+        let lanes = LANES.into_iter().find(|lanes| self.n % lanes == 0).unwrap_or(most);
+        let bytes = self.tiled(cx, "tiled_bytes", self.bytes, lanes)?;
+        let scales = self.tiled(cx, "tiled_scales", self.scales, lanes)?;
+        let zeros = match self.zeros {
+            None => None,
+            Some(zeros) => Some(self.tiled(cx, "tiled_zeros", zeros, lanes)?),
         };
-        let zero = match self.zeros {
-            None => E::float(self.zero as f64, wide),
-            Some(zeros) => of_block(zeros),
-        };
-        let body = value.cast(wide).bin("-", zero).bin("*", of_block(self.scales));
-        let weights = cx.compute("weights", wide, shape, body)?;
-        let weights = slicing::permute(cx, "transposed", weights, &[1, 0])?;
-        product::product(cx, "product", x, weights)
+        Ok(Tiles { lanes, bytes, scales, zeros })
     }
 
     /// A table of [column, …] as [tile, …, column in the tile], so that the columns of a tile are
@@ -130,78 +196,74 @@ impl Blocks {
     /// The product that reads the packed weights: each term has the elements of a byte.
     ///
     /// A term is `(w0*x0 + (w1*x1 - zero*(x0 + x1))) * scale`, so that the zero point takes one
-    /// operation for all elements of a byte. Tiles of columns are computed in lanes.
-    fn packed(&self, cx: &mut Context, x: T) -> Outcome<T> {
-        let wide = DType::Float32;
-        let mut shape = cx.shape(x);
-        let last = shape.len() - 1;
-        // The last block may have weights behind the last element.
-        let behind = self.count * self.size - self.k;
-        let x = if behind == 0 {
-            x
-        } else {
-            let mut around = vec![(Dim::zero(), Dim::zero()); last];
-            around.push((Dim::zero(), behind.into()));
-            slicing::pad_with(cx, "padded", x, &around, E::float(0.0, wide))?
-        };
+    /// operation for all elements of a byte.
+    fn packed(&self, cx: &mut Context, x: T, tiles: &Tiles, rows: &[Dim]) -> Outcome<T> {
         let each = 8 / self.bits;
         let extents = vec![Dim::from(self.count), Dim::from(self.size / each)];
-        let element = |cx: &Context, rows: &[Dim], block: &Dim, byte: &Dim, part: i64| {
-            let mut at = rows[..last].to_vec();
+        let last = rows.len();
+        let element = |cx: &Context, own: &[Dim], block: &Dim, byte: &Dim, part: i64| {
+            let mut at = own[..last].to_vec();
             at.push(block.clone() * self.size + &(byte.clone() * each) + part);
             cx.load(x, at)
         };
         // What the zero points take from a term, without them if they differ.
-        let mut places = shape[..last].to_vec();
+        let mut places = rows.to_vec();
         places.extend(extents.iter().cloned());
         let own = axes(&places);
         let parts = (0..each).map(|part| element(cx, &own, &own[last], &own[last + 1], part));
         let both = parts.reduce(|a, b| a.bin("+", b)).ok_or("a byte has no element")?;
         let both = match self.zeros {
             Some(_) => both,
-            None => both.bin("*", E::float(-self.zero as f64, wide)),
+            None => both.bin("*", E::float(-self.zero as f64, DType::Float32)),
         };
-        let both = cx.compute("offsets", wide, places, both)?;
-        let most = if self.n < LANES[0] { LANES[LANES.len() - 1] } else { LANES[0] };
-        let lanes = LANES.into_iter().find(|lanes| self.n % lanes == 0).unwrap_or(most);
-        let bytes = self.tiled(cx, "tiled_bytes", self.bytes, lanes)?;
-        let scales = self.tiled(cx, "tiled_scales", self.scales, lanes)?;
-        let zeros = match self.zeros {
-            None => None,
-            Some(zeros) => Some(self.tiled(cx, "tiled_zeros", zeros, lanes)?),
-        };
-        shape[last] = ((self.n + lanes - 1) / lanes).into();
-        shape.push(lanes.into());
+        let both = cx.compute("offsets", DType::Float32, places, both)?;
+        let shape = tiles.extents(self, rows);
         let own = axes(&shape);
         let (block, byte) = (reduce_axis(0, &extents[0]), reduce_axis(1, &extents[1]));
         let mut at = own[..last].to_vec();
         at.extend([block.clone(), byte.clone()]);
         let offset = cx.load(both, at);
-        let of_block = |cx: &Context, table: T| {
-            let own = [own[last].clone(), block.clone(), own[last + 1].clone()];
-            let value = cx.load(table, own);
-            if cx.dtype(table) == wide { value } else { value.cast(wide) }
-        };
+        let of_block = |cx: &Context, table| wide(cx, table, [&own[last], &block, &own[last + 1]]);
         let product = |cx: &Context, part: i64| {
             let at = [own[last].clone(), block.clone(), byte.clone(), own[last + 1].clone()];
-            let weight = bits_of(cx.load(bytes, at), &part.into(), self.bits);
-            weight.cast(wide).bin("*", element(cx, &own, &block, &byte, part))
+            let weight = bits_of(cx.load(tiles.bytes, at), &part.into(), self.bits);
+            weight.cast(DType::Float32).bin("*", element(cx, &own, &block, &byte, part))
         };
         let first = product(cx, each - 1);
-        let first = match zeros {
+        let first = match tiles.zeros {
             Some(zeros) => first.bin("-", offset.bin("*", of_block(cx, zeros))),
             None => first.bin("+", offset),
         };
         let term = (0..each - 1).rev().fold(first, |sum, part| product(cx, part).bin("+", sum));
-        let term = term.bin("*", of_block(cx, scales));
-        let sum = cx.fold("tiles", "sum", wide, shape.clone(), extents, term)?;
-        shape.truncate(last);
-        shape.push(self.n.into());
+        let term = term.bin("*", of_block(cx, tiles.scales));
+        cx.fold("tiles", "sum", DType::Float32, shape, extents, term)
+    }
+
+    /// The product by unpacked weights.
+    fn unpacked(&self, cx: &mut Context, x: T, tiles: &Tiles, rows: &[Dim]) -> Outcome<T> {
+        let each = 8 / self.bits;
+        let mut shape = tiles.extents(self, &[]);
+        shape.splice(1..1, [Dim::from(self.count), Dim::from(self.size)]);
         let own = axes(&shape);
+        let at = [own[0].clone(), own[1].clone(), own[2].div(&each.into()), own[3].clone()];
+        let value = bits_of(cx.load(tiles.bytes, at), &own[2], self.bits).cast(DType::Float32);
+        let of_block = |table| wide(cx, table, [&own[0], &own[1], &own[3]]);
+        let zero = match tiles.zeros {
+            None => E::float(self.zero as f64, DType::Float32),
+            Some(zeros) => of_block(zeros),
+        };
+        let body = value.bin("-", zero).bin("*", of_block(tiles.scales));
+        let weights = cx.compute("weights", DType::Float32, shape, body)?;
+        let shape = tiles.extents(self, rows);
+        let own = axes(&shape);
+        let last = rows.len();
+        let extents = vec![Dim::from(self.count), Dim::from(self.size)];
+        let (block, place) = (reduce_axis(0, &extents[0]), reduce_axis(1, &extents[1]));
         let mut at = own[..last].to_vec();
-        at.extend([own[last].div(&lanes.into()), own[last].rem(&lanes.into())]);
-        let body = cx.load(sum, at);
-        cx.compute("product", wide, shape, body)
+        at.push(block.clone() * self.size + &place);
+        let weight = cx.load(weights, [own[last].clone(), block, place, own[last + 1].clone()]);
+        let term = cx.load(x, at).bin("*", weight);
+        cx.fold("unpacked_tiles", "sum", DType::Float32, shape, extents, term)
     }
 }
 
@@ -243,10 +305,8 @@ pub(super) fn note_transposed(cx: &mut Context, x: T, result: T) {
 /// The product by weights that were noted, if their blocks lie along its sum.
 pub(super) fn product_of(cx: &mut Context, x: T, weights: T) -> Outcome<Option<T>> {
     let Some(own) = cx.blocks.get(&weights).cloned() else { return Ok(None) };
-    let rows = cx.shape(x);
-    let rows = crate::dim::product(&rows[..rows.len().saturating_sub(1)]).as_const();
     // The sum runs over the first dimension of the weights, or the last before a transposition.
-    if own.axis != usize::from(own.is_transposed) || rows.is_some_and(|rows| rows > MOST_ROWS) {
+    if own.axis != usize::from(own.is_transposed) {
         return Ok(None);
     }
     let Some(blocks) = own.packed(cx)? else { return Ok(None) };
