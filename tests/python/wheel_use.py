@@ -5,6 +5,7 @@ import inspect
 import logging
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -82,6 +83,98 @@ def test_shapes_of_outputs_are_computed():
     assert parameters["lambda_"].kind is inspect.Parameter.KEYWORD_ONLY
     fixed = tec_compiler.kernel(BLOCKS, define={"n": 5, "lambda": 2})
     assert list(inspect.signature(fixed).parameters) == ["x", "first", "both"]
+
+
+def test_names_of_python_are_names_of_arguments():
+    program = (
+        "kernel f(is: var, max: var) {\n input self: float32[is]\n input class: float32[is]\n"
+        " input class_: float32[is]\n"
+        " output y[i: max(2*is, max + 1)] = self[0] + class[0] + class_[0]\n}\n"
+    )
+    names = tec_compiler.kernel(program)
+    one = np.ones(1, np.float32)
+    np.testing.assert_array_equal(names(self=one, class__=one, class_=one, max=2), [3, 3, 3])
+
+
+def test_wrong_extents_are_named():
+    half = tec_compiler.kernel("kernel half(n: var, d: var) { output y[i: n // d] = 1.0 }")
+    assert half(n=np.uint8(200), d=np.int8(2)).shape == (100,)
+    with pytest.raises(ValueError, match="half: the extent `n//d` of `y`.* divides by 0"):
+        half(n=4, d=0)
+    with pytest.raises(ValueError, match="half: the extent `n//d` of `y`.* is negative: -4"):
+        half(n=-4, d=1)
+    with pytest.raises(TypeError, match="half.*`n` must be an integer, not float"):
+        half(n=2.0, d=1)
+    with pytest.raises(ValueError, match="argument 2 `x`: expected 1 dimension, got 0"):
+        tec_compiler.kernel(SAXPY)(2.0, np.float32(3), np.ones(3, np.float32))
+    # Only the output has the extent.
+    numbers = tec_compiler.kernel("kernel numbers(n: var) { output y[i: n] = (i as int32) }")
+    np.testing.assert_array_equal(numbers(n=3), [0, 1, 2])
+    with pytest.raises(TypeError, match="pass `y` or `n`"):
+        numbers()
+
+
+def test_arrays_that_numpy_does_not_share():
+    strided = tec_compiler.kernel(
+        "kernel f(n: var, m: var) {\n input x: float32[n, m] strided\n"
+        " output y[i: n, j: m] = x[i, j] + 1\n}\n"
+    )
+    constant = np.broadcast_to(np.float32(3), (2, 3))
+    np.testing.assert_array_equal(strided(constant), np.full((2, 3), 4))
+    assert "x: float32[n, m] (read; any strides" in strided.__doc__
+    rows = np.zeros((3, 2), np.float32)
+    rows.flags.writeable = False
+    with pytest.raises(ValueError, match="twice.*`x` is written, but read-only"):
+        tec_compiler.load(APPEND, kernel="twice").twice(rows.reshape(-1))
+    frozen = np.frombuffer(np.arange(4, dtype=np.float32).tobytes(), np.float32)
+    np.testing.assert_array_equal(tec_compiler.kernel(SAXPY)(2.0, frozen, frozen), 3 * frozen)
+
+
+def test_arrays_of_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    double = tec_compiler.kernel("kernel f(n: var) { input x: bfloat16[n] output y[i: n] = x[i] }")
+    x = np.arange(5).astype(ml_dtypes.bfloat16)
+    y = double(x)
+    assert y.dtype == ml_dtypes.bfloat16 and y.tolist() == x.tolist()
+    with pytest.raises(TypeError, match="`x`: expected dtype bfloat16, got float32"):
+        double(x.astype(np.float32), y)
+    with pytest.raises(ValueError, match="`x`: expected a contiguous"):
+        double(x[::2])
+
+
+def test_kernels_are_pickled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("saxpy.te").write_text(SAXPY)
+    ones = np.ones(2, np.float32)
+    for source in (SAXPY, "saxpy.te"):
+        pickled = pickle.dumps(tec_compiler.kernel(source, opt=1))
+        module = pickle.dumps(tec_compiler.load(source))
+        with monkeypatch.context() as elsewhere:
+            elsewhere.chdir("/")
+            assert pickle.loads(pickled)(2.0, ones, ones).tolist() == [3, 3]
+            assert pickle.loads(module).saxpy(2.0, ones, ones).tolist() == [3, 3]
+    kernel = tec_compiler.kernel(SAXPY)
+    other = tec_compiler.Kernel(kernel.interface, kernel.function)
+    with pytest.raises(TypeError, match="cannot be pickled: it was not made by `load`"):
+        pickle.dumps(other)
+
+
+def test_options_may_be_numbers_of_numpy():
+    options = {"n": np.int32(2), "S": np.array([2, 3]), "b": np.bool_(True)}
+    program = "kernel f(S: shape, n = 1, b: bool) { output y[i...: S...] = if b then n else 0 }"
+    made = tec_compiler.kernel(program, define=options, opt=np.int64(1))
+    np.testing.assert_array_equal(made(), np.full((2, 3), 2))
+    with pytest.raises(TypeError, match="`define` is a mapping"):
+        tec_compiler.kernel(SAXPY, define="n=2")
+
+
+def test_paths_may_have_braces(tmp_path, monkeypatch):
+    folder = tmp_path / "{a}"
+    folder.mkdir()
+    (folder / "saxpy.te").write_text(SAXPY)
+    monkeypatch.chdir(folder)
+    for path in ("saxpy.te", str(folder / "saxpy.te"), folder / "saxpy.te"):
+        assert tec_compiler.kernel(path).__name__ == "saxpy"
 
 
 def test_tensors_are_updated():
@@ -166,9 +259,32 @@ def test_modules_are_kept_until_a_file_changes(tmp_path, monkeypatch):
     for file in (tmp_path / "cache/tec/python").glob("*.json"):
         file.write_text("{")
     assert tec_compiler.load(folder / "main.te").f(ones)[0] == 2
+    modules = tmp_path / "cache/tec/python"
+    for damage in (lambda one: one.unlink(), lambda one: one.write_bytes(b"")):
+        for name in ("module.json", "module.so"):
+            for file in modules.glob(f"*/{name}"):
+                damage(file)
+            assert tec_compiler.load(folder / "main.te").f(ones)[0] == 2
     part.write_text("def g(x) = x +\n")
     with pytest.raises(tec_compiler.CompileError, match="E0101"):
         tec_compiler.load(folder / "main.te")
+
+
+def test_a_file_of_params_that_is_new_counts(tmp_path, monkeypatch):
+    monkeypatch.delenv("TEC_NO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "net.te"
+    path.write_text(
+        "network net() {\n input x: float32[2]\n param w: float32[2]\n"
+        " output y[i: 2] = x[i] + w[i]\n}\n"
+    )
+    assert len(tec_compiler.load(path).net.interface.inputs) == 2
+    header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    params = np.array([3, 4], np.float32)
+    content = len(header).to_bytes(8, "little") + header + params.tobytes()
+    path.with_suffix(".safetensors").write_bytes(content)
+    for _ in range(2):
+        np.testing.assert_array_equal(tec_compiler.load(path).net(params), 2 * params)
 
 
 def test_the_command_and_the_package_for_cmake_are_there():

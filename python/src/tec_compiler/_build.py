@@ -36,8 +36,11 @@ class Built:
 
 
 def is_text(source: Path) -> bool:
-    """Whether a source is a program itself, not a path: it has a line break or a brace."""
-    return isinstance(source, str) and ("\n" in source or "{" in source)
+    """Whether a source is a program itself, not a path: it has a line break, or a brace and not the
+    end of a path."""
+    if not isinstance(source, str):
+        return False
+    return "\n" in source or ("{" in source and not source.endswith((".te", ".onnx")))
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import keyword
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,17 +30,23 @@ _ALLOWED = (
 )  # fmt: skip
 
 
+#: A run-time integer in an extent, which may have the name of a keyword or a function of Python.
+_INTEGER = re.compile(r"\b(?!(?:and|or|not)\b)([A-Za-z_]\w*)\b(?!\s*\()")
+
+
 def evaluate(extent: Extent, values: Mapping[str, Any]) -> Any:
-    """The number of an extent, an expression over run-time integers."""
+    """The number of an extent, an expression over run-time integers. Raises `NameError` without a
+    value for one of them."""
     if isinstance(extent, int):
         return extent
     if extent in values:
         return values[extent]
-    tree = ast.parse(extent, mode="eval")
+    tree = ast.parse(_INTEGER.sub(r"n_\1", extent), mode="eval")
     if not all(isinstance(node, _ALLOWED) for node in ast.walk(tree)):
         raise ValueError(f"`{extent}` is no extent")
     code = compile(tree, "<extent>", "eval")
-    return eval(code, {"__builtins__": {}}, {**_FUNCTIONS, **values})
+    named = {f"n_{name}": value for name, value in values.items()}
+    return eval(code, {"__builtins__": {}}, {**_FUNCTIONS, **named})
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,15 @@ class Argument:
     dtype: str
     #: Of tensors.
     shape: tuple[Extent, ...]
+    #: The name of the parameter in Python.
+    python_name: str
+    #: Whether it is a tensor that need not be contiguous.
+    strided: bool = False
 
     @property
     def is_tensor(self) -> bool:
         """Whether it is a tensor."""
         return self.kind in ("input", "inout", "output")
-
-    @property
-    def python_name(self) -> str:
-        """The name of the parameter in Python."""
-        return self.name + "_" if keyword.iskeyword(self.name) else self.name
 
     def extent_of(self, value: Any, dim: int) -> Any:
         """The extent of a tensor, in elements: its bytes hold two each for types of 4 bits."""
@@ -71,10 +77,25 @@ class Argument:
         holds_bytes = self.dtype in HALVED and str(value.dtype) in ("uint8", "torch.uint8")
         return 2 * extent if holds_bytes and dim + 1 == len(self.shape) else extent
 
+    def stride_of(self, value: Any, dim: int) -> Any:
+        """The stride of a tensor, in elements; those of NumPy count bytes."""
+        if callable(getattr(value, "stride", None)):
+            return value.stride(dim)
+        return value.strides[dim] // value.itemsize
+
     def __str__(self) -> str:
         if self.is_tensor:
             return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
         return "int" if self.kind == "integer" else self.dtype
+
+
+def _python_name(name: str, others: Collection[str]) -> str:
+    """The name of a parameter in Python, which no other argument has."""
+    if not keyword.iskeyword(name):
+        return name
+    while name in others or keyword.iskeyword(name):
+        name += "_"
+    return name
 
 
 class Interface:
@@ -87,17 +108,28 @@ class Interface:
         self.arguments: list[Argument] = []
         #: The run-time integers that a shape gives: the name, the tensor and the dimension.
         self.extents: list[tuple[str, str, int]] = []
+        #: Those that a stride gives, alike.
+        self.strides: list[tuple[str, str, int]] = []
+        #: Those that only the shapes of outputs give: a call that allocates them needs the number.
+        self.chosen: list[Argument] = []
         args = kernel["args"]
+        names = [arg["name"] for arg in args]
         for arg in args:
+            name = arg["name"]
+            python_name = _python_name(name, names)
             if arg["kind"] == "tensor":
-                found = Argument(arg["name"], arg["role"], arg["dtype"], tuple(arg["shape"]))
+                shape, strided = tuple(arg["shape"]), "strides" in arg
+                found = Argument(name, arg["role"], arg["dtype"], shape, python_name, strided)
             elif arg["kind"] == "scalar":
-                found = Argument(arg["name"], "scalar", arg["dtype"], ())
+                found = Argument(name, "scalar", arg["dtype"], (), python_name)
             elif arg["source"] is None:
-                found = Argument(arg["name"], "integer", "int64", ())
+                found = Argument(name, "integer", "int64", (), python_name)
             else:
                 source = arg["source"]
-                self.extents.append((arg["name"], args[source["arg"]]["name"], source["dim"]))
+                places = self.strides if source.get("stride") else self.extents
+                places.append((name, names[source["arg"]], source["dim"]))
+                if places is self.extents and args[source["arg"]]["role"] == "output":
+                    self.chosen.append(Argument(name, "integer", "int64", (), python_name))
                 continue
             self.arguments.append(found)
 
@@ -125,6 +157,11 @@ class Interface:
             parameters.append(
                 inspect.Parameter(one.python_name, kind, default=default, annotation=str(one))
             )
+        for one in self.chosen:
+            kind, text = inspect.Parameter.KEYWORD_ONLY, str(one)
+            parameters.append(
+                inspect.Parameter(one.python_name, kind, default=None, annotation=text)
+            )
         returned = [str(one) for one in self.outputs]
         text = ", ".join(returned) if len(returned) == 1 else f"({', '.join(returned)})"
         return inspect.Signature(parameters, return_annotation=text if returned else None)
@@ -140,8 +177,12 @@ class Interface:
             "integer": "a run-time integer",
         }
         for one in self.arguments:
-            lines.append(f"{one.python_name}: {one} ({words[one.kind]})")
-        lines += ["", "Tensors are contiguous and row-major. Returns the outputs."]
+            strides = "; any strides that the kernel permits" if one.strided else ""
+            lines.append(f"{one.python_name}: {one} ({words[one.kind]}{strides})")
+        for one in self.chosen:
+            lines.append(f"{one.python_name}: {one} (an extent, if outputs are left out)")
+        others = "Other tensors" if any(one.strided for one in self.arguments) else "Tensors"
+        lines += ["", f"{others} are contiguous and row-major. Returns the outputs."]
         return "\n".join(lines)
 
     def result(self, outputs: Sequence[Any]) -> Any:
@@ -153,20 +194,48 @@ class Interface:
     def output_shapes(self, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The shape of each output for the values of the other arguments, by name."""
         numbers = {one.name: values[one.name] for one in self.arguments if one.kind == "integer"}
+        numbers |= {one.name: values[one.name] for one in self.chosen if one.name in values}
         tensors = {one.name: one for one in self.arguments if one.is_tensor}
         for name, tensor, dim in self.extents:
             if tensor in values:
+                self._require_rank(tensors[tensor], values[tensor])
                 numbers[name] = tensors[tensor].extent_of(values[tensor], dim)
-        shapes = []
-        for output in self.outputs:
+        for name, tensor, dim in self.strides:
+            if tensor in values:
+                self._require_rank(tensors[tensor], values[tensor])
+                numbers[name] = tensors[tensor].stride_of(values[tensor], dim)
+        return [self._output_shape(output, numbers) for output in self.outputs]
+
+    def _output_shape(self, output: Argument, numbers: Mapping[str, Any]) -> tuple[Any, ...]:
+        shape = []
+        for dim, extent in enumerate(output.shape):
+            place = f"{self.name}: the extent `{extent}` of `{output.name}`, dimension {dim},"
             try:
-                shapes.append(tuple(evaluate(extent, numbers) for extent in output.shape))
+                number = evaluate(extent, numbers)
+            except ZeroDivisionError as error:
+                raise ValueError(f"{place} divides by 0") from error
             except NameError as error:
+                names = ", ".join(f"`{one.python_name}`" for one in self.chosen)
                 raise TypeError(
                     f"{self.name}: the inputs do not determine the shape of `{output.name}`, "
-                    f"{output}: pass `{output.python_name}`"
+                    f"{output}: pass `{output.python_name}`" + (f" or {names}" if names else "")
                 ) from error
-        return shapes
+            # The integers of PyTorch's compiler are not compared.
+            if isinstance(number, int) and number < 0:
+                raise ValueError(f"{place} is negative: {number}")
+            shape.append(number)
+        return tuple(shape)
+
+    def _require_rank(self, tensor: Argument, value: Any) -> None:
+        """Refuses a tensor of another rank, with the text of the checked entry."""
+        rank, found = len(tensor.shape), len(value.shape)
+        if rank != found:
+            at = self.arguments.index(tensor) + 1
+            dimensions = "1 dimension" if rank == 1 else f"{rank} dimensions"
+            raise ValueError(
+                f"argument {at} `{tensor.name}`: expected {dimensions}, got {found} "
+                f"(in `{self.kernel['signature']}`)"
+            )
 
 
 def interfaces(manifest: Mapping[str, Any]) -> list[Interface]:

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import operator
 import os
 import pathlib
 import re
@@ -15,14 +16,18 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ._arrays import BFloat16, is_bfloat16, is_numpy, readable
 from ._binary import find_tec
 from ._build import is_text, read_manifest, run_build, run_tec
 from ._errors import TecError
 from ._interface import HALVED, QUANTIZED, Argument, Interface, interfaces
-from ._options import Options, Path, arguments
+from ._options import Options, Path, arguments, plain
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+#: The source and the options that a module was loaded with.
+Origin = tuple[Path, Mapping[str, Any]]
 
 #: The largest number of modules in the cache.
 _MOST_MODULES = 256
@@ -48,14 +53,18 @@ class Kernel:
     Call it with its inputs, and with the outputs or without: it returns the outputs, and allocates
     those that are left out. Tensors are arrays of NumPy or tensors of PyTorch, or of any library
     with DLPack. Arrays of uint8 hold the bytes of `int4`, `uint4` and 8-bit floats, as inputs and
-    as allocated outputs; inputs may be arrays of 8-bit floats of ml_dtypes. A wrong argument raises
-    `TypeError` or `ValueError`, and nothing is written.
+    as allocated outputs; inputs may be arrays of 8-bit floats of ml_dtypes. Arrays of bfloat16 are
+    those of ml_dtypes. Inputs may be read-only. A wrong argument raises `TypeError` or
+    `ValueError`, and nothing is written.
+
+    Pickling keeps the source and the options, from which another process loads the kernel.
     """
 
     __signature__: inspect.Signature
 
-    def __init__(self, interface: Interface, function: Any) -> None:
+    def __init__(self, interface: Interface, function: Any, origin: Origin | None = None) -> None:
         self.interface = interface
+        self._origin = origin
         #: The function of tvm-ffi, which takes all tensors.
         self.function = function
         self.__name__ = self.__qualname__ = interface.name
@@ -66,10 +75,21 @@ class Kernel:
         self._has_integers = any(one.kind == "integer" for one in every)
         self._floats8 = [at for at, one in enumerate(every) if one.dtype.startswith("float8")]
 
+    def __reduce__(self) -> Any:
+        if self._origin is None:
+            raise TypeError(f"{self!r} cannot be pickled: it was not made by `load` or `kernel`")
+        return _load_kernel, (*self._origin, self.interface.name)
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self
+
     def __repr__(self) -> str:
         return f"<kernel {self.interface.name}{self.__signature__} of tec>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         values = list(args)
         complete = len(values) == len(self.interface.arguments) and not self._has_integers
         if kwargs or not complete or any(values[at] is None for at in self._outputs):
@@ -81,9 +101,27 @@ class Kernel:
         try:
             self.function(*passed)
         except BufferError as error:
-            # A library refuses to share an array, for example because it is read-only.
-            raise ValueError(f"{self.interface.name}{self.__signature__}: {error}") from error
+            # A library refuses to share an array. The kernel has not been called.
+            pairs = zip(self.interface.arguments, passed, strict=True)
+            shared = [self._shared(argument, value) for argument, value in pairs]
+            if all(new is old for new, old in zip(shared, passed, strict=True)):
+                raise ValueError(f"{self.interface.name}{self.__signature__}: {error}") from error
+            try:
+                self.function(*shared)
+            except BufferError as again:
+                raise ValueError(f"{self.interface.name}{self.__signature__}: {again}") from again
         return self.interface.result([values[at] for at in self._outputs])
+
+    def _shared(self, argument: Argument, value: Any) -> Any:
+        """An array of NumPy as one that is shared, if that is possible."""
+        if not argument.is_tensor or not is_numpy(value):
+            return value
+        if argument.kind == "input":
+            value = readable(value)
+        elif not value.flags.writeable:
+            name = f"{self.interface.name}{self.__signature__}"
+            raise ValueError(f"{name}: `{argument.python_name}` is written, but read-only")
+        return BFloat16(value) if is_bfloat16(value) else value
 
     def _bytes_of(self, at: int, array: Any) -> Any:
         """The bytes of an array of ml_dtypes, which NumPy does not export."""
@@ -101,6 +139,8 @@ class Kernel:
         values = {one.name: bound.arguments[one.python_name] for one in every}
         for one in every:
             value = values[one.name]
+            if one.kind == "integer":
+                values[one.name] = self._integer(one, value)
             optional = value is None and one in self.interface.outputs
             if one.is_tensor and not optional and not hasattr(value, "shape"):
                 found = type(value).__name__
@@ -109,6 +149,9 @@ class Kernel:
         missing = [one for one in self.interface.outputs if values[one.name] is None]
         if missing:
             known = {name: value for name, value in values.items() if value is not None}
+            for one in self.interface.chosen:
+                if bound.arguments[one.python_name] is not None:
+                    known[one.name] = self._integer(one, bound.arguments[one.python_name])
             shapes = self.interface.output_shapes(known)
             tensors = (known[one.name] for one in every if one.is_tensor and one.name in known)
             like = next(tensors, None)
@@ -116,6 +159,13 @@ class Kernel:
                 if output in missing:
                     values[output.name] = allocate(output, shape, like)
         return [values[one.name] for one in every]
+
+    def _integer(self, argument: Argument, value: Any) -> int:
+        try:
+            return operator.index(value)
+        except TypeError as error:
+            text = f"`{argument.python_name}` must be an integer, not {type(value).__name__}"
+            raise TypeError(f"{self.interface.name}{self.__signature__}: {text}") from error
 
 
 def allocate(output: Argument, shape: tuple[int, ...], like: Any) -> Any:
@@ -128,8 +178,7 @@ def allocate(output: Argument, shape: tuple[int, ...], like: Any) -> Any:
         dtype = "uint8" if dtype in HALVED else dtype
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
     if output.dtype == "bfloat16":
-        name = output.python_name
-        raise TypeError(f"NumPy has no bfloat16: pass `{name}`, or tensors of PyTorch")
+        dtype = require("ml_dtypes").bfloat16
     numpy = require("numpy")
     return numpy.empty(shape, "uint8" if dtype in QUANTIZED else dtype)
 
@@ -137,13 +186,21 @@ def allocate(output: Argument, shape: tuple[int, ...], like: Any) -> Any:
 class Module:
     """A loaded module: its kernels are attributes."""
 
-    def __init__(self, manifest: Mapping[str, Any], loaded: Any) -> None:
+    def __init__(
+        self, manifest: Mapping[str, Any], loaded: Any, origin: Origin | None = None
+    ) -> None:
         #: docs/MANIFEST.md describes it.
         self.manifest = manifest
+        self._origin = origin
         #: The kernels by name.
         self.kernels: dict[str, Kernel] = {
-            one.name: Kernel(one, loaded[one.name]) for one in interfaces(manifest)
+            one.name: Kernel(one, loaded[one.name], origin) for one in interfaces(manifest)
         }
+
+    def __reduce__(self) -> Any:
+        if self._origin is None:
+            raise TypeError(f"{self!r} cannot be pickled: it was not made by `load`")
+        return _load_module, self._origin
 
     def __getattr__(self, name: str) -> Kernel:
         kernels: dict[str, Kernel] = self.__dict__.get("kernels", {})
@@ -172,10 +229,23 @@ def load(source: Path, **options: Unpack[Options]) -> Module:
     of its imports or a file of the options changed; TEC_NO_CACHE=1 in the environment turns that
     off. Raises `CompileError` if the program is wrong.
     """
+    return _load_module(source, options)
+
+
+def _load_module(source: Path, options: Mapping[str, Any]) -> Module:
     tvm_ffi = require("tvm_ffi")
+    options = _absolute(options)
+    if not is_text(source):
+        # Not a string, which could look like a text.
+        source = pathlib.Path(os.path.abspath(source))
     with _module_folder(source, options) as folder:
         manifest = read_manifest(folder / "module.json")
-        return Module(manifest, tvm_ffi.load_module(str(folder / "module.so")))
+        loaded = tvm_ffi.load_module(str(folder / "module.so"))
+        return Module(manifest, loaded, (source, options))
+
+
+def _load_kernel(source: Path, options: Mapping[str, Any], name: str) -> Kernel:
+    return _load_module(source, options)[name]
 
 
 def kernel(source: Path, **options: Unpack[Options]) -> Kernel:
@@ -196,7 +266,7 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = os.path.abspath(found[name])
     if found.get("freeze"):
         found["freeze"] = {
-            key: one if isinstance(one, int | float) else os.path.abspath(one)
+            key: one if isinstance(plain(one), int | float) else os.path.abspath(one)
             for key, one in found["freeze"].items()
         }
     return found
@@ -221,9 +291,6 @@ def _module_name(source: Path) -> str:
 @contextlib.contextmanager
 def _module_folder(source: Path, options: Mapping[str, Any]) -> Iterator[pathlib.Path]:
     """A folder with `module.so` and `module.json`, from the cache if possible."""
-    options = _absolute(options)
-    if not is_text(source):
-        source = os.path.abspath(source)
     root = _cache_folder()
     if root is None:
         with tempfile.TemporaryDirectory(prefix="tec-") as folder:
@@ -282,12 +349,32 @@ def _known_module(root: pathlib.Path, index: pathlib.Path) -> pathlib.Path | Non
         entry = json.loads(index.read_text(encoding="utf-8"))
         folder = root / str(entry["module"])
         unchanged = all(_hash_of(path) == known for path, known in entry["files"].items())
-        if unchanged and (folder / "module.so").exists() and (folder / "module.json").exists():
+        if unchanged and _sizes(folder) == entry["sizes"]:
             os.utime(folder)
             return folder
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return None
+
+
+def _sizes(folder: pathlib.Path) -> list[int]:
+    """The sizes of the files of a module, to notice those that are gone or were cut."""
+    return [(folder / name).stat().st_size for name in ("module.so", "module.json")]
+
+
+def _publish(building: pathlib.Path, folder: pathlib.Path) -> list[int]:
+    """Moves a module that was built to its place, and returns the sizes of its files."""
+    sizes = _sizes(building)
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            building.rename(folder)
+        with contextlib.suppress(OSError):
+            # Another process may have been faster.
+            if _sizes(folder) == sizes:
+                return sizes
+        # It was damaged.
+        shutil.rmtree(folder, ignore_errors=True)
+    raise TecError(f"cannot write the cache `{folder}`")
 
 
 def _build_cached(
@@ -296,16 +383,12 @@ def _build_cached(
     building = pathlib.Path(tempfile.mkdtemp(prefix=".building-", dir=root))
     try:
         _build_into(building, source, options)
-        inputs = filter(os.path.exists, _inputs_of(building / "module.d"))
-        files = {path: _hash_of(path) for path in inputs}
+        inputs = [path for path in _inputs_of(building / "module.d") if os.path.exists(path)]
+        files = {path: _hash_of(path) for path in inputs + _absent_inputs(source, options)}
         # The loader knows a module by its path, so a changed module gets another one.
         name = _digest(key, json.dumps(files, sort_keys=True))
-        with contextlib.suppress(OSError):
-            building.rename(root / name)
-        # Another process may have been faster.
-        if not (root / name / "module.so").exists():
-            raise TecError(f"cannot write the cache `{root / name}`")
-        entry = json.dumps({"module": name, "files": files})
+        sizes = _publish(building, root / name)
+        entry = json.dumps({"module": name, "files": files, "sizes": sizes})
         fresh = root / f".{key}-{os.getpid()}"
         fresh.write_text(entry, encoding="utf-8")
         fresh.replace(root / f"{key}.json")
@@ -313,6 +396,14 @@ def _build_cached(
         shutil.rmtree(building, ignore_errors=True)
     _remove_old(root)
     return root / name
+
+
+def _absent_inputs(source: Path, options: Mapping[str, Any]) -> list[str]:
+    """The file that is an input from the moment on when it is there: that of the params."""
+    if is_text(source) or options.get("params") is not None:
+        return []
+    beside = pathlib.Path(source).with_suffix(".safetensors")
+    return [] if beside.exists() else [str(beside)]
 
 
 def _inputs_of(depfile: pathlib.Path) -> list[str]:

@@ -63,7 +63,13 @@ def _texts(value: str | Iterable[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def plain(value: Any) -> Any:
+    """A value as one of Python, if it is one of NumPy."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _number(value: object) -> str:
+    value = plain(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_number, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -78,6 +84,10 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
             names = ", ".join(sorted(known))
             raise TypeError(f"`{name}` is not an option of tec; the options are {names}")
         flag = "--" + name.replace("_", "-")
+        if name in ("define", "freeze") and not isinstance(value, Mapping | None):
+            found_type = type(value).__name__
+            raise TypeError(f"`{name}` is a mapping, such as {{'n': 512}}, not {found_type}")
+        value = plain(value)
         if value is None or value is False:
             continue
         if value is True:
@@ -87,7 +97,8 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
                 found += ["-D", f"{key}={_number(one)}"]
         elif name == "freeze":
             for key, one in value.items():
-                text = _number(one) if isinstance(one, int | float) else os.fspath(one)
+                number = isinstance(plain(one), int | float)
+                text = _number(one) if number else os.fspath(one)
                 found += [flag, f"{key}={text}"]
         elif name == "target":
             found += [flag, ",".join(_texts(value))]
