@@ -70,6 +70,8 @@ pub struct Arg<'a, const R: usize> {
     code: u8,
     bits: u8,
     shape: [i64; R],
+    /// In elements; none if it is row-major and contiguous.
+    strides: Option<[i64; R]>,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
@@ -87,9 +89,19 @@ impl<const R: usize> Arg<'_, R> {
             bits: self.bits,
             lanes: 1,
             shape: self.shape.as_ptr(),
-            strides: std::ptr::null(),
+            strides: self.strides.as_ref().map_or(std::ptr::null(), |one| one.as_ptr()),
             byte_offset: 0,
         }
+    }
+
+    /// Returns bytes as a tensor of integers of 4 bits with this type code, two in each byte. `last`
+    /// is the last extent in elements, which may be odd.
+    pub fn of_4_bits(mut self, code: u8, last: Int) -> Self {
+        (self.code, self.bits) = (code, 4);
+        if let (Some(extent), Some(last)) = (self.shape.last_mut(), last.0) {
+            *extent = last;
+        }
+        self
     }
 
     /// Returns an extent.
@@ -133,7 +145,8 @@ fn of_slice<'a, T: Element, const R: usize>(
         Some(shape) => shape,
         None => check_slice(kernel, arg, len, shape)?,
     };
-    Ok(Arg { data: data.cast(), code: T::CODE, bits: T::BITS, shape, borrow: PhantomData })
+    let (data, strides) = (data.cast(), None);
+    Ok(Arg { data, code: T::CODE, bits: T::BITS, shape, strides, borrow: PhantomData })
 }
 
 /// Returns the extents if none is negative and their product is `len`; none also if the product
@@ -236,7 +249,8 @@ impl<const R: usize> Packed<R> {
 
     fn arg(&self) -> Arg<'_, R> {
         let Packed { code, bits, shape, .. } = *self;
-        Arg { data: self.data.start.as_ptr(), code, bits, shape, borrow: PhantomData }
+        let (data, strides) = (self.data.start.as_ptr(), None);
+        Arg { data, code, bits, shape, strides, borrow: PhantomData }
     }
 
     /// Returns it as an input.
@@ -318,12 +332,12 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 #[cfg(feature = "ndarray")]
-pub use arrays::{array_input, array_output};
+pub use arrays::{array_input, array_output, strided_input, strided_output};
 
 #[cfg(feature = "ndarray")]
 mod arrays {
     use super::{Arg, Element, Error, Kernel, PhantomData};
-    use ndarray::{ArrayView, ArrayViewMut, Dimension};
+    use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Dimension};
 
     /// Returns an array as an input.
     pub fn array_input<'a, T: Element, D: Dimension, const R: usize>(
@@ -331,10 +345,8 @@ mod arrays {
         arg: usize,
         array: &ArrayView<'a, T, D>,
     ) -> Result<Arg<'a, R>, Error> {
-        let is_standard = array.is_standard_layout();
-        // The kernel reads inputs only.
-        let data = array.as_ptr().cast_mut();
-        of_array::<T, R>(kernel, arg, data, array.shape(), is_standard)
+        require_standard(kernel, arg, array)?;
+        strided_input(kernel, arg, array)
     }
 
     /// Returns an array as an output.
@@ -343,8 +355,40 @@ mod arrays {
         arg: usize,
         array: &'a mut ArrayViewMut<'_, T, D>,
     ) -> Result<Arg<'a, R>, Error> {
-        let (is_standard, data) = (array.is_standard_layout(), array.as_mut_ptr());
-        of_array::<T, R>(kernel, arg, data, array.shape(), is_standard)
+        require_standard(kernel, arg, array)?;
+        strided_output(kernel, arg, array)
+    }
+
+    /// Returns an array as an input with strides.
+    pub fn strided_input<'a, T: Element, D: Dimension, const R: usize>(
+        kernel: &Kernel,
+        arg: usize,
+        array: &ArrayView<'a, T, D>,
+    ) -> Result<Arg<'a, R>, Error> {
+        // The kernel reads inputs only.
+        of_array::<T, R>(kernel, arg, array.as_ptr().cast_mut(), array.shape(), array.strides())
+    }
+
+    /// Returns an array as an output with strides.
+    pub fn strided_output<'a, T: Element, D: Dimension, const R: usize>(
+        kernel: &Kernel,
+        arg: usize,
+        array: &'a mut ArrayViewMut<'_, T, D>,
+    ) -> Result<Arg<'a, R>, Error> {
+        let data = array.as_mut_ptr();
+        of_array::<T, R>(kernel, arg, data, array.shape(), array.strides())
+    }
+
+    fn require_standard<T: Element, D: Dimension>(
+        kernel: &Kernel,
+        arg: usize,
+        array: &ArrayRef<T, D>,
+    ) -> Result<(), Error> {
+        if array.is_standard_layout() {
+            return Ok(());
+        }
+        let text = "the array is not row-major and contiguous; `as_standard_layout` copies it";
+        Err(kernel.refuse(arg, text))
     }
 
     fn of_array<'a, T: Element, const R: usize>(
@@ -352,19 +396,17 @@ mod arrays {
         arg: usize,
         data: *mut T,
         shape: &[usize],
-        is_standard: bool,
+        strides: &[isize],
     ) -> Result<Arg<'a, R>, Error> {
-        if !is_standard {
-            let text = "the array is not row-major and contiguous; `as_standard_layout` copies it";
-            return Err(kernel.refuse(arg, text));
-        }
-        let Ok(shape) = <[usize; R]>::try_from(shape) else {
+        let ranks = (<[usize; R]>::try_from(shape), <[isize; R]>::try_from(strides));
+        let (Ok(shape), Ok(strides)) = ranks else {
             let text = format!("expected {R} dimensions, got {}", shape.len());
             return Err(kernel.refuse(arg, &text));
         };
         // An array in memory has at most `isize::MAX` elements along an axis.
         let shape = shape.map(|extent| extent as i64);
-        Ok(Arg { data: data.cast(), code: T::CODE, bits: T::BITS, shape, borrow: PhantomData })
+        let (data, strides) = (data.cast(), Some(strides.map(|stride| stride as i64)));
+        Ok(Arg { data, code: T::CODE, bits: T::BITS, shape, strides, borrow: PhantomData })
     }
 }
 

@@ -100,6 +100,37 @@ fn arrays() {
     refused(kinds::nd::derived(x.view(), other.view_mut()), "expected extent 3 in dimension 0");
 }
 
+fn nibbles() {
+    // Odd numbers of elements: the last byte is half empty.
+    for n in 0..6 {
+        let (a, b) = ([0x21, 0xf8, 0x0f], [0xff, 0x10, 0x02]);
+        let bytes = usize::div_ceil(n, 2);
+        let mut c = vec![0; n];
+        kinds::nibbles(&a[..bytes], &b[..bytes], &mut c).unwrap();
+        assert_eq!(c, [16, 17, -8, 0, 1][..n]);
+        refused(kinds::nibbles(&a[..bytes], &b[1..], &mut vec![0; n + 5]), "`a`");
+    }
+}
+
+fn views() {
+    let a = Array2::from_shape_fn((4, 6), |(i, j)| (10 * i + j) as f32);
+    let b = Array2::from_shape_fn((3, 4), |(i, j)| (1000 * j + 100 * i) as f32);
+    let mut c = Array2::zeros((8, 3));
+    let every_other = c.slice_mut(ndarray::s![..;-2, ..]);
+    kinds::nd::views(a.slice(ndarray::s![.., 2..5]), b.t(), every_other).unwrap();
+    for ((i, j), value) in c.indexed_iter() {
+        let row = 3 - i / 2;
+        let sum = 1010 * row + 100 * j + j + 2;
+        assert_eq!(*value, if i % 2 == 1 { sum as f32 } else { 0.0 });
+    }
+    let one = Array1::from_elem(1, 2.0);
+    let same = one.broadcast((4, 3)).unwrap();
+    kinds::nd::views(a.slice(ndarray::s![.., ..3]), same, c.slice_mut(ndarray::s![..4, ..])).unwrap();
+    assert_eq!(c[[3, 2]], 34.0);
+    let columns = a.slice(ndarray::s![.., ..6;2]);
+    refused(kinds::nd::views(columns, b.t(), c.slice_mut(ndarray::s![..4, ..])), "stride 1");
+}
+
 fn names() {
     let mut c = [0.0; 2];
     r#match::r#loop(&[1.0, 2.0], &[3.0, 4.0], &mut c).unwrap();
@@ -107,6 +138,10 @@ fn names() {
     let mut c = [0.0; 6];
     r#match::Upper(&[1.0; 6], &mut c, 2, 3).unwrap();
     assert_eq!(c, [-1.0; 6]);
+    r#match::call_0_(&[1.0; 6], &[2.0; 6], &mut c, 2, 3).unwrap();
+    assert_eq!(c, [3.0; 6]);
+    r#match::MANIFEST_(&[1.0; 6], &mut c, 2, 3).unwrap();
+    assert_eq!(c, [1.0; 6]);
 }
 
 fn packed_operands() {
@@ -159,6 +194,8 @@ fn main() {
     extents();
     arrays();
     names();
+    nibbles();
+    views();
     packed_operands();
     assert!(kinds::MANIFEST.contains("\"compiler\": \"tec "));
 }

@@ -8,7 +8,7 @@ mod expr;
 mod text;
 
 use tec::diag::{Diag, Result};
-use tec::ir::{DType, Expr, ExprKind, Kernel, Param, Role, Source};
+use tec::ir::{Buffer, DType, Expr, ExprKind, Kernel, Param, Role, Source};
 use tec::module::manifest::{ArgManifest, KernelManifest, Manifest, PrepackManifest};
 use text::{Writer, arguments, identifier, type_name};
 
@@ -88,6 +88,10 @@ enum Kind<'a> {
         shape: Vec<Expr>,
         output: bool,
         packed: Option<Operand<'a>>,
+        /// Of integers of 4 bits: the code of DLPack, and the last extent in elements.
+        halved: Option<(u8, Expr)>,
+        /// Whether it need not be contiguous.
+        strided: bool,
     },
     Scalar(DType),
     /// `source`: the tensor and the dimension that the checked entry reads it from.
@@ -137,6 +141,8 @@ impl<'a> Function<'a> {
                     shape: buffer.shape.to_vec(),
                     output: role.is_written(),
                     packed: operand(manifest, arg.name(), role.is_written(), all),
+                    halved: halved(buffer),
+                    strided: buffer.strides.is_some() && halved(buffer).is_none(),
                 },
                 Param::Scalar { dtype, .. } => Kind::Scalar(*dtype),
                 Param::Runtime { source, .. } => Kind::Integer {
@@ -277,7 +283,7 @@ impl<'a> Function<'a> {
         out.line("");
         let Some(ty) = self.packs() else {
             self.describe(out, false);
-            let head = format!("pub fn {}", identifier(&self.manifest.name));
+            let head = format!("pub fn {}", text::function(&self.manifest.name));
             out.signature(&head, &self.slice_params(), " -> Result<(), Error> {");
             self.write_slice_body(out, "call");
             return out.line("}");
@@ -403,7 +409,7 @@ impl<'a> Function<'a> {
             }
         }
         for (arg, Parameter { ident, kind, .. }) in self.tensors() {
-            let Kind::Tensor { shape, output, packed, .. } = kind else { continue };
+            let Kind::Tensor { shape, output, packed, halved, .. } = kind else { continue };
             if *output && callee == "pack" {
                 continue;
             }
@@ -415,6 +421,10 @@ impl<'a> Function<'a> {
             let make = if *output { "output" } else { "input" };
             let line = format!("let {ident} = bind::{make}(&KERNEL_{at}, {arg}, {ident}, shape)?;");
             out.line(line);
+            if let Some((code, last)) = halved {
+                let last = expr::integer(last, &|name| self.ident_of(name));
+                out.line(format!("let {ident} = {ident}.of_4_bits({code}, {last});"));
+            }
         }
         self.write_scalars(out);
         out.call(&format!("{callee}_{at}"), &self.call_args(callee), "");
@@ -455,15 +465,19 @@ impl<'a> Function<'a> {
         };
         let params: Vec<String> =
             self.params.iter().filter_map(|param| self.array_param(param)).collect();
-        let head = format!("pub fn {}", identifier(&self.manifest.name));
+        let head = format!("pub fn {}", text::function(&self.manifest.name));
         out.signature(&head, &params, &format!(" -> Result<{result}, Error> {{"));
         let at = self.at;
         for (arg, Parameter { ident, kind, .. }) in self.tensors() {
             let line = match kind {
                 Kind::Tensor { output: true, .. } if callee == "pack" => continue,
                 Kind::Tensor { packed: Some(_), output: false, .. } => continue,
-                Kind::Tensor { output: true, .. } => {
-                    format!("let {ident} = bind::array_output(&KERNEL_{at}, {arg}, &mut {ident})?;")
+                Kind::Tensor { output: true, strided, .. } => {
+                    let make = if *strided { "strided_output" } else { "array_output" };
+                    format!("let {ident} = bind::{make}(&KERNEL_{at}, {arg}, &mut {ident})?;")
+                }
+                Kind::Tensor { strided: true, .. } => {
+                    format!("let {ident} = bind::strided_input(&KERNEL_{at}, {arg}, &{ident})?;")
                 }
                 _ => format!("let {ident} = bind::array_input(&KERNEL_{at}, {arg}, &{ident})?;"),
             };
@@ -505,6 +519,11 @@ impl<'a> Function<'a> {
         self.write_scalars(out);
         out.call(&format!("{callee}_{at}"), &self.call_args(callee), "");
         out.line("}");
+    }
+
+    /// Whether a tensor need not be contiguous.
+    fn is_strided(&self) -> bool {
+        self.tensors().any(|(_, param)| matches!(param.kind, Kind::Tensor { strided: true, .. }))
     }
 
     /// Whether a dimension of a parameter counts bytes of two elements.
@@ -586,6 +605,7 @@ impl<'a> Function<'a> {
         out.doc("# Errors");
         out.doc("");
         let wrong = match arrays {
+            true if self.is_strided() => "an array without strides is not row-major and contiguous",
             true => "an array is not row-major and contiguous",
             false => "a slice has another length than its shape",
         };
@@ -594,6 +614,17 @@ impl<'a> Function<'a> {
         out.doc("- [`Error::Memory`]: no memory for temporaries");
         out.doc("- [`Error::Runtime`]: the CPU lacks a feature of the target");
     }
+}
+
+/// Returns the code of DLPack and the last extent in elements, if two elements share a byte. The
+/// bytes alone do not say whether that extent is odd.
+fn halved(buffer: &Buffer) -> Option<(u8, Expr)> {
+    let code = match buffer.declared_dtype() {
+        DType::Int4 => 0,
+        DType::Uint4 => 1,
+        _ => return None,
+    };
+    Some((code, buffer.declared_shape().last()?.clone()))
 }
 
 /// Returns the packed operand that an input is, if it is one.

@@ -99,6 +99,21 @@ pub(super) fn identifier(name: &str) -> String {
     }
 }
 
+/// Whether the bindings use this name themselves, for a function, a constant or a pattern.
+fn is_used(name: &str) -> bool {
+    let numbered = |prefix: &str| {
+        let number = name.strip_prefix(prefix).unwrap_or("");
+        !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    matches!(name, "Err" | "Int" | "MANIFEST" | "None" | "Ok" | "Some")
+        || ["KERNEL_", "call_", "pack_"].into_iter().any(numbered)
+}
+
+/// Returns the identifier of the function of a kernel.
+pub(super) fn function(name: &str) -> String {
+    if is_used(name) { format!("{name}_") } else { identifier(name) }
+}
+
 /// Returns identifiers for the arguments of a kernel, in lower case unless two would be equal.
 pub(super) fn arguments<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let lower: Vec<String> = names.clone().map(str::to_lowercase).collect();
@@ -109,7 +124,18 @@ pub(super) fn arguments<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec
         true => lower,
         false => names.map(str::to_string).collect(),
     };
-    names.iter().map(|name| identifier(name)).collect()
+    let argument = |name: &String| {
+        const LOCAL: [&str; 5] = ["entry", "names", "packed", "shape", "values"];
+        let mut ident = match is_used(name) || LOCAL.contains(&&name[..]) {
+            true => format!("{name}_"),
+            false => identifier(name),
+        };
+        while ident != *name && names.contains(&ident) {
+            ident.push('_');
+        }
+        ident
+    };
+    names.iter().map(argument).collect()
 }
 
 /// Returns `MatmulAdd` for `matmul_add`.
