@@ -231,7 +231,9 @@ another one (CMAKE_CROSSCOMPILING).")
         set(kind SHARED)
     endif()
     add_library(${name} ${kind} ${objects} "${folder}/${module}.h")
-    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE ${language})
+    set_target_properties(${name} PROPERTIES
+        LINKER_LANGUAGE ${language}
+        PUBLIC_HEADER "${folder}/${module}.h")
     target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${folder}>")
     target_link_libraries(${name} PUBLIC Threads::Threads)
 endfunction()

@@ -294,7 +294,7 @@ pub fn linked_prefix(module: &str) -> String {
 }
 
 /// Requires that a module's name can begin a C name.
-fn check_module_name(name: &str) -> Result<()> {
+pub fn check_module_name(name: &str) -> Result<()> {
     let fits = name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if fits && name != "tec" {

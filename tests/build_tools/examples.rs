@@ -226,4 +226,5 @@ fn libraries_have_every_option_and_are_installed() {
     let symbols = succeeds(&folder, "nm", &["-D", "--defined-only", library.to_str().unwrap()]);
     assert!(symbols.contains(" saxpy_dl") && !symbols.contains("tec_rt_"), "{symbols}");
     assert!(installed.join("lib/libtwo.a").exists());
+    assert!(installed.join("include/saxpy.h").exists());
 }

@@ -14,7 +14,7 @@ use tec::driver::{self, FpContract, Options, Trace};
 use tec::module::manifest::Manifest;
 use tec::module::static_library::static_library;
 use tec::module::write::{OutputFile, write_files};
-use tec::module::{BuiltModule, ModuleKind, linked_prefix, module_name};
+use tec::module::{BuiltModule, ModuleKind, check_module_name, linked_prefix, module_name};
 use tec::schedule::{Fallback, PrepackedInputs};
 
 /// Compiles a file with the default options: [`Config::compile`].
@@ -205,6 +205,7 @@ impl Config {
             Some(name) => name.clone(),
             None => module_name(path),
         };
+        check_module_name(&name).map_err(|diag| Error::of(&diag.into()))?;
         let options = self.options(targets[0].clone());
         let selectors: Vec<_> = self.prepack.iter().map(|text| split_kernel(text)).collect();
         let model = ModelFlags { freeze: &self.freeze, no_winograd: self.no_winograd };

@@ -112,8 +112,10 @@ fn errors_are_diagnostics() {
     let error = Config::new().build(Path::new("m.onnx"), &surroundings).map(|_| ()).unwrap_err();
     let expected = if cfg!(feature = "networks") { "m.onnx" } else { "feature `networks`" };
     assert!(error.to_string().contains(expected), "{error}");
-    let error = build(ADD, Config::new().module("a-b")).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("E0527"), "{error}");
+    for name in ["a-b", "", "1st", "tec"] {
+        let error = build(ADD, Config::new().module(name)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("error[E0527]: `{name}` cannot be")), "{error}");
+    }
 }
 
 #[test]
