@@ -732,15 +732,14 @@ INTERNAL COLD int32_t tec_rt_check_dl(const struct signature *sig, const uint64_
     return check_arguments(&call);
 }
 
-/* Whether a text ends with another one. */
-static COLD int32_t ends_with(const char *text, const char *end) {
-    const char *last = end;
-    while (*text) text++;
-    while (*last) last++;
-    for (const char *from = text - (last - end); *end; from++, end++) {
-        if (*from != *end) return 0;
+/* The place from which on a text is another one, or null. */
+static COLD const char *end_of(const char *text, const char *end) {
+    for (; *text; text++) {
+        uint32_t same = 0;
+        while (text[same] && text[same] == end[same]) same++;
+        if (!text[same] && !end[same]) return text;
     }
-    return 1;
+    return 0;
 }
 
 /* Replaces `{0}` to `{3}` in the user's text by the values; after an overflow by `?`. */
@@ -751,10 +750,14 @@ INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t cod
     const uint32_t *messages = (const uint32_t *)text_at(sig, sig->message_at);
     struct message m = {.length = 0};
     const char *text = index < sig->messages ? text_at(sig, messages[index]) : "";
-    if (code & overflow && !ends_with(text, "does not fit 64 bits")) {
-        put(&m, "64-bit overflow in the condition of: ");
+    const char *const fits = "does not fit 64 bits";
+    const char *end = 0;
+    if (code & overflow && !end_of(text, fits)) {
+        /* An extent that overflows has no sign to report. */
+        end = end_of(text, "is negative: {0}");
+        if (!end) put(&m, "64-bit overflow in the condition of: ");
     }
-    while (*text) {
+    while (*text && text != end) {
         if (text[0] == '{' && text[1] >= '0' && text[1] <= '3' && text[2] == '}') {
             if (code & overflow) {
                 put(&m, "?");
@@ -766,6 +769,7 @@ INTERNAL COLD int32_t tec_rt_fail_check(const struct signature *sig, int32_t cod
             put_bytes(&m, text++, 1);
         }
     }
+    if (end) put(&m, fits);
     return refuse(&m, sig, "ValueError", packed);
 }
 

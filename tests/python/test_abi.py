@@ -374,6 +374,16 @@ def test_a_run_time_integer_that_is_an_argument_is_checked(module):
         module.shifted(a, b, 2**70)
 
 
+def test_an_extent_beyond_64_bits_is_called_so(module):
+    y = np.zeros(6, np.int64)
+    module.doubled(y, 3)
+    np.testing.assert_array_equal(y, np.arange(6))
+    with pytest.raises(ValueError, match=r"^extent `n\*2` does not fit 64 bits \(in `doubled\("):
+        module.doubled(y, 2**62)
+    with pytest.raises(ValueError, match=r"^extent `n\*2` is negative: -2 \(in `doubled\("):
+        module.doubled(y, -1)
+
+
 def test_indices_from_data_are_checked_before_anything_is_written(module):
     table, index = np.arange(5, dtype=np.float32), np.array([4, 0, 3], np.int32)
     c = out(3)

@@ -177,6 +177,27 @@ def test_paths_may_have_braces(tmp_path, monkeypatch):
         assert tec_compiler.kernel(path).__name__ == "saxpy"
 
 
+def test_packed_inputs_have_the_layout_of_the_cpu():
+    program = """
+kernel scale(n = 64) {
+    input B: float32[n, n]
+    input x: float32[n]
+    reduce k: 0..n
+    output y[i: n] = sum(B[k, i] * x[k], axis=k)
+}
+schedule scale for cpu {
+    let width = target.lanes(float32)
+    let P = B.cache_read(global, [y], layout=[ax1 // width, ax0, ax1 % width])
+}
+"""
+    targets = ["x86-avx512", "x86-avx2", "x86-64"]
+    module = tec_compiler.load(program, target=targets, prepack="B", fp_contract="off")
+    matrix = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % 7
+    x = np.arange(64, dtype=np.float32) % 5
+    packed = module.scale_pack_B(matrix)
+    np.testing.assert_array_equal(module.scale_prepacked(packed, x), module.scale(matrix, x))
+
+
 def test_tensors_are_updated():
     module = tec_compiler.load(APPEND, schedule="default")
     rows, x = np.zeros((3, 2), np.float32), np.ones((1, 2), np.float32)

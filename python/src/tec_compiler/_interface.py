@@ -238,8 +238,13 @@ class Interface:
             )
 
 
-def interfaces(manifest: Mapping[str, Any]) -> list[Interface]:
-    """The kernels of a module."""
+def interfaces(manifest: Mapping[str, Any], running: str | None = None) -> list[Interface]:
+    """The kernels of a module. `running` is the target of a module for several CPUs whose code
+    calls run: shapes of packed tensors depend on it."""
     variants: Sequence[Mapping[str, Any]] = manifest.get("variants", [])
     names = [one["target"]["name"] for one in variants] or [manifest["target"]["name"]]
-    return [Interface(kernel, ", ".join(names)) for kernel in manifest["kernels"]]
+    kernels = manifest["kernels"]
+    chosen = (one["kernels"] for one in variants if one["target"]["name"] == running)
+    own: Sequence[Mapping[str, Any]] = next(chosen, [{}] * len(kernels))
+    every = [{**kernel, **more} for kernel, more in zip(kernels, own, strict=True)]
+    return [Interface(kernel, ", ".join(names)) for kernel in every]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import importlib
 import inspect
@@ -187,14 +188,18 @@ class Module:
     """A loaded module: its kernels are attributes."""
 
     def __init__(
-        self, manifest: Mapping[str, Any], loaded: Any, origin: Origin | None = None
+        self,
+        manifest: Mapping[str, Any],
+        loaded: Any,
+        origin: Origin | None = None,
+        running: str | None = None,
     ) -> None:
         #: docs/MANIFEST.md describes it.
         self.manifest = manifest
         self._origin = origin
         #: The kernels by name.
         self.kernels: dict[str, Kernel] = {
-            one.name: Kernel(one, loaded[one.name], origin) for one in interfaces(manifest)
+            one.name: Kernel(one, loaded[one.name], origin) for one in interfaces(manifest, running)
         }
 
     def __reduce__(self) -> Any:
@@ -240,8 +245,19 @@ def _load_module(source: Path, options: Mapping[str, Any]) -> Module:
         source = pathlib.Path(os.path.abspath(source))
     with _module_folder(source, options) as folder:
         manifest = read_manifest(folder / "module.json")
-        loaded = tvm_ffi.load_module(str(folder / "module.so"))
-        return Module(manifest, loaded, (source, options))
+        path = str(folder / "module.so")
+        loaded = tvm_ffi.load_module(path)
+        return Module(manifest, loaded, (source, options), _running_target(manifest, path))
+
+
+def _running_target(manifest: Mapping[str, Any], path: str) -> str | None:
+    """What a loaded module for several CPUs says of itself."""
+    if "variants" not in manifest:
+        return None
+    function = getattr(ctypes.CDLL(path), f"{manifest['module']}_target")
+    function.restype = ctypes.c_char_p
+    name: bytes | None = function()
+    return name.decode() if name else None
 
 
 def _load_kernel(source: Path, options: Mapping[str, Any], name: str) -> Kernel:
