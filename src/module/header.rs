@@ -138,7 +138,9 @@ fn declare(out: &mut String, kernel: &Kernel, role: Option<&PrepackRole>, gpu: b
     let _ = writeln!(out, "int32_t {name}_dl({});", dl_params(kernel, gpu));
     if let Some(PrepackRole::Pack { .. }) = role {
         let integers = kernel.params.iter().filter_map(|param| match param {
-            Param::Runtime { var, .. } => Some(format!("int64_t {}", c_name(var.name()))),
+            Param::Runtime { var, .. } => {
+                Some(format!("int64_t {}", c_name(var.name(), kernel, gpu)))
+            }
             _ => None,
         });
         let _ = writeln!(out, "int64_t {name}_bytes({});", join(integers));
@@ -158,10 +160,12 @@ fn raw_params(kernel: &Kernel, prepacked: Option<&PrepackRole>, gpu: bool) -> St
             let constant = if role.is_written() { "" } else { "const " };
             let packed = packed(&buffer.name, role.is_written());
             let element = if packed { "void" } else { c_type(buffer.dtype) };
-            format!("{constant}{element} *{}", c_name(&buffer.name))
+            format!("{constant}{element} *{}", c_name(&buffer.name, kernel, gpu))
         }
-        Param::Scalar { var, dtype } => format!("{} {}", c_type(*dtype), c_name(var.name())),
-        Param::Runtime { var, .. } => format!("int64_t {}", c_name(var.name())),
+        Param::Scalar { var, dtype } => {
+            format!("{} {}", c_type(*dtype), c_name(var.name(), kernel, gpu))
+        }
+        Param::Runtime { var, .. } => format!("int64_t {}", c_name(var.name(), kernel, gpu)),
     });
     join(params.chain(gpu.then(|| "void *stream".to_string())))
 }
@@ -170,10 +174,14 @@ fn dl_params(kernel: &Kernel, gpu: bool) -> String {
     let params = kernel.params.iter().filter_map(|param| match param {
         Param::Tensor { buffer, role, .. } => {
             let constant = if role.is_written() { "" } else { "const " };
-            Some(format!("{constant}DLTensor *{}", c_name(&buffer.name)))
+            Some(format!("{constant}DLTensor *{}", c_name(&buffer.name, kernel, gpu)))
         }
-        Param::Scalar { var, dtype } => Some(format!("{} {}", c_type(*dtype), c_name(var.name()))),
-        Param::Runtime { var, source: None } => Some(format!("int64_t {}", c_name(var.name()))),
+        Param::Scalar { var, dtype } => {
+            Some(format!("{} {}", c_type(*dtype), c_name(var.name(), kernel, gpu)))
+        }
+        Param::Runtime { var, source: None } => {
+            Some(format!("int64_t {}", c_name(var.name(), kernel, gpu)))
+        }
         Param::Runtime { .. } => None,
     });
     join(params.chain(gpu.then(|| "void *stream".to_string())))
@@ -203,9 +211,9 @@ fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Returns a parameter's name, with an underscore appended if C, C++ or this header reserves it, or
-/// if `windows.h` defines a macro of this name.
-fn c_name(name: &str) -> String {
+/// Returns a parameter's name, with underscores appended if C, C++ or this header reserves it, if a
+/// header of C or `windows.h` defines a macro of this name, or until no other parameter has it.
+fn c_name(name: &str, kernel: &Kernel, gpu: bool) -> String {
     const WORDS: &str = " alignas alignof and and_eq asm atomic_cancel atomic_commit \
         atomic_noexcept auto bitand bitor bool break case catch char char16_t char32_t char8_t \
         class co_await co_return co_yield compl concept const const_cast consteval constexpr \
@@ -216,12 +224,39 @@ fn c_name(name: &str) -> String {
         static_cast struct switch synchronized template this thread_local throw true try typedef \
         typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t \
         while xor xor_eq linux unix NULL DLTensor int8_t int16_t int32_t int64_t uint8_t uint16_t \
-        uint32_t uint64_t hyper interface small ";
+        uint32_t uint64_t hyper interface small BUFSIZ EOF I INFINITY NAN complex errno imaginary ";
+    // `INT32_MAX` and `RAND_MAX`.
+    let is_limit = name.ends_with("_MAX") || name.ends_with("_MIN");
     let reserved = name.starts_with('_') || WORDS.contains(&format!(" {name} "));
-    if reserved { format!("{name}_") } else { name.to_string() }
+    let mut c_name = name.to_string();
+    if reserved || is_limit || (gpu && name == "stream") {
+        c_name.push('_');
+        while kernel.params.iter().any(|param| param.name() == c_name) {
+            c_name.push('_');
+        }
+    }
+    c_name
 }
 
 /// Escapes a text so that it cannot end the comment around it.
 fn comment(text: &str) -> String {
     text.replace("*/", "* /")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Stmt, Var};
+
+    #[test]
+    fn parameters_have_names_of_their_own_that_c_permits() {
+        let names = ["new", "new_", "I", "INT32_MAX", "stream", "n"];
+        let param = |name: &&str| Param::Runtime { var: Var::index(*name), source: None };
+        let kernel = Kernel::new("k", names.iter().map(param).collect(), Stmt::nothing());
+        let expected = "int64_t new__, int64_t new_, int64_t I_, int64_t INT32_MAX_, ";
+        for (gpu, stream) in [(false, "stream"), (true, "stream_")] {
+            let text = raw_params(&kernel, None, gpu);
+            assert!(text.starts_with(&format!("{expected}int64_t {stream}, int64_t n")), "{text}");
+        }
+    }
 }
