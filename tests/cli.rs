@@ -606,6 +606,8 @@ fn only_regular_files_of_limited_size_are_read() {
         (&["check", &importer], "E0120", "it is a pipe, not a regular file"),
         (&["check", "/dev/zero"], "E0120", "it is a device, not a regular file"),
         (&["check", dir.path().to_str().unwrap()], "E0120", "is a directory"),
+        (&["build", ".."], "E0120", "is a directory"),
+        (&["build", ""], "E0120", "no such file or directory"),
         (&["check", &large], "E0120", "it is larger than 64 MiB"),
         (&["inspect", &fifo], "E0523", "it is a pipe"),
         (&["inspect", "/dev/zero"], "E0523", "it is a device"),

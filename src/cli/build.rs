@@ -114,9 +114,10 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     reporter.write(&outputs)
 }
 
-/// `FILE.so` for `FILE.te`.
+/// `FILE.so` for `FILE.te`. A path without a name, such as `..`, is refused when it is read.
 fn default_output(file: &str) -> PathBuf {
-    Path::new(file).with_extension("so")
+    let output = Path::new(file).with_extension("so");
+    if output.extension().is_some() { output } else { output.join("module.so") }
 }
 
 /// Returns the path of a file beside the module, if it is written.
