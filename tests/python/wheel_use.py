@@ -85,6 +85,21 @@ def test_shapes_of_outputs_are_computed():
     assert list(inspect.signature(fixed).parameters) == ["x", "first", "both"]
 
 
+def test_scalars_are_numbers_of_python_or_numpy():
+    source = "kernel f(n: var) {{ input s: {0} output y[i: n]: {0} = s }}"
+    for dtype, values in {
+        "bool": [True, np.bool_(True), np.array(False), 0],
+        "uint64": [7, 2**63, 2**64 - 1, np.uint64(2**64 - 1)],
+        "float16": [1.5, 2, np.float16(0.25), np.float64(3), np.array(0.5, np.float32)],
+    }.items():
+        same = tec_compiler.kernel(source.format(dtype))
+        for value in values:
+            assert same(value, n=2).tolist() == [value, value]
+        for value in ("1", None, np.ones(1, dtype), 2**64):
+            with pytest.raises((TypeError, ValueError), match="`s`"):
+                same(value, n=2)
+
+
 def test_names_of_python_are_names_of_arguments():
     program = (
         "kernel f(is: var, max: var) {\n input self: float32[is]\n input class: float32[is]\n"

@@ -74,6 +74,7 @@ class Kernel:
         every = interface.arguments
         self._outputs = [at for at, one in enumerate(every) if one.kind == "output"]
         self._has_integers = any(one.kind == "integer" for one in every)
+        self._scalars = [at for at, one in enumerate(every) if one.kind == "scalar"]
         self._floats8 = [at for at, one in enumerate(every) if one.dtype.startswith("float8")]
 
     def __reduce__(self) -> Any:
@@ -95,7 +96,9 @@ class Kernel:
         complete = len(values) == len(self.interface.arguments) and not self._has_integers
         if kwargs or not complete or any(values[at] is None for at in self._outputs):
             values = self._bind(args, kwargs)
-        passed = [*values] if self._floats8 else values
+        passed = [*values] if self._floats8 or self._scalars else values
+        for at in self._scalars:
+            passed[at] = _scalar(self.interface.arguments[at].dtype, passed[at])
         for at in self._floats8:
             if type(passed[at]).__module__ == "numpy" and passed[at].dtype.name != "uint8":
                 passed[at] = self._bytes_of(at, passed[at])
@@ -167,6 +170,16 @@ class Kernel:
         except TypeError as error:
             text = f"`{argument.python_name}` must be an integer, not {type(value).__name__}"
             raise TypeError(f"{self.interface.name}{self.__signature__}: {text}") from error
+
+
+def _scalar(dtype: str, value: Any) -> Any:
+    """A scalar as tvm-ffi takes it, from a number of Python or NumPy."""
+    if type(value).__module__ == "numpy" and value.shape == ():
+        value = value.item()
+    if dtype == "uint64" and type(value) is int and 2**63 <= value < 2**64:
+        # tvm-ffi has signed integers and addresses, which have 64 bits.
+        return ctypes.c_void_p(value)
+    return value
 
 
 def allocate(output: Argument, shape: tuple[int, ...], like: Any) -> Any:
