@@ -84,7 +84,7 @@ TARGETS or TEC_TARGETS (`tec targets` lists them).")
 endfunction()
 
 # add_tec_library(NAME FROM FILE [MODULE NAME] [SHARED]
-#                 [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
+#                 [PREFIX PREFIX] [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
 #                 [TYPICAL NAME=VALUE,...]...
 #                 [DEFINES NAME=VALUE...] [PREPACK [KERNEL.]INPUT...]
 #                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=VALUE...]
@@ -94,7 +94,7 @@ endfunction()
 # `MODULE.h`; MODULE is NAME if it is not given.
 function(add_tec_library name)
     set(flags SHARED FAST_MATH NO_WINOGRAD)
-    set(single FROM MODULE CPU SCHEDULE RECORDS PARAMS FP_CONTRACT OPT)
+    set(single FROM MODULE PREFIX CPU SCHEDULE RECORDS PARAMS FP_CONTRACT OPT)
     set(several KERNELS TARGETS DEFINES PREPACK FREEZE TYPICAL)
     cmake_parse_arguments(PARSE_ARGV 1 arg "${flags}" "${single}" "${several}")
     set(where "add_tec_library(${name})")
@@ -184,6 +184,9 @@ another one (CMAKE_CROSSCOMPILING).")
             list(APPEND inputs "${file}")
         endif()
     endforeach()
+    if(DEFINED arg_PREFIX)
+        list(APPEND options --prefix "${arg_PREFIX}")
+    endif()
     if(DEFINED arg_CPU)
         list(APPEND options --cpu "${arg_CPU}")
     endif()

@@ -19,6 +19,7 @@ Examples:
   tec build matmul.te -o matmul.a              # a static library: cc main.c matmul.a
   tec build nn.te --kernel conv -o conv.o      # an object file to link into a program
   tec build matmul.te -o matmul.s              # an assembly listing
+  tec build matmul.te -D n=64 --prefix small_ -o small.a  # the function small_matmul
   tec build matmul_add.te --prepack B          # pack B once, for many calls
   tec build matmul.te --target aarch64 -o m.tar
   tec build matmul.te --target x86-avx512,x86-avx2,x86-64  # one module for several CPUs
@@ -48,6 +49,12 @@ pub struct BuildArgs {
     /// Name of the module [default: the stem of OUT]
     #[arg(long, value_name = "NAME")]
     module: Option<String>,
+    /// Put this in front of the name of each function
+    ///
+    /// The modules of a program need different names for their functions, also if they are made from
+    /// one file: `--prefix small_` makes `small_matmul` of the kernel `matmul`.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<String>,
     /// Write the manifest here [default for a `.so` or `.a`: OUT with the extension `.json`]
     #[arg(long, value_name = "PATH")]
     manifest: Option<PathBuf>,
@@ -88,8 +95,11 @@ pub fn run(args: &BuildArgs, reporter: &Reporter) -> Result<(), Error> {
     let mut trace = args.compile.trace()?;
     let side_files = args.compile.side_files();
     let (contract, choice) = (args.compile.contract(), (&options, &targets[..]));
-    let variants =
+    let mut variants =
         compile_variants(&args.file, side_files, choice, contract, &selectors, &mut trace)?;
+    for variant in &mut variants {
+        variant.compiled.add_prefix(args.prefix.as_deref().unwrap_or_default())?;
+    }
     let files = Files::default().program(&variants[0].compiled.program);
     let files = match &args.compile.records {
         Some(records) => files.input("the records", records),

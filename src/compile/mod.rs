@@ -8,6 +8,7 @@ pub mod error;
 pub mod model;
 #[cfg(feature = "onnx")]
 pub mod npy;
+mod prefix;
 pub mod recorded;
 pub mod source;
 pub mod text;

@@ -15,7 +15,7 @@ mod typical;
 
 pub use bounds::{check_bounds, replace_shape};
 pub use contract::contract_floats;
-pub use elaborate::{Defines, elaborate, kernel_names};
+pub use elaborate::{Defines, elaborate, kernel_names, refused_kernel_name};
 pub use narrow::narrow_integers;
 pub use params::build_params;
 pub use positions::OrderMatters;

@@ -205,7 +205,7 @@ fn libraries_have_every_option_and_are_installed() {
     let call = "
         set(TEC_TARGETS native)
         add_tec_library(one SHARED FROM saxpy.te MODULE saxpy KERNELS saxpy SCHEDULE default OPT 0
-                        FP_CONTRACT off DEFINES n=3)
+                        PREFIX my_ FP_CONTRACT off DEFINES n=3)
         set(TEC_TARGETS)
         add_tec_library(two FROM \"${CMAKE_CURRENT_SOURCE_DIR}/saxpy.te\" MODULE saxpy
                         TYPICAL n=64 n=4096)
@@ -224,7 +224,7 @@ fn libraries_have_every_option_and_are_installed() {
     assert!(manifest.contains("\"fp_contract\": \"off\""), "{manifest}");
     let library = installed.join("lib/libone.so");
     let symbols = succeeds(&folder, "nm", &["-D", "--defined-only", library.to_str().unwrap()]);
-    assert!(symbols.contains(" saxpy_dl") && !symbols.contains("tec_rt_"), "{symbols}");
+    assert!(symbols.contains(" my_saxpy_dl") && !symbols.contains("tec_rt_"), "{symbols}");
     assert!(installed.join("lib/libtwo.a").exists());
     assert!(installed.join("include/saxpy.h").exists());
 }

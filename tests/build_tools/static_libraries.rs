@@ -96,6 +96,60 @@ fn libraries_of_two_versions_have_a_runtime_each() {
 }
 
 #[test]
+fn a_program_links_libraries_of_one_file_with_prefixes() {
+    let dir = scratch();
+    let source = "
+kernel product(n = 8) {
+    input A: float32[n]
+    input B: float32[n]
+    output C[i: n] = A[i] * B[i] * n
+}
+schedule product for cpu {
+    let P = B.cache_read(global, [C])
+}
+network both(n = 8) {
+    input A: float32[n]
+    output C[i: n] = A[i] + n
+}
+";
+    write(dir.path(), "source.te", source);
+    for (prefix, n) in [("small_", "n=8"), ("large_", "n=16")] {
+        let library = format!("{prefix}.a");
+        let options = ["--prefix", prefix, "-D", n, "--prepack", "product.B", "-o", &library];
+        succeeds(dir.path(), "tec", &[&["build", "source.te"][..], &options].concat());
+    }
+    let program = "
+#include \"small_.h\"
+#include \"large_.h\"
+int main(void) {
+    float a[16], b[16], packed[16], c[16];
+    for (int i = 0; i < 16; i++) a[i] = b[i] = (float)i;
+    if (small_product(a, b, c) || c[7] != 7 * 7 * 8) return 1;
+    if (large_product(a, b, c) || c[15] != 15 * 15 * 16) return 2;
+    if (large_product_pack_B_bytes() != 64 || large_product_pack_B(b, packed)) return 3;
+    if (large_product_prepacked(a, packed, c) || c[15] != 15 * 15 * 16) return 4;
+    if (small_both(a, c) || c[7] != 15 || large_both(a, c) || c[15] != 31) return 5;
+    return 0;
+}
+";
+    write(dir.path(), "program.c", program);
+    let files = ["program.c", "small_.a", "large_.a", "-Wall", "-Werror", "-o", "program"];
+    succeeds(dir.path(), "cc", &files);
+    succeeds(dir.path(), "./program", &[]);
+    let shown = succeeds(dir.path(), "tec", &["inspect", "small_.a"]);
+    assert!(
+        shown.contains("small_product(A: float32[8], B: float32[8], C: float32[8])"),
+        "{shown}"
+    );
+    for prefix in ["_", "1", "a-", "tec_"] {
+        let output = run(dir.path(), "tec", &["build", "source.te", "--prefix", prefix]);
+        let (done, said) = (output.status.success(), text_of(&output));
+        let text = format!("error[E0203]: a kernel cannot be named `{prefix}product`");
+        assert!(!done && said.contains(&text), "{said}");
+    }
+}
+
+#[test]
 fn a_library_has_its_header_and_manifest_and_no_free_names() {
     let dir = scratch();
     build_both(dir.path());

@@ -174,7 +174,7 @@ class Kernel:
 
 def _scalar(dtype: str, value: Any) -> Any:
     """A scalar as tvm-ffi takes it, from a number of Python or NumPy."""
-    if type(value).__module__ == "numpy" and value.shape == ():
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         value = value.item()
     if dtype == "uint64" and type(value) is int and 2**63 <= value < 2**64:
         # tvm-ffi has signed integers and addresses, which have 64 bits.

@@ -34,6 +34,8 @@ class Options(TypedDict, total=False):
     opt: Literal[0, 1, 2, 3]
     #: The elements of params, a `.safetensors` file.
     params: Path
+    #: In front of the name of each function.
+    prefix: str
     #: Inputs that are packed once for many calls.
     prepack: str | Sequence[str]
     #: Recorded schedules.

@@ -7,7 +7,7 @@
 use super::expressions::{is_axis, misplaced_reduction};
 use super::functions::Builtin;
 use super::pack_functions::PackFunction;
-use super::reserved::reserved_name;
+use super::reserved::refused_kernel_name;
 use super::{Elaborator, own_kernels};
 use crate::diag::{Diag, Span, closest};
 use crate::ir::DType;
@@ -292,18 +292,7 @@ impl<'a> Elaborator<'a> {
 
     fn check_kernel_name(&mut self, name: &ast::Name) {
         let text = name.text.as_str();
-        let why = if text.starts_with('_') {
-            "an exported symbol does not start with `_`".to_string()
-        } else if text.starts_with("tec_") {
-            "names that start with `tec_` are reserved for the compiler".to_string()
-        } else if text.ends_with("_dl") {
-            "names that end in `_dl` are reserved for the entries that take DLPack tensors"
-                .to_string()
-        } else if let Some(what) = reserved_name(text) {
-            format!("`{text}` is {what}")
-        } else {
-            return;
-        };
+        let Some(why) = refused_kernel_name(text) else { return };
         let message = format!("a kernel cannot be named `{text}`");
         self.error(Diag::new("E0203", name.span, message).note(why).help("choose another name"));
     }

@@ -46,6 +46,7 @@ use items::Items;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(super) use reducers::arg_combiner;
+pub use reserved::refused_kernel_name;
 
 /// `-D` options in the order given: optional kernel name, parameter name, value as written.
 pub type Defines = [(Option<String>, String, String)];

@@ -16,8 +16,22 @@ static NAMES: LazyLock<FxHashMap<&str, &str>> = LazyLock::new(|| {
     names
 });
 
+/// Returns why a kernel cannot have a name, if it cannot.
+pub fn refused_kernel_name(name: &str) -> Option<String> {
+    if name.starts_with('_') {
+        Some("an exported symbol does not start with `_`".to_string())
+    } else if name.starts_with("tec_") {
+        Some("names that start with `tec_` are reserved for the compiler".to_string())
+    } else if name.ends_with("_dl") {
+        let why = "names that end in `_dl` are reserved for the entries that take DLPack tensors";
+        Some(why.to_string())
+    } else {
+        reserved_name(name).map(|what| format!("`{name}` is {what}"))
+    }
+}
+
 /// Returns the heading of a name that a kernel cannot have.
-pub fn reserved_name(name: &str) -> Option<&'static str> {
+fn reserved_name(name: &str) -> Option<&'static str> {
     NAMES.get(name).copied()
 }
 
