@@ -83,8 +83,8 @@ TARGETS or TEC_TARGETS (`tec targets` lists them).")
     endif()
 endfunction()
 
-# add_tec_library(NAME FROM FILE [MODULE NAME] [SHARED]
-#                 [PREFIX PREFIX] [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
+# add_tec_library(NAME FROM FILE [MODULE NAME] [PREFIX PREFIX] [SHARED]
+#                 [KERNELS NAME...] [TARGETS NAME...] [CPU NAME] [SCHEDULE [KERNEL.]NAME]
 #                 [TYPICAL NAME=VALUE,...]...
 #                 [DEFINES NAME=VALUE...] [PREPACK [KERNEL.]INPUT...]
 #                 [RECORDS FILE] [PARAMS FILE] [FREEZE NAME=VALUE...]

@@ -51,8 +51,8 @@ pub struct BuildArgs {
     module: Option<String>,
     /// Put this in front of the name of each function
     ///
-    /// The modules of a program need different names for their functions, also if they are made from
-    /// one file: `--prefix small_` makes `small_matmul` of the kernel `matmul`.
+    /// The modules of a program need different names for their functions, also if they are made
+    /// from one file: `--prefix small_` makes `small_matmul` of the kernel `matmul`.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
     /// Write the manifest here [default for a `.so` or `.a`: OUT with the extension `.json`]

@@ -125,7 +125,8 @@ fn views() {
     }
     let one = Array1::from_elem(1, 2.0);
     let same = one.broadcast((4, 3)).unwrap();
-    kinds::nd::views(a.slice(ndarray::s![.., ..3]), same, c.slice_mut(ndarray::s![..4, ..])).unwrap();
+    let part = a.slice(ndarray::s![.., ..3]);
+    kinds::nd::views(part, same, c.slice_mut(ndarray::s![..4, ..])).unwrap();
     assert_eq!(c[[3, 2]], 34.0);
     let columns = a.slice(ndarray::s![.., ..6;2]);
     refused(kinds::nd::views(columns, b.t(), c.slice_mut(ndarray::s![..4, ..])), "stride 1");
