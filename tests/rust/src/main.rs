@@ -108,7 +108,7 @@ fn nibbles() {
         let mut c = vec![0; n];
         kinds::nibbles(&a[..bytes], &b[..bytes], &mut c).unwrap();
         assert_eq!(c, [16, 17, -8, 0, 1][..n]);
-        refused(kinds::nibbles(&a[..bytes], &b[1..], &mut vec![0; n + 5]), "`a`");
+        refused(kinds::nibbles(&a[..bytes], &b[1..], &mut vec![0; n + 5]), "`left`");
     }
 }
 
