@@ -104,10 +104,12 @@ impl Unswitch {
                 let (first, others) = (of_group.next(), of_group.next());
                 // `promote_accumulators` wants initial values directly before their loop.
                 let initializes = |(at, part): (usize, &Stmt)| {
-                    let stored = stored_buffers(part);
-                    stmts[..at].iter().any(
-                        |stmt| matches!(stmt, Stmt::Store { buffer, .. } if stored.contains(buffer)),
-                    )
+                    let updated = stored_buffers(part);
+                    let stores = |stmt: &Stmt| match stmt {
+                        Stmt::Store { buffer, .. } => updated.contains(buffer),
+                        _ => false,
+                    };
+                    stmts[..at].iter().any(stores)
                 };
                 if others.is_some() || first.is_none_or(initializes) {
                     return self.choose(Stmt::Block(stmts), form, group);

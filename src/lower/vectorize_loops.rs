@@ -4,7 +4,7 @@
 //! After:  `C[ramp(x*8, 1, 8)] = x8(A[x]) + B[ramp(x*8, 1, 8)]`
 //! Values that are the same in every lane stay scalar and are broadcast where a vector operation
 //! uses them. A condition that differs between lanes becomes a mask of stores and loads; a choice
-//! becomes a `select` with masked loads.
+//! becomes a `select` with masked loads, but for elements that the statement reads in any case.
 //! Needs: flat indices; no vectorized loop inside another; borders cut (`cut_borders`), because
 //! their conditions would become masks. Stands before `unroll_loops`, so that vectors are copied,
 //! and before all passes that look for vectors.
@@ -18,8 +18,8 @@ use crate::ir::equal::equal;
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
-    NodeSet, any_expr, for_each_load, map_children, mentions, needs_guard, reads_any, reads_memory,
-    rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
+    NodeSet, any_expr, for_each_child, for_each_load, map_children, mentions, needs_guard,
+    reads_any, reads_memory, rewrite_expr, rewrite_exprs, stored_buffers, substitute, walk_stmt,
 };
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
 use crate::simd_ops::masks_elements;
@@ -60,7 +60,16 @@ impl ScopedRewrite for Vectorizer {
         };
         let (isa, vectors) = (self.isa, FxHashMap::default());
         let outside = &self.facts;
-        let mut all = Lanes { isa, outside, var, min, lanes, vectors, conditions: Vec::new() };
+        let mut all = Lanes {
+            isa,
+            outside,
+            var,
+            min,
+            lanes,
+            vectors,
+            conditions: Vec::new(),
+            read: AlwaysRead::default(),
+        };
         all.body(*body)
     }
 }
@@ -133,6 +142,17 @@ struct Lanes<'a> {
     vectors: FxHashMap<Var, Var>,
     /// The enclosing conditions, in their form for one lane.
     conditions: Vec<Expr>,
+    /// What the current value reads in all lanes that the statement has.
+    read: AlwaysRead,
+}
+
+/// The elements that a value reads whatever the conditions in it are.
+#[derive(Default)]
+struct AlwaysRead {
+    /// Their loads, in the form for one lane.
+    loads: Vec<Expr>,
+    /// The lanes of the statement; all if absent.
+    mask: Option<Expr>,
 }
 
 impl Lanes<'_> {
@@ -179,7 +199,7 @@ impl Lanes<'_> {
                 self.if_stmt(cond, then, otherwise.as_deref(), mask)
             }
             Stmt::Store { buffer, indices, value, mask: None, nontemporal } => {
-                let value = self.expr(value, mask);
+                let value = self.value(value, mask);
                 let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
                 if indices.iter().all(|index| index.ty.is_scalar()) {
                     return None;
@@ -190,7 +210,7 @@ impl Lanes<'_> {
                 Some(Stmt::Store { buffer, indices, value, mask, nontemporal })
             }
             Stmt::Let { var, value, body } => {
-                let value = self.expr(value, mask);
+                let value = self.value(value, mask);
                 if value.ty.is_scalar() {
                     let body = Box::new(self.stmt(body, mask)?);
                     return Some(Stmt::Let { var: var.clone(), value, body });
@@ -320,8 +340,22 @@ impl Lanes<'_> {
             && last.is_some_and(|last| last < size)
     }
 
+    /// Vectorizes the value of a statement under a mask. Elements that it always reads are read in
+    /// all lanes of the statement, so that both sides of a choice share them.
+    fn value(&mut self, value: &Expr, mask: Option<&Expr>) -> Expr {
+        let mut loads = Vec::new();
+        if any_expr(value, &mut |expr| self.expr_varies(expr) && is_choice(expr)) {
+            always_read(value, &mut NodeSet::default(), &mut loads);
+        }
+        let own = AlwaysRead { loads, mask: mask.cloned() };
+        let outer = std::mem::replace(&mut self.read, own);
+        let value = self.expr(value, mask);
+        self.read = outer;
+        value
+    }
+
     /// Returns the value in all lanes, a scalar if they agree. Lanes that `mask` turns off read no
-    /// memory.
+    /// memory but what the statement always reads.
     fn expr(&mut self, expr: &Expr, mask: Option<&Expr>) -> Expr {
         match &expr.kind {
             ExprKind::Var(var) if *var == self.var => {
@@ -359,6 +393,9 @@ impl Lanes<'_> {
                 expr.clone()
             }
             ExprKind::Load { buffer, indices, mask: None } => {
+                let always = mask.is_some() && self.read.loads.iter().any(|one| equal(one, expr));
+                let own = if always { self.read.mask.clone() } else { mask.cloned() };
+                let mask = own.as_ref();
                 let indices: Vec<Expr> = indices.iter().map(|i| self.expr(i, mask)).collect();
                 let is_scalar = indices.iter().all(|index| index.ty.is_scalar());
                 if is_scalar && (mask.is_none() || self.has(buffer, &indices)) {
@@ -396,7 +433,7 @@ impl Lanes<'_> {
             ExprKind::Const(_) | ExprKind::Unary(..) | ExprKind::Cast(_) | ExprKind::Bitcast(_) => {
                 let wide = map_children(expr, &mut |child| self.expr(child, mask));
                 let mut lanes = 1;
-                crate::ir::visit::for_each_child(&wide, &mut |child| lanes = child.ty.lanes);
+                for_each_child(&wide, &mut |child| lanes = child.ty.lanes);
                 retype(wide, lanes)
             }
         }
@@ -496,6 +533,32 @@ fn retype(expr: Expr, lanes: u32) -> Expr {
         _ => crate::bug!("no operation on one operand"),
     };
     Expr::new(ty, kind)
+}
+
+/// Whether an operation may leave an operand out.
+fn is_choice(expr: &Expr) -> bool {
+    matches!(expr.kind, ExprKind::IfThenElse(..) | ExprKind::Binary(BinOp::And | BinOp::Or, ..))
+}
+
+/// Collects the loads that a value does whatever its conditions are.
+fn always_read(expr: &Expr, seen: &mut NodeSet, loads: &mut Vec<Expr>) {
+    if !seen.insert(expr) {
+        return;
+    }
+    match &expr.kind {
+        ExprKind::IfThenElse(first, ..) | ExprKind::Binary(BinOp::And | BinOp::Or, first, _) => {
+            always_read(first, seen, loads);
+        }
+        kind => {
+            if let ExprKind::Load { mask, .. } = kind {
+                if mask.is_some() {
+                    return;
+                }
+                loads.push(expr.clone());
+            }
+            for_each_child(expr, &mut |child| always_read(child, seen, loads));
+        }
+    }
 }
 
 /// Returns the lanes in which both masks hold.

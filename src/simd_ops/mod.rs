@@ -14,14 +14,17 @@ mod joined_load;
 mod lane_offsets;
 mod offset_load;
 mod rows_in_turns;
+mod shuffle;
+mod widened_load;
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
 use crate::target::SimdIsa;
 pub use divide::{ConstantDivision, Reciprocal, constant_division};
 pub use joined_load::PartLoad;
 pub use lane_offsets::{LaneOffsets, MaskedOffsets, constant_lanes, constant_mask, lane_offsets};
-pub use offset_load::{OffsetLoad, Run, Shuffle, Span, blend_lanes};
+pub use offset_load::{OffsetLoad, Run, Span, blend_lanes};
 pub use rows_in_turns::{Row, rows_in_turns};
+pub use shuffle::Shuffle;
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;
