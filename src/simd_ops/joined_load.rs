@@ -52,7 +52,8 @@ pub(super) fn joined(offsets: &[i64], bytes: u64, isa: SimdIsa) -> Option<Vec<Pa
         };
         parts.iter().map(of_part).sum()
     };
-    let plans = [lanes.of_whole_loads(), lanes.of_groups()].into_iter().flatten();
+    // Loads of groups cross fewer lines: they are the first of equal ones.
+    let plans = [lanes.of_groups(), lanes.of_whole_loads()].into_iter().flatten();
     plans.min_by_key(instructions).filter(|parts| instructions(parts) <= offsets.len())
 }
 

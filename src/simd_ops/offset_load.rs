@@ -370,7 +370,7 @@ mod tests {
         let of_groups = |all: &[&[u64]], count| -> Vec<_> {
             all.iter().map(|groups| (1, Some(groups.to_vec()), count)).collect()
         };
-        let one = vec![(1, None, 16), (19, None, 16), (31, None, 16)];
+        let one = of_groups(&[&[0], &[18], &[30]], 46);
         assert_eq!(starts(load(&third[..16], 1, Avx2)), one);
         let two = of_groups(&[&[0, 48], &[18, 66], &[36, 78]], 94);
         assert_eq!(starts(load(&third, 1, Avx2)), two);

@@ -49,7 +49,7 @@ const MASKED_UPDATES: f64 = 8.0;
 /// estimates of the code that the back ends emit.
 const BOUND_INSTRUCTIONS: f64 = 10.0;
 /// Instructions of an operation on masks in vector registers, with the conversions between lengths
-/// of lanes, and of a comparison of indices. AVX-512 has one for other operations on masks.
+/// of lanes. AVX-512 has one for each operation on mask registers.
 const VECTOR_MASK_INSTRUCTIONS: f64 = 4.0;
 /// Instructions of a division by a constant: a multiplication, shifts and moves.
 pub(super) const CONSTANT_DIVISION_OPERATIONS: f64 = 5.0;
@@ -304,8 +304,8 @@ impl Walker<'_> {
         if of_indices {
             self.charge(OpKind::Integer, BOUND_INSTRUCTIONS * count, deps, expr);
         }
-        let in_registers = self.machine.target.simd() == Some(SimdIsa::Avx512) && !of_indices;
-        let each = if in_registers { 1.0 } else { VECTOR_MASK_INSTRUCTIONS };
+        let has_registers = self.machine.target.simd() == Some(SimdIsa::Avx512);
+        let each = if has_registers { 1.0 } else { VECTOR_MASK_INSTRUCTIONS };
         self.charge(OpKind::Add, each * count, deps, expr);
     }
 
