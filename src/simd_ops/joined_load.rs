@@ -57,6 +57,16 @@ pub(super) fn joined(offsets: &[i64], bytes: u64, isa: SimdIsa) -> Option<Vec<Pa
     plans.min_by_key(instructions).filter(|parts| instructions(parts) <= offsets.len())
 }
 
+/// The place of each lane of a part among the bytes that `vpshufb` takes for its group; `None` for
+/// lanes of other parts.
+type Sources = Vec<Option<u8>>;
+
+/// A part of a vector.
+struct Part {
+    load: PartLoad,
+    sources: Sources,
+}
+
 /// The lanes of a vector.
 struct Lanes {
     /// The least offset.
@@ -78,17 +88,13 @@ impl Lanes {
         self.parts(&mut |left| {
             // A shorter load is better if it has all lanes of the longest one.
             let loads = lengths.iter().filter_map(|length| self.whole_load(left, *length));
-            let lanes = |(_, sources): &(_, Vec<Option<u8>>)| sources.iter().flatten().count();
+            let lanes = |part: &Part| part.sources.iter().flatten().count();
             loads.reduce(|best, next| if lanes(&next) == lanes(&best) { next } else { best })
         })
     }
 
-    /// Returns a part of at most `longest` bytes, with the sources of its lanes.
-    fn whole_load(
-        &self,
-        left: &[Option<u64>],
-        longest: u64,
-    ) -> Option<(PartLoad, Vec<Option<u8>>)> {
+    /// Returns a part of at most `longest` bytes.
+    fn whole_load(&self, left: &[Option<u64>], longest: u64) -> Option<Part> {
         // The last load ends with the last element.
         let base = left.iter().flatten().min()?;
         let base = (*base).min(self.span.saturating_sub(longest));
@@ -108,7 +114,8 @@ impl Lanes {
         let moves = (0..).zip(&doublewords).any(|(at, from)| at != *from);
         let shuffle = self.shuffle(&sources, moves.then_some(doublewords));
         let first = self.first + (base / self.bytes) as i64;
-        Some((PartLoad { first, groups: None, count: length / self.bytes, shuffle }, sources))
+        let load = PartLoad { first, groups: None, count: length / self.bytes, shuffle };
+        Some(Part { load, sources })
     }
 
     /// Returns parts with a load of 16 bytes for each group.
@@ -122,21 +129,18 @@ impl Lanes {
             let sources = self.sources(left, |group| (starts[group], self.span));
             let shuffle = self.shuffle(&sources, None);
             let (first, count) = (self.first, self.span / self.bytes);
-            Some((PartLoad { first, groups: Some(starts), count, shuffle }, sources))
+            let load = PartLoad { first, groups: Some(starts), count, shuffle };
+            Some(Part { load, sources })
         })
     }
 
-    /// Makes parts until each lane is in one; `part` takes the places of the lanes that are left,
-    /// and returns a part with the sources of its lanes.
-    fn parts(
-        &self,
-        part: &mut dyn FnMut(&[Option<u64>]) -> Option<(PartLoad, Vec<Option<u8>>)>,
-    ) -> Option<Vec<PartLoad>> {
+    /// Makes parts until each lane is in one; `part` takes the places of the lanes that are left.
+    fn parts(&self, part: &mut dyn FnMut(&[Option<u64>]) -> Option<Part>) -> Option<Vec<PartLoad>> {
         let mut left: Vec<Option<u64>> = self.places.iter().copied().map(Some).collect();
         let mut parts = Vec::new();
         while left.iter().any(Option::is_some) && parts.len() < left.len() {
-            let (part, sources) = part(&left)?;
-            parts.push(part);
+            let Part { load, sources } = part(&left)?;
+            parts.push(load);
             for (place, source) in left.iter_mut().zip(sources) {
                 *place = place.filter(|_| source.is_none());
             }
@@ -151,11 +155,7 @@ impl Lanes {
 
     /// Returns the place of each lane that is left in the window of its group; `None` if it is
     /// outside. `window` gives the first byte of a group's window, and the end of what is loaded.
-    fn sources(
-        &self,
-        left: &[Option<u64>],
-        window: impl Fn(usize) -> (u64, u64),
-    ) -> Vec<Option<u8>> {
+    fn sources(&self, left: &[Option<u64>], window: impl Fn(usize) -> (u64, u64)) -> Sources {
         let in_group = GROUP_BYTES / self.bytes as usize;
         let source = |(lane, place): (usize, &Option<u64>)| {
             let ((start, end), place) = (window(lane / in_group), (*place)?);

@@ -49,5 +49,5 @@ impl Shuffle {
 
 /// Whether one load reads this number of bytes: AVX2 has masks of doublewords only.
 pub(super) fn loads(length: u64, isa: SimdIsa) -> bool {
-    length.is_power_of_two() || isa == SimdIsa::Avx512 || length % 4 == 0
+    length.is_power_of_two() || isa == SimdIsa::Avx512 || length.is_multiple_of(4)
 }
