@@ -344,7 +344,7 @@ impl Lanes<'_> {
     /// all lanes of the statement, so that both sides of a choice share them.
     fn value(&mut self, value: &Expr, mask: Option<&Expr>) -> Expr {
         let mut loads = Vec::new();
-        if any_expr(value, &mut |expr| self.expr_varies(expr) && is_choice(expr)) {
+        if any_expr(value, &mut is_choice) {
             always_read(value, &mut NodeSet::default(), &mut loads);
         }
         let own = AlwaysRead { loads, mask: mask.cloned() };
