@@ -440,4 +440,34 @@ mod tests {
         assert!(matches!(load(&bytes, 1, Avx2), Some(OffsetLoad::Halves { half: 4, .. })));
         assert!(matches!(load(&bytes, 1, Avx512), Some(OffsetLoad::Shuffled { .. })));
     }
+
+    #[test]
+    fn parts_have_each_lane_once_and_stay_between_elements() {
+        let patterns = (2..9).flat_map(|d| [-7, -1, 2, 5, 40, 333].map(|far| (d, far)));
+        for (d, far) in patterns {
+            for lanes in [8, 12, 16, 31, 32, 64] {
+                let offsets: Vec<i64> =
+                    (0..lanes).map(|lane| lane / d * 2 + lane % d * far).collect();
+                let (first, last) =
+                    (*offsets.iter().min().unwrap(), *offsets.iter().max().unwrap());
+                for (bytes, isa) in [(1, SimdIsa::Avx2), (1, SimdIsa::Avx512), (2, SimdIsa::Avx512)]
+                {
+                    if offsets.len() as u64 * bytes > isa.bytes().into() {
+                        continue;
+                    }
+                    let Some(parts) = joined(&offsets, bytes, isa) else { continue };
+                    let mut taken = vec![0; offsets.len() * bytes as usize];
+                    for part in parts {
+                        let end = part.first + part.count as i64 - 1;
+                        assert!(first <= part.first && end <= last, "{offsets:?}: {part:?}");
+                        let shuffled = part.shuffle.bytes.unwrap_or_else(|| vec![0; taken.len()]);
+                        for (count, from) in taken.iter_mut().zip(shuffled) {
+                            *count += i32::from(from < 0x80);
+                        }
+                    }
+                    assert!(taken.iter().all(|count| *count == 1), "{offsets:?}: {taken:?}");
+                }
+            }
+        }
+    }
 }
