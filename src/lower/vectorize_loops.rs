@@ -4,7 +4,8 @@
 //! After:  `C[ramp(x*8, 1, 8)] = x8(A[x]) + B[ramp(x*8, 1, 8)]`
 //! Values that are the same in every lane stay scalar and are broadcast where a vector operation
 //! uses them. A condition that differs between lanes becomes a mask of stores and loads; a choice
-//! becomes a `select` with masked loads, but for elements that the statement reads in any case.
+//! becomes a `select` with masked loads, but for elements that the statement reads in any case and
+//! for contiguous ones of inputs that exist in all lanes.
 //! Needs: flat indices; no vectorized loop inside another; borders cut (`cut_borders`), because
 //! their conditions would become masks. Stands before `unroll_loops`, so that vectors are copied,
 //! and before all passes that look for vectors.
@@ -24,7 +25,7 @@ use crate::ir::visit::{
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, ForKind, Kernel, Scope, Stmt, Type, Var};
 use crate::simd_ops::masks_elements;
 use crate::target::{SimdIsa, Target};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Vectorizes every vectorized loop.
 pub fn vectorize_loops(kernel: Kernel, target: &Target) -> Result<Kernel> {
@@ -34,7 +35,8 @@ pub fn vectorize_loops(kernel: Kernel, target: &Target) -> Result<Kernel> {
     if target.is_gpu() {
         body = DecideOnce(facts.clone()).stmt(body);
     }
-    let body = Vectorizer { facts, isa: target.simd() }.stmt(body);
+    let stored = stored_buffers(&body);
+    let body = Vectorizer { facts, isa: target.simd(), stored }.stmt(body);
     Ok(Kernel { body, ..kernel })
 }
 
@@ -42,6 +44,8 @@ pub fn vectorize_loops(kernel: Kernel, target: &Target) -> Result<Kernel> {
 struct Vectorizer {
     facts: Facts,
     isa: Option<SimdIsa>,
+    /// The buffers that the kernel writes.
+    stored: FxHashSet<Buffer>,
 }
 
 impl ScopedRewrite for Vectorizer {
@@ -59,10 +63,11 @@ impl ScopedRewrite for Vectorizer {
             return Stmt::For { var, min, extent, kind: ForKind::Serial, body };
         };
         let (isa, vectors) = (self.isa, FxHashMap::default());
-        let outside = &self.facts;
+        let (outside, stored) = (&self.facts, &self.stored);
         let mut all = Lanes {
             isa,
             outside,
+            stored,
             var,
             min,
             lanes,
@@ -135,6 +140,8 @@ struct Lanes<'a> {
     isa: Option<SimdIsa>,
     /// What holds around the loop.
     outside: &'a Facts,
+    /// The buffers that the kernel writes.
+    stored: &'a FxHashSet<Buffer>,
     var: Var,
     min: Expr,
     lanes: u32,
@@ -326,18 +333,35 @@ impl Lanes<'_> {
     /// Whether an element exists whatever condition the lanes have: a load of it needs no mask, and
     /// stays one for all lanes.
     fn has(&self, buffer: &Buffer, indices: &[Expr]) -> bool {
+        matches!(indices, [index] if self.has_elements(buffer, index, 0))
+    }
+
+    /// Whether the consecutive elements of all lanes exist and have a value whatever condition the
+    /// lanes have.
+    fn has_all(&self, buffer: &Buffer, indices: &[Expr]) -> bool {
+        let [index] = indices else { return false };
+        let ExprKind::Ramp(first, stride) = &index.kind else { return false };
+        let more = i128::from(self.lanes) - 1;
+        // A temporary may have elements without a value.
+        let is_input = !self.stored.contains(buffer);
+        is_input && stride.as_int() == Some(1) && self.has_elements(buffer, first, more)
+    }
+
+    /// Whether a buffer has the element at `first` and the `more` after it, whatever conditions the
+    /// lanes have.
+    fn has_elements(&self, buffer: &Buffer, first: &Expr, more: i128) -> bool {
         let size = buffer
             .shape
             .iter()
             .map(Expr::as_int)
             .try_fold(1i128, |size, extent| extent.and_then(|extent| size.checked_mul(extent)));
-        let ([index], Some(size)) = (indices, size) else { return false };
-        let (first, last) = self.outside.const_bounds(index);
+        let Some(size) = size else { return false };
+        let (least, largest) = self.outside.const_bounds(first);
         matches!(buffer.scope, Scope::Global | Scope::Constant)
             && buffer.strides.is_none()
-            && !reads_memory(index)
-            && first.is_some_and(|first| first >= 0)
-            && last.is_some_and(|last| last < size)
+            && !reads_memory(first)
+            && least.is_some_and(|least| least >= 0)
+            && largest.is_some_and(|largest| largest < size - more)
     }
 
     /// Vectorizes the value of a statement under a mask. Elements that it always reads are read in
@@ -403,7 +427,8 @@ impl Lanes<'_> {
                 }
                 let indices: Vec<Expr> = indices.into_iter().map(|i| self.widen(i)).collect();
                 let ty = Type { dtype: buffer.dtype, lanes: self.lanes };
-                let (buffer, mask) = (buffer.clone(), mask.cloned());
+                let mask = mask.filter(|_| !self.has_all(buffer, &indices)).cloned();
+                let buffer = buffer.clone();
                 Expr::new(ty, ExprKind::Load { buffer, indices, mask })
             }
             ExprKind::Call(function, args) => {

@@ -2,6 +2,7 @@
 //! stores, and makes a load with one use the memory operand of that instruction.
 
 use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem, Width};
+use super::spare::{hoist_constants, loaded_constant};
 use super::table::{ALL_FORMS, VOp};
 use crate::target::SimdIsa;
 use iced_x86::Code;
@@ -9,11 +10,12 @@ use regalloc2::{OperandKind, RegClass, VReg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Runs those that do not change which values are loaded.
-pub(super) fn simplify(func: &mut Func) {
+pub(super) fn simplify(func: &mut Func, registers: usize) {
     remove_overwritten(func);
     merge_equal(func);
     remove_unused(func);
     merge_blends(func);
+    hoist_constants(func, registers);
     choose_accumulators(func);
 }
 
@@ -253,7 +255,8 @@ fn maskable() -> FxHashMap<Code, (Width, u64)> {
     codes.collect()
 }
 
-/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration: this saves a copy.
+/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration, which saves a copy,
+/// or is a constant in memory, which becomes an operand.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
     use VOp::*;
@@ -275,6 +278,8 @@ fn choose_accumulators(func: &mut Func) {
         };
         // What a loop does not define has the same value in its next iteration.
         let stays = |reg: VReg| block.is_hot && !own.contains(&reg);
+        let constants: FxHashSet<VReg> =
+            block.insts.iter().filter_map(|inst| Some(loaded_constant(inst)?.0)).collect();
         for inst in &mut block.insts {
             // A mask keeps lanes of the register that is overwritten.
             let Some(code) = other.get(&inst.code).filter(|_| inst.mask.is_none()) else {
@@ -285,10 +290,11 @@ fn choose_accumulators(func: &mut Func) {
             };
             let single = |reg: VReg| uses[reg.vreg()] == 1 && !stays(reg);
             // A running sum is a block parameter and should stay in its register.
-            if single(c) || params.contains(&c) {
+            if single(c) && !constants.contains(&c) || params.contains(&c) {
                 continue;
             }
-            let (product, factor) = match (single(a), single(b)) {
+            let ends = |reg: VReg| single(reg) && !constants.contains(&reg);
+            let (product, factor) = match (ends(a), ends(b)) {
                 (true, _) => (a, b),
                 (_, true) => (b, a),
                 _ => continue,

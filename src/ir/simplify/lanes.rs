@@ -2,8 +2,9 @@
 //! divisions by powers of two become shifts.
 //!
 //! Before: `ramp(16, 1, 16) < x16(1)`, `x16(false) || c`, `select(c, 0, (A[i] if !c))`,
-//! `a // x8(4)`, `ramp(48*p, 1, 16) % x16(3)`
-//! After:  `x16(false)`, `c`, `(A[i] if !c)`, `a >> x8(2)`, `ramp(0, 1, 16) % x16(3)`
+//! `a // x8(4)`, `ramp(48*p, 1, 16) % x16(3)`, `x8(n) + max(ramp(1, 1, 8), x8(0))`
+//! After:  `x16(false)`, `c`, `(A[i] if !c)`, `a >> x8(2)`, `ramp(0, 1, 16) % x16(3)`,
+//! `ramp(n + 1, 1, 8)`
 
 use super::{Simplifier, fold};
 use crate::ir::arith::gcd;
@@ -34,6 +35,8 @@ impl Simplifier<'_> {
             ExprKind::Binary(op @ (BinOp::FloorDiv | BinOp::FloorMod), a, by) => {
                 power_of_two(*op, a, by).or_else(|| self.lane_division(*op, a, by))
             }
+            ExprKind::Binary(op @ (BinOp::Min | BinOp::Max), a, b) => self.lane_bound(*op, a, b),
+            ExprKind::Binary(BinOp::Add, a, b) => self.lane_sum(a, b),
             ExprKind::Unary(UnOp::Not, a) => Some(match truth(a) {
                 Some(value) => all(Expr::bool(!value), simple.ty.lanes),
                 None => self.negation(a),
@@ -134,6 +137,37 @@ impl Simplifier<'_> {
         let divisor = Expr::index(i64::try_from(divisor).ok()?);
         let quotient = self.expr(&Expr::binary(BinOp::FloorDiv, base.clone(), divisor));
         Some(Expr::add(of_all(quotient), inside))
+    }
+
+    /// Decides a minimum or maximum of indices of which one is the result in all lanes.
+    fn lane_bound(&mut self, op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
+        if a.ty.dtype != DType::Index || self.depends_on_given(a) || self.depends_on_given(b) {
+            return None;
+        }
+        let takes = |first: bool| if first == (op == BinOp::Min) { a.clone() } else { b.clone() };
+        let below = self.lane_comparison(BinOp::Le, a, b);
+        let decided = below.as_ref().and_then(truth);
+        if let Some(below) = decided {
+            return Some(takes(below));
+        }
+        let above = self.lane_comparison(BinOp::Ge, a, b);
+        above.as_ref().and_then(truth).filter(|above| *above).map(|_| takes(false))
+    }
+
+    /// Adds what all lanes have in common to a ramp of indices.
+    fn lane_sum(&mut self, a: &Expr, b: &Expr) -> Option<Expr> {
+        let ty = a.ty;
+        let (common, base, stride) = match (&a.kind, &b.kind) {
+            (ExprKind::Broadcast(common), ExprKind::Ramp(base, stride))
+            | (ExprKind::Ramp(base, stride), ExprKind::Broadcast(common)) => (common, base, stride),
+            (ExprKind::Broadcast(a), ExprKind::Broadcast(b)) => {
+                let sum = self.expr(&Expr::add(a.clone(), b.clone()));
+                return Some(Expr::new(ty, ExprKind::Broadcast(sum)));
+            }
+            _ => return None,
+        };
+        let first = self.expr(&Expr::add(common.clone(), base.clone()));
+        Some(Expr::new(ty, ExprKind::Ramp(first, stride.clone())))
     }
 
     /// Whether no multiple of a divisor is behind the first lane of a ramp and not behind the last

@@ -188,6 +188,11 @@ impl<'f> Simplifier<'f> {
             ExprKind::Binary(BinOp::FloorDiv | BinOp::FloorMod, ..) if !expr.ty.is_scalar() => {
                 self.lanes(expr)
             }
+            ExprKind::Binary(BinOp::Min | BinOp::Max | BinOp::Add, ..)
+                if !expr.ty.is_scalar() && expr.ty.dtype == DType::Index =>
+            {
+                self.lanes(expr)
+            }
             ExprKind::Select(cond, ..) if !cond.ty.is_scalar() => self.lanes(expr),
             ExprKind::Select(..) | ExprKind::IfThenElse(..) => self.choice(expr),
             ExprKind::Let(var, value, body) => self.let_in(expr, var, value, body),

@@ -239,6 +239,16 @@ fn conditions_of_vectors() {
         &divided(BinOp::FloorDiv, &index(-1)),
         "(x8(-1) + floordiv(ramp(2, 1, 8), x8(3)))",
     );
+    // Clamps that no lane needs, and what all lanes have in common.
+    let clamped = |op, first: i64, bound: i64| {
+        let kind = ExprKind::Binary(op, ramp(&index(first), 1), all(&index(bound)));
+        let lane = Expr::new(lanes(DType::Index), kind);
+        Expr::new(lanes(DType::Index), ExprKind::Binary(BinOp::Add, all(n), lane))
+    };
+    check(facts, &clamped(BinOp::Max, 0, 0), "ramp(n, 1, 8)");
+    check(facts, &clamped(BinOp::Min, 2, 9), "ramp((n + 2), 1, 8)");
+    check(facts, &clamped(BinOp::Max, -9, 0), "x8(n)");
+    check(facts, &clamped(BinOp::Min, 2, 8), "(x8(n) + min(ramp(2, 1, 8), x8(8)))");
     let holds = Expr::new(lanes(DType::Bool), ExprKind::Unary(UnOp::Not, none));
     check(facts, &read(&holds), "A[ramp((i*8), 1, 8)]");
     check(facts, &read(&cmp(BinOp::Lt, &ramp(&index(4), 1), &all(&index(4)))), "x8(0f)");

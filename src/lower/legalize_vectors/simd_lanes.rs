@@ -1,9 +1,8 @@
 //! The number of lanes of the vectors of a `simd_kernel`, so that all values of a store fit into
 //! registers.
 
-use crate::ir::equal::equal;
-use crate::ir::visit::{NodeSet, any_expr, for_each_child, walk_nodes};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
+use crate::ir::visit::{NodeSet, for_each_child, walk_nodes};
+use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
     MaskedOffsets, VectorAccess, access_form, constant_lanes, element_bytes, has_masked_move,
     has_short_offsets, lane_count, lane_offsets, masks_elements, narrowed_offsets,
@@ -29,7 +28,6 @@ pub(super) fn simd_lanes(
         isa,
         constants,
         bytes: buffer.dtype.bytes(),
-        lanewise: false,
         maskable: true,
         masked: Vec::new(),
         offsets: Vec::new(),
@@ -39,9 +37,6 @@ pub(super) fn simd_lanes(
     search.expr(value);
     if let Some(mask) = mask {
         search.expr(mask);
-    }
-    if search.lanewise {
-        return 1;
     }
     let most = (u64::from(isa.bytes()) / search.bytes).max(1) as u32;
     let lanes = lanes.end - lanes.start;
@@ -100,8 +95,6 @@ struct LaneSearch {
     constants: bool,
     /// Bytes of the longest element that is computed with.
     bytes: u64,
-    /// Whether an operation has no vector form.
-    lanewise: bool,
     /// Whether masks can select any number of lanes: every access is to consecutive elements or to
     /// one.
     maskable: bool,
@@ -139,11 +132,6 @@ impl LaneSearch {
             ExprKind::Cast(_) if self.constants && narrowed_offsets(expr).is_some() => {
                 self.bytes = self.bytes.max(expr.ty.dtype.bytes());
                 return;
-            }
-            // A vector evaluates both sides, but lanes that the left one decides must not read
-            // memory for the right one. The mask of a load turns such lanes off.
-            ExprKind::Binary(BinOp::And | BinOp::Or, a, b) if reads_all_lanes(b, a) => {
-                self.lanewise = true;
             }
             _ => {}
         }
@@ -187,14 +175,4 @@ impl LaneSearch {
             }
         }
     }
-}
-
-/// Whether an expression has a vector load without a mask that `before` does not evaluate. A scalar
-/// one in a vector expression exists whatever condition the lanes have.
-fn reads_all_lanes(expr: &Expr, before: &Expr) -> bool {
-    any_expr(expr, &mut |load| {
-        matches!(load.kind, ExprKind::Load { mask: None, .. })
-            && load.ty.lanes > 1
-            && !any_expr(before, &mut |e| equal(e, load))
-    })
 }
