@@ -1,20 +1,82 @@
 //! Vectors whose lanes are a scalar plus constants: every second or third element, elements in
-//! reverse, repeated ones.
+//! reverse, repeated ones, borders that are clamped.
 
+use super::index::Lane;
 use super::plan::AccessCost;
 use super::walk::Walker;
 use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
-use crate::ir::{Buffer, Expr, ExprKind};
+use crate::ir::visit::{mentions, substitute};
+use crate::ir::{BinOp, Buffer, Expr, ExprKind};
 use crate::simd_ops::{
     MaskedOffsets, OffsetLoad, PartLoad, blend_lanes, lane_offsets, rows_in_turns,
 };
 use crate::target::SimdIsa;
 
+/// The most combinations of unrolled iterations whose lanes are looked at one by one.
+const MAX_ITERATIONS: f64 = 32.0;
+
 impl Walker<'_> {
+    /// Returns the cost of vectors whose lanes are at constant distances; `None` for others.
+    pub(super) fn near_lanes_cost(
+        &self,
+        buffer: &Buffer,
+        index: &Expr,
+        mask: Option<&Expr>,
+    ) -> Option<AccessCost> {
+        let known = self.offsets_cost(buffer, index, mask);
+        known.or_else(|| mask.is_none().then(|| self.unrolled_offsets_cost(buffer, index))?)
+    }
+
+    /// Returns the mean cost of the vectors of unrolled iterations whose lanes are at constant
+    /// distances once the loops are written out, such as `max(ramp(b - 1, 1, 16), x16(0))` for each
+    /// `b`; `None` for others.
+    fn unrolled_offsets_cost(&self, buffer: &Buffer, index: &Expr) -> Option<AccessCost> {
+        if matches!(self.indices.sum(index).lane, Lane::Same | Lane::By(_)) {
+            return None;
+        }
+        let bent = without_scalars(index);
+        let unrolled = self.enclosing.iter().rev().take_while(|open| open.frame.is_none());
+        let loops: Vec<_> = unrolled.filter(|open| mentions(bent, &open.var)).collect();
+        let iterations: f64 = loops.iter().map(|open| open.count).product();
+        if loops.is_empty() || iterations > MAX_ITERATIONS {
+            return None;
+        }
+        let mut mean = AccessCost::moves(0.0, 0.0);
+        for iteration in 0..iterations as i64 {
+            let mut rest = iteration;
+            let mut values = Vec::new();
+            for open in &loops {
+                let count = open.count as i64;
+                values.push(open.min as i64 + rest % count);
+                rest /= count;
+            }
+            let written = substitute(index, &mut |var| {
+                let at = loops.iter().position(|open| open.var == *var)?;
+                Some(Expr::index(values[at]))
+            });
+            let written = simplify_expr(&written, &Facts::new());
+            let cost = match self.offsets_cost(buffer, &written, None) {
+                Some(cost) => cost,
+                None => {
+                    let sum = self.indices.sum(&written);
+                    if !matches!(sum.lane, Lane::Same | Lane::By(1.0)) {
+                        return None;
+                    }
+                    self.access_cost(buffer, &sum, index.ty.lanes)
+                }
+            };
+            mean.parts += cost.parts / iterations;
+            mean.moves += cost.moves / iterations;
+            mean.shuffles += cost.shuffles / iterations;
+            mean.permutations += cost.permutations / iterations;
+        }
+        Some(mean)
+    }
+
     /// Returns the cost of vectors whose lanes are a scalar plus constants, which are put together
     /// from contiguous loads; `None` for others. Constant masks may turn lanes off.
-    pub(super) fn offsets_cost(
+    fn offsets_cost(
         &self,
         buffer: &Buffer,
         index: &Expr,
@@ -82,6 +144,21 @@ impl Walker<'_> {
         let shuffles = shuffles + if mask.is_some() { 1.0 } else { 0.0 };
         let (shuffles, permutations) = (parts * shuffles, parts * permutations);
         Some(AccessCost { shuffles, permutations, ..AccessCost::moves(parts, parts * moves) })
+    }
+}
+
+/// Returns an index without the summands that are the same in all lanes.
+fn without_scalars(index: &Expr) -> &Expr {
+    match &index.kind {
+        ExprKind::Binary(BinOp::Add, a, b) if matches!(a.kind, ExprKind::Broadcast(_)) => {
+            without_scalars(b)
+        }
+        ExprKind::Binary(BinOp::Add | BinOp::Sub, a, b)
+            if matches!(b.kind, ExprKind::Broadcast(_)) =>
+        {
+            without_scalars(a)
+        }
+        _ => index,
     }
 }
 
