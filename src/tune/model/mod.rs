@@ -26,6 +26,7 @@ mod paths;
 mod plan;
 mod prefetch;
 mod rest;
+mod stores;
 mod term;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{mentions, substitute};
 use crate::ir::{BinOp, Buffer, Expr, ExprKind};
 use crate::simd_ops::{
-    MaskedOffsets, OffsetLoad, PartLoad, blend_lanes, lane_offsets, rows_in_turns,
+    MaskedOffsets, OffsetLoad, PartLoad, TableLookup, blend_lanes, lane_offsets, rows_in_turns,
 };
 use crate::target::SimdIsa;
 
@@ -24,8 +24,24 @@ impl Walker<'_> {
         index: &Expr,
         mask: Option<&Expr>,
     ) -> Option<AccessCost> {
+        if let Some(table) = mask.is_none().then(|| TableLookup::of(buffer, index)).flatten() {
+            return self.lookup_cost(&table, index.ty.lanes);
+        }
         let known = self.offsets_cost(buffer, index, mask);
         known.or_else(|| mask.is_none().then(|| self.unrolled_offsets_cost(buffer, index))?)
+    }
+
+    /// Returns the cost of a lookup in a table of bytes; `None` if each lane is looked up by itself.
+    fn lookup_cost(&self, table: &TableLookup, lanes: u32) -> Option<AccessCost> {
+        let isa = self.machine.target.simd()?;
+        let parts = self.parts(f64::from(lanes), 1.0);
+        let width = (f64::from(lanes) / parts) as u32;
+        if !table.pays(width, isa) {
+            return None;
+        }
+        let loads = f64::from(table.rows);
+        let shuffles = parts * (table.instructions() as f64 - loads);
+        Some(AccessCost { shuffles, ..AccessCost::moves(parts, parts * loads) })
     }
 
     /// Returns the mean cost of the vectors of unrolled iterations whose lanes are at constant

@@ -1,4 +1,4 @@
-//! The cost of expressions and stores: operations by kind, loads and stores, chains, registers.
+//! The cost of expressions: operations by kind, loads, chains, registers.
 //!
 //! A value is computed in the innermost loop that it depends on, once for each combination of the
 //! unrolled loops that it depends on: passes and back ends hoist and share the rest.
@@ -6,7 +6,7 @@
 use super::gpu::WarpAccess;
 use super::gpu::warp::warp_cost;
 use super::index::{Dim, Lane, Sum};
-use super::plan::{Access, AccessCost, Event, Step};
+use super::plan::{Access, AccessCost};
 use super::walk::Walker;
 use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
@@ -20,9 +20,9 @@ pub(super) struct ValueCost {
     /// The loops that it depends on, a bit for each index in `enclosing`.
     pub(super) deps: u64,
     /// Cycles since the load of the element that the statement updates; none without such a load.
-    chain: Option<f64>,
+    pub(super) chain: Option<f64>,
     /// Cycles from the first load to the value.
-    depth: f64,
+    pub(super) depth: f64,
 }
 
 /// A kind of operation.
@@ -35,22 +35,15 @@ enum OpKind {
 }
 
 /// Latency of a load from L1 in cycles, with the address.
-const LOAD_LATENCY: f64 = 6.0;
-/// Cycles until a stored value can be loaded.
-const STORE_FORWARD_LATENCY: f64 = 6.0;
-/// Stores of a vector whose address is aligned to 16 bytes: one in two is aligned to 32.
-const NONTEMPORAL_PARTS: f64 = 3.0;
-/// Cycles of a nontemporal store that writes part of a line. Fitted on Zen 5.
-const PARTIAL_LINE_CYCLES: f64 = 400.0;
-/// Ordinary updates of an element in memory that a masked one counts as: a masked store is not
-/// forwarded to the next load. Fitted on Zen 5.
-const MASKED_UPDATES: f64 = 8.0;
+pub(super) const LOAD_LATENCY: f64 = 6.0;
 /// Integer instructions that clamp a bound to the lanes of a vector. This and the numbers below are
 /// estimates of the code that the back ends emit.
 const BOUND_INSTRUCTIONS: f64 = 10.0;
 /// Instructions of an operation on masks in vector registers, with the conversions between lengths
 /// of lanes. AVX-512 has one for each operation on mask registers.
 const VECTOR_MASK_INSTRUCTIONS: f64 = 4.0;
+/// Latency of a comparison into a mask register of AVX-512.
+const MASK_LATENCY: f64 = 5.0;
 /// Instructions of a division by a constant: a multiplication, shifts and moves.
 pub(super) const CONSTANT_DIVISION_OPERATIONS: f64 = 5.0;
 /// Instructions that make a remainder from a quotient.
@@ -225,6 +218,13 @@ impl Walker<'_> {
             OpKind::Add => self.machine.add_latency,
             OpKind::Integer => 1.0,
             OpKind::Divide => 3.0 * self.machine.multiply_latency,
+        };
+        let compares = matches!(expr.kind, ExprKind::Binary(op, ..) if op.is_comparison());
+        let into_register =
+            self.in_simd_kernel && self.machine.target.simd() == Some(SimdIsa::Avx512);
+        let latency = match compares && !scalar && into_register {
+            true => latency.max(MASK_LATENCY),
+            false => latency,
         };
         value.chain = value.chain.map(|chain| chain + latency);
         value.depth += if count > 0.0 { latency } else { 0.0 };
@@ -411,7 +411,8 @@ impl Walker<'_> {
                 }
             }
         }
-        let near = if self.in_simd_kernel { self.offsets_cost(buffer, index, mask) } else { None };
+        let near =
+            if self.in_simd_kernel { self.near_lanes_cost(buffer, index, mask) } else { None };
         // Lanes at constant distances are loaded without their mask.
         let masked = mask.is_some() && near.is_none();
         // Tiles are transposed under masks that count lanes only.
@@ -482,7 +483,7 @@ impl Walker<'_> {
     }
 
     /// Returns the access of a warp, in a launch.
-    fn warp_access(
+    pub(super) fn warp_access(
         &self,
         buffer: &Buffer,
         index: &Expr,
@@ -499,7 +500,7 @@ impl Walker<'_> {
     }
 
     /// Returns the innermost loop that is not unrolled.
-    fn loop_bit(&self) -> u64 {
+    pub(super) fn loop_bit(&self) -> u64 {
         let place = self.enclosing.iter().rposition(|open| open.frame.is_some());
         place.map_or(0, bit)
     }
@@ -529,152 +530,6 @@ impl Walker<'_> {
         (held * if lanes > 1 { parts } else { 1.0 }, changes)
     }
 
-    /// `buffer[index] = value`.
-    pub(super) fn store(
-        &mut self,
-        buffer: &Buffer,
-        index: &Expr,
-        value: &Expr,
-        mask: Option<&Expr>,
-    ) {
-        let sum = self.indices.sum(index);
-        self.storing = Some((buffer.clone(), sum));
-        self.reads.clear();
-        let value = self.value(value);
-        self.storing = None;
-        let deps = self.index_deps(index);
-        let (mut close, mut depth) = (1.0, value.depth);
-        if let Some(chain) = value.chain {
-            let one = self.update(buffer, index, (chain, deps), mask.is_some());
-            depth = depth.max(LOAD_LATENCY + one);
-            close = self.close_updates(deps);
-        }
-        let writes = self.number(buffer);
-        if value.chain.is_none() {
-            self.begun.insert((self.frame, writes));
-        }
-        let after =
-            if self.in_registers.contains_key(buffer) { 0.0 } else { STORE_FORWARD_LATENCY };
-        let reads = std::mem::take(&mut self.reads);
-        let bytes = buffer.dtype.bytes() as f64;
-        // Unrolled copies compute their values one after the other, but add terms in turns.
-        let copies = if 2.0 * value.depth >= depth { self.copies_here() } else { 1.0 };
-        let parts = copies * self.parts(f64::from(index.ty.lanes), bytes);
-        let step = Step { reads, writes, depth, parts, after };
-        let work = self.work();
-        work.parts = work.parts.max(parts);
-        self.plan.frames[self.frame].events.push(Event::Store(step));
-        if self.in_registers.contains_key(buffer) {
-            let held: f64 = self.in_registers.values().sum();
-            let scalar = index.ty.lanes == 1 && !self.in_simd_kernel && !self.in_launch;
-            let work = self.work();
-            let registers =
-                if scalar { &mut work.scalar_accumulators } else { &mut work.accumulators };
-            *registers = registers.max(held);
-            return;
-        }
-        self.put(buffer, index, mask, close);
-    }
-
-    /// Counts a store that updates its element, for which the next update waits. Returns the cycles
-    /// of the chain of updates in one iteration.
-    fn update(
-        &mut self,
-        buffer: &Buffer,
-        index: &Expr,
-        (chain, deps): (f64, u64),
-        masked: bool,
-    ) -> f64 {
-        let first =
-            self.enclosing.iter().rposition(|open| open.frame.is_some()).map_or(0, |at| at + 1);
-        let again = (first..self.enclosing.len()).filter(|place| deps & bit(*place) == 0);
-        let updates: f64 = again.map(|place| self.enclosing[place].count).product();
-        let memory = !self.in_registers.contains_key(buffer);
-        let forward = match index.ty.lanes {
-            _ if !memory => 0.0,
-            1 => self.machine.forward_latency,
-            _ => self.machine.wide_forward_latency,
-        };
-        // Successive updates stay in a register.
-        let close = self.close_updates(deps).min(updates);
-        let one = chain * updates + forward * updates / close;
-        let number = self.number(buffer);
-        let carried = deps & self.loop_bit() == 0 && !self.begun.contains(&(self.frame, number));
-        // The enclosing loop updates the elements that this loop has just written.
-        let soon = first > 1 && deps & bit(first - 2) == 0;
-        let copies = self.copies_here() / close * self.weight;
-        let work = self.work();
-        match (carried, memory) {
-            (true, false) => work.chain = work.chain.max(one),
-            (true, true) => work.memory_chain = work.memory_chain.max(one),
-            (false, _) => {
-                work.depth = work.depth.max(if updates > 1.0 { one } else { 0.0 });
-                if soon && memory {
-                    work.run_chain = work.run_chain.max(one);
-                }
-            }
-        }
-        if memory {
-            work.updates += copies * if masked { MASKED_UPDATES } else { 1.0 };
-        }
-        one
-    }
-
-    /// Returns how often the innermost unrolled loops update the same element in succession.
-    fn close_updates(&self, deps: u64) -> f64 {
-        let places = (0..self.enclosing.len()).rev();
-        let close = places
-            .take_while(|place| self.enclosing[*place].frame.is_none() && deps & bit(*place) == 0);
-        close.map(|place| self.enclosing[place].count).product()
-    }
-
-    /// Counts a store of a register; `close` successive stores become one.
-    pub(super) fn put(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>, close: f64) {
-        let sum = self.indices.sum(index);
-        let cost = self.access_cost(buffer, &sum, index.ty.lanes);
-        self.index_work(index);
-        self.note_scatter(buffer, &cost, mask.is_none().then_some(index.ty.lanes));
-        let copies = self.copies_here();
-        let masked = mask.map_or(1.0, |mask| self.masked_stores(mask));
-        if let Some(mask) = mask {
-            self.value(mask);
-        }
-        let times = copies / close * self.weight;
-        let bytes = buffer.dtype.bytes() as f64;
-        let whole = |elements: f64, part: f64| (elements * bytes) % part == 0.0;
-        let aligned_to = |part: f64| {
-            let mut terms = sum.linear.terms.iter();
-            whole(sum.linear.constant, part) && terms.all(|term| whole(term.1, part))
-        };
-        // Vectors at other addresses are stored in parts of 16 bytes, which fill the lines of rows
-        // that follow each other, or by ordinary stores.
-        let parts = whole(f64::from(index.ty.lanes), 16.0) && mask.is_none();
-        let nontemporal = self.nontemporal;
-        self.nontemporal &= aligned_to(16.0) || !parts;
-        let in_parts = self.nontemporal && parts && !aligned_to(64.0);
-        let split = if in_parts { NONTEMPORAL_PARTS } else { 1.0 };
-        let width = f64::from(index.ty.lanes) * bytes;
-        let fills =
-            parts && (!self.nontemporal || self.fills_lines(buffer, &sum, width, !in_parts));
-        let work = self.work();
-        work.stores += times * cost.moves * masked * split;
-        work.gather += times * cost.gather;
-        // A partly written line is evicted and loaded again for the rest.
-        work.calls += if nontemporal && !fills { times * PARTIAL_LINE_CYCLES } else { 0.0 };
-        if buffer.scope == Scope::Shared {
-            self.shared_stores += 1;
-        }
-        let placement = (self.frame, copies / close);
-        let warp = self.warp_access(buffer, index, mask, placement, true);
-        self.remember(
-            buffer,
-            sum,
-            index.ty.lanes,
-            AccessTraits { write: true, masked: mask.is_some(), iterations: 1.0, row: None, warp },
-        );
-        self.nontemporal = nontemporal;
-    }
-
     /// Returns the copies that enclosing unrolled loops make in the current loop.
     pub(super) fn copies_here(&self) -> f64 {
         let unrolled = self.enclosing.iter().rev().take_while(|open| open.frame.is_none());
@@ -694,7 +549,7 @@ impl Walker<'_> {
     }
 
     /// Records an access for the traffic.
-    fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, how: AccessTraits) {
+    pub(super) fn remember(&mut self, buffer: &Buffer, sum: Sum, lanes: u32, how: AccessTraits) {
         let AccessTraits { write, masked, iterations, row, warp } = how;
         let bytes = buffer.dtype.bytes() as f64;
         let count = f64::from(lanes);
@@ -728,12 +583,12 @@ impl Walker<'_> {
 }
 
 /// Properties of an access beside its addresses.
-struct AccessTraits {
-    write: bool,
-    masked: bool,
-    iterations: f64,
-    row: Option<(Dim, f64)>,
-    warp: Option<WarpAccess>,
+pub(super) struct AccessTraits {
+    pub(super) write: bool,
+    pub(super) masked: bool,
+    pub(super) iterations: f64,
+    pub(super) row: Option<(Dim, f64)>,
+    pub(super) warp: Option<WarpAccess>,
 }
 
 /// Returns the multiplications that a vector product of integers counts as: `vpmulld` is two
