@@ -15,6 +15,7 @@ mod lane_offsets;
 mod offset_load;
 mod rows_in_turns;
 mod shuffle;
+mod table_lookup;
 mod widened_load;
 
 use crate::ir::{BinOp, DType, Expr, ExprKind, Stmt, UnOp};
@@ -25,6 +26,7 @@ pub use lane_offsets::{LaneOffsets, MaskedOffsets, constant_lanes, constant_mask
 pub use offset_load::{OffsetLoad, Run, Span, blend_lanes};
 pub use rows_in_turns::{Row, rows_in_turns};
 pub use shuffle::Shuffle;
+pub use table_lookup::TableLookup;
 
 /// Bytes of the shortest vector that a gather or scatter instruction accesses.
 const MIN_GATHER_BYTES: u64 = 16;

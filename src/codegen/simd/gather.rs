@@ -6,8 +6,8 @@ use super::nest::{Selector, Val};
 use super::plan::{self, Strided};
 use super::table::VOp;
 use crate::ir::visit::reads_memory;
-use crate::ir::{Buffer, Expr, ExprKind, Stmt, Type};
-use crate::simd_ops::{AccessForm, LaneOffsets, lane_offsets, offset_bytes};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Stmt, Type};
+use crate::simd_ops::{AccessForm, LaneOffsets, TableLookup, lane_offsets, offset_bytes};
 use crate::target::SimdIsa::{self, Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
@@ -45,6 +45,33 @@ impl Selector<'_> {
                 Mem { base: Base::Reg(base), index: Some((scaled, 1)), disp: 0 }
             }
         }
+    }
+
+    /// Bytes that are looked up in a table.
+    pub(super) fn look_up(&mut self, buffer: &Buffer, table: &TableLookup, ty: Type) -> VReg {
+        let width = Width::of(u64::from(ty.lanes));
+        let index = self.value(&table.index).reg();
+        let low_bits = self.constant(0x0f, 1, width);
+        let place = self.b.op2(VOp::And, width, index, low_bits);
+        let mut rows: Vec<VReg> = Vec::new();
+        for row in 0..table.rows {
+            let mem = self.address(buffer, &Expr::index(16 * i64::from(row)));
+            let row = self.read(buffer, mem, 16, true, width);
+            rows.push(self.b.op2(VOp::ShufB, width, row, place));
+        }
+        // Bit 4 chooses between neighbouring rows, bit 5 between pairs of them, and so on. Shifts
+        // of words bring it to the sign of its byte.
+        let (signed, zero) = (Type { dtype: DType::Int8, lanes: ty.lanes }, self.b.zero());
+        for bit in (4..).take(table.rows.ilog2() as usize) {
+            let sign = match bit {
+                7 => index,
+                _ => self.shift_words(index, 7 - bit, true, width),
+            };
+            let upper = self.compare_regs(BinOp::Lt, signed, sign, zero);
+            let pairs = rows.chunks(2);
+            rows = pairs.map(|pair| self.blend(upper, pair[1], pair[0], signed)).collect();
+        }
+        rows[0]
     }
 
     /// The lanes of [`AccessForm::Indexed`], by one instruction.

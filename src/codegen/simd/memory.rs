@@ -7,7 +7,7 @@ use super::nontemporal::has_nontemporal;
 use super::plan;
 use super::table::VOp;
 use crate::ir::{Buffer, DType, Expr, Type};
-use crate::simd_ops::{AccessForm, VectorAccess, access_form, lane_offsets};
+use crate::simd_ops::{AccessForm, TableLookup, VectorAccess, access_form, lane_offsets};
 use crate::target::SimdIsa::{Avx2, Avx512};
 use iced_x86::Code::{self, *};
 use regalloc2::VReg;
@@ -31,6 +31,12 @@ impl Selector<'_> {
                 DType::Bool => self.mask_of_bytes(value, ty.lanes),
                 _ => Val::Vec(value),
             };
+        }
+        if mask.is_none()
+            && let Some(table) = TableLookup::of(buffer, index)
+            && table.pays(ty.lanes, self.b.isa)
+        {
+            return Val::Vec(self.look_up(buffer, &table, ty));
         }
         let bytes = ty.dtype.bytes() * u64::from(ty.lanes);
         let form = self.access_form(buffer, index, mask.is_some(), false);
@@ -220,6 +226,16 @@ impl Selector<'_> {
                     EVEX_Vbroadcastss_xmm_k1z_xmmm32,
                     EVEX_Vbroadcastss_ymm_k1z_xmmm32,
                     EVEX_Vbroadcastss_zmm_k1z_xmmm32,
+                ],
+            ),
+            16 => self.b.form(
+                width,
+                [
+                    VEX_Vmovups_xmm_xmmm128,
+                    VEX_Vbroadcasti128_ymm_m128,
+                    EVEX_Vmovups_xmm_k1z_xmmm128,
+                    EVEX_Vbroadcasti32x4_ymm_k1z_m128,
+                    EVEX_Vbroadcasti32x4_zmm_k1z_m128,
                 ],
             ),
             _ => self.broadcast_code(bytes, width),

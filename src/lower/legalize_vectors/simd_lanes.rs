@@ -4,8 +4,8 @@
 use crate::ir::visit::{NodeSet, for_each_child, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
-    MaskedOffsets, VectorAccess, access_form, constant_lanes, element_bytes, has_masked_move,
-    has_short_offsets, lane_count, lane_offsets, masks_elements, narrowed_offsets,
+    MaskedOffsets, TableLookup, VectorAccess, access_form, constant_lanes, element_bytes,
+    has_masked_move, has_short_offsets, lane_count, lane_offsets, masks_elements, narrowed_offsets,
 };
 use crate::target::SimdIsa;
 use rustc_hash::FxHashSet;
@@ -31,12 +31,26 @@ pub(super) fn simd_lanes(
         maskable: true,
         masked: Vec::new(),
         offsets: Vec::new(),
+        tables: Vec::new(),
         seen: FxHashSet::default(),
     };
     search.access(buffer.dtype, index, mask, true);
     search.expr(value);
     if let Some(mask) = mask {
         search.expr(mask);
+    }
+    let own = lanes.end - lanes.start;
+    let fits_tables = |search: &LaneSearch| {
+        let most = (u64::from(isa.bytes()) / search.bytes).max(1) as u32;
+        let width = 1 << most.min(own).ilog2();
+        search.tables.iter().all(|(table, _)| table.pays(width, isa))
+    };
+    if !fits_tables(&search) {
+        // Each lane is looked up at its 64-bit index.
+        for (_, index) in std::mem::take(&mut search.tables) {
+            search.bytes = search.bytes.max(8);
+            search.expr(&index);
+        }
     }
     let most = (u64::from(isa.bytes()) / search.bytes).max(1) as u32;
     let lanes = lanes.end - lanes.start;
@@ -102,6 +116,8 @@ struct LaneSearch {
     masked: Vec<(VectorAccess, Expr)>,
     /// The loads under constant masks at constant distances. Those that are far apart are gathered.
     offsets: Vec<(VectorAccess, Expr, MaskedOffsets)>,
+    /// The lookups in tables, with the indices as they stand.
+    tables: Vec<(TableLookup, Expr)>,
     seen: FxHashSet<usize>,
 }
 
@@ -115,6 +131,14 @@ impl LaneSearch {
             ExprKind::Var(_) => self.maskable &= masks_elements(expr.ty.dtype.bytes(), self.isa),
             ExprKind::Load { buffer, indices, mask } => {
                 self.bytes = self.bytes.max(buffer.dtype.bytes());
+                if mask.is_none()
+                    && let Some(table) = TableLookup::of(buffer, &indices[0])
+                {
+                    self.maskable = false;
+                    self.expr(&table.index);
+                    self.tables.push((table, indices[0].clone()));
+                    return;
+                }
                 self.access(buffer.dtype, &indices[0], mask.as_ref(), false);
                 mask.iter().for_each(|mask| self.expr(mask));
                 return;
