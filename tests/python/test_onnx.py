@@ -58,6 +58,13 @@ TRAINING = {
     "test_training_dropout_mask",
 }
 
+# Tests whose expected results are not those of PyTorch and onnxruntime, which `tec` follows: they
+# align corners to a length that is no integer.
+OTHERWISE = {
+    "test_resize_downsample_scales_cubic_align_corners",
+    "test_resize_downsample_scales_linear_align_corners",
+}
+
 # Tests whose declared shapes leave values open.
 FROZEN = {"test_col2im", "test_col2im_5d", "test_col2im_dilations", "test_col2im_strides"}
 
@@ -125,6 +132,8 @@ def test_node(name, tmp_path):
         assert "training is not supported" in error
         pytest.skip("its results are random")
     assert not error, error
+    if name in OTHERWISE:
+        pytest.skip("PyTorch and onnxruntime have other results")
     for value, wanted in zip(outputs, expected):
         # The expected values of a chain of bfloat16 operators are rounded after each of them.
         half = value.dtype == ml_dtypes.bfloat16

@@ -35,14 +35,13 @@ impl Axis {
     fn coordinate(&self, at: i64, mode: &str) -> Outcome<f64> {
         let x = at as f64;
         let (from, to) = (self.from as f64, self.to as f64);
-        // With scales the length of the result need not be an integer; the conformance tests use
-        // that length here.
-        let length = self.scale * from;
         Ok(match mode {
             "half_pixel" => (x + 0.5) / self.scale - 0.5,
             "pytorch_half_pixel" if to > 1.0 => (x + 0.5) / self.scale - 0.5,
             "pytorch_half_pixel" => 0.0,
-            "align_corners" if length != 1.0 => x * (from - 1.0) / (length - 1.0),
+            // The length is that of the result, as in PyTorch and onnxruntime. The reference of ONNX
+            // takes `from * scale`, which need not be an integer.
+            "align_corners" if to > 1.0 => x * (from - 1.0) / (to - 1.0),
             "align_corners" => 0.0,
             "asymmetric" => x / self.scale,
             "half_pixel_symmetric" => {

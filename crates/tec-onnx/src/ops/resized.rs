@@ -157,10 +157,9 @@ impl Axis {
             "half_pixel" => centered(at),
             "pytorch_half_pixel" => unless_single(centered(at), float(0.0)),
             "align_corners" => {
-                let length = scale().bin("*", from());
-                let place = at.bin("*", last());
-                let place = place.bin("/", length.clone().bin("-", float(1.0)));
-                length.bin("==", float(1.0)).choose(float(0.0), place)
+                // The length is that of the result, not `from * scale`.
+                let steps = E::dim(&(self.to.clone() - 1), WIDE);
+                unless_single(at.bin("*", last()).bin("/", steps), float(0.0))
             }
             "asymmetric" => at.bin("/", scale()),
             "half_pixel_symmetric" => {

@@ -188,9 +188,13 @@ pub(crate) fn grid_sample(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         let mut coordinates = cx.compute(&part, wide, shape.clone(), at)?;
         if outside != Outside::Zeros {
             let value = cx.load(coordinates, own.clone());
-            let last = E::dim(&(extent.clone() - 1), wide);
+            // PyTorch and onnxruntime clamp the places of the four elements of a cubic, not the
+            // coordinate. Behind these bounds all four are the same element.
+            let beyond = if kernel == Kernel::Cubic { 2 } else { 0 };
+            let last = E::dim(&(extent.clone() - 1 + beyond), wide);
+            let first = E::float(-beyond as f64, wide);
             let value = match outside {
-                Outside::Border => E::call("clamp", [value, E::float(0.0, wide), last]),
+                Outside::Border => E::call("clamp", [value, first, last]),
                 _ => reflect(value, extent, align, wide),
             };
             coordinates = cx.compute(&format!("{part}_inside"), wide, shape.clone(), value)?;
