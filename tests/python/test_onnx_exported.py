@@ -80,3 +80,67 @@ def test_elements_of_a_cubic_are_clamped(tmp_path, rng, align):
         expected.append(value)
     expected = np.array(expected, F).reshape(1, 1, -1, 1)
     close(module, [x[None, None], at[None, :, None]], [expected], 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("form", ["times", "half", "ceil"])
+def test_extents_are_fractions(tmp_path, rng, form):
+    # `int(n * 2.5)`, `int((n + 1) / 2)` and `ceil(n / 3)`.
+    chain = {
+        "times": [("Mul", ["f", "a"], "p"), ("Cast", ["p"], "k")],
+        "half": [("Add", ["f", "b"], "q"), ("Div", ["q", "c"], "p"), ("Cast", ["p"], "k")],
+        "ceil": [("Div", ["f", "d"], "q"), ("Ceil", ["q"], "p"), ("Cast", ["p"], "k")],
+    }[form]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], start=0, end=1),
+        helper.make_node("Squeeze", ["s"], ["n"]),
+        helper.make_node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
+        *(
+            helper.make_node(op, ins, [out], **({"to": TensorProto.INT64} if op == "Cast" else {}))
+            for op, ins, out in chain
+        ),
+        helper.make_node("Cast", ["k"], ["l"], to=TensorProto.FLOAT),
+        helper.make_node("Range", ["zero", "l", "b"], ["r"]),
+        helper.make_node("Add", ["r", "first"], ["y"]),
+        helper.make_node("ReduceSum", ["x"], ["first"], keepdims=0),
+    ]
+    nodes = nodes[:-2] + nodes[:-3:-1]
+    numbers = {"a": 2.5, "b": 1, "c": 2, "d": 3, "zero": 0}
+    module = build(
+        tmp_path, nodes, {"x": (TensorProto.FLOAT, ["n"])}, {"y": (TensorProto.FLOAT, [None])},
+        {name: F(value) for name, value in numbers.items()},
+    )
+    for n in [1, 2, 7, 9, 100]:
+        x = rng.standard_normal(n).astype(F)
+        count = {"times": int(n * 2.5), "half": (n + 1) // 2, "ceil": -(-n // 3)}[form]
+        close(module, [x], [np.arange(count, dtype=F) + x.sum(dtype=F)], 1e-5, 1e-5)
+
+
+def test_more_updates_than_indices(tmp_path, rng):
+    node = helper.make_node("ScatterElements", ["x", "at", "v"], ["y"], axis=1)
+    inputs = {
+        "x": (TensorProto.FLOAT, ["b", "n"]), "at": (TensorProto.INT64, ["c", "k"]),
+        "v": (TensorProto.FLOAT, ["b", "n"]),
+    }
+    module = build(tmp_path, [node], inputs, {"y": inputs["x"]})
+    x, v = rng.standard_normal((2, 3, 8)).astype(F)
+    at = np.stack([rng.permutation(8)[:5] for _ in range(2)])
+    expected = x.copy()
+    np.put_along_axis(expected[:2], at, v[:2, :5], 1)
+    close(module, [x, at, v], [expected])
+
+
+def test_updates_of_rows_and_columns(tmp_path, rng):
+    # `x[:, at] = v`: places of two coordinates, both of run-time extents.
+    node = helper.make_node("ScatterND", ["x", "at", "v"], ["y"])
+    inputs = {
+        "x": (TensorProto.FLOAT, ["b", "n"]), "at": (TensorProto.INT64, ["b", "k", 2]),
+        "v": (TensorProto.FLOAT, ["b", "k"]),
+    }
+    module = build(tmp_path, [node], inputs, {"y": inputs["x"]})
+    for b, n, k in [(3, 8, 5), (1, 1, 1), (2, 5, 5)]:
+        x, v = rng.standard_normal((b, n)).astype(F), rng.standard_normal((b, k)).astype(F)
+        columns = rng.permutation(n)[:k]
+        at = np.stack(np.meshgrid(np.arange(b), columns, indexing="ij"), -1)
+        expected = x.copy()
+        expected[:, columns] = v
+        close(module, [x, at, v], [expected])

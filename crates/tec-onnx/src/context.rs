@@ -346,6 +346,19 @@ impl Context {
         Ok(())
     }
 
+    /// Requires an extent to be at most another one.
+    pub(crate) fn require_at_most(&mut self, a: &Dim, b: &Dim) -> Outcome<()> {
+        if let (Some(a), Some(b)) = (a.as_const(), b.as_const())
+            && a > b
+        {
+            return Err(format!("extent {a} is larger than extent {b}").into());
+        }
+        if !(b.clone() - a).is_nonnegative() {
+            self.assumptions.insert((a.clone(), "<=", b.clone()));
+        }
+        Ok(())
+    }
+
     /// Whether two extents are equal in all calls that the network allows.
     pub(crate) fn is_equal(&self, a: &Dim, b: &Dim) -> bool {
         a == b || self.assumptions.contains(&equality(a, b))
@@ -474,23 +487,13 @@ impl Context {
     /// may depend on run-time integers.
     pub(crate) fn whole_number(&self, tensor: T) -> Option<Dim> {
         let own = &self.graph[tensor];
-        match (own.vals.as_deref(), &own.def) {
-            (Some([Val::Int(dim)]), _) => Some(dim.clone()),
-            (Some([Val::Float(value)]), _) => {
+        match own.vals.as_deref() {
+            Some([Val::Int(dim)]) => Some(dim.clone()),
+            Some([Val::Float(value)]) => {
                 let most = own.dtype.largest_exact_integer() as f64;
                 (value.fract() == 0.0 && value.abs() <= most).then(|| Dim::from(*value as i64))
             }
-            // An integer type might wrap around.
-            _ if !own.dtype.is_float() => None,
-            (None, Def::Compute { body: E::Cast(inner, _), reduce: None }) => match &**inner {
-                E::Idx(dim) | E::Lit(Val::Int(dim), _) => Some(dim.clone()),
-                E::Load(source, _) => match self.graph[*source].vals.as_deref() {
-                    Some([Val::Int(dim)]) => Some(dim.clone()),
-                    _ => None,
-                },
-                _ => None,
-            },
-            _ => None,
+            _ => self.graph.whole(tensor),
         }
     }
 

@@ -274,7 +274,8 @@ impl E {
                 _ => None,
             },
             E::Cast(a, dtype) => {
-                let value = a.eval(graph, axis)?;
+                let whole = || graph.truncated(a).filter(|_| dtype.is_int()).map(Val::Int);
+                let value = a.eval(graph, axis).or_else(whole)?;
                 match &value {
                     // Exporters compute shapes in 32 bits.
                     Val::Int(dim) if *dtype == DType::Int32 && dim.as_const().is_none() => {

@@ -1,7 +1,7 @@
 //! The tensors of an imported network: how each one is defined.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::dim::{Dim, REDUCE, product};
 use crate::dtype::{DType, Val, read_element};
 use crate::expr::E;
+use crate::ratio::Ratio;
 
 /// The largest number of elements of a tensor whose values the importer follows.
 const MAX_KNOWN: usize = 4096;
@@ -85,6 +86,10 @@ pub(crate) struct Graph {
     evaluated: Cell<usize>,
     /// Integers of run time that the model computes in 32 bits, and that must fit them.
     narrow: RefCell<BTreeSet<Dim>>,
+    /// Floats that are fractions of integers of run time.
+    pub(crate) ratios: BTreeMap<T, Ratio>,
+    /// Integers of run time that must be exact as floats, with the largest exact one.
+    exact: RefCell<BTreeSet<(Dim, i64)>>,
 }
 
 impl Index<T> for Graph {
@@ -99,8 +104,12 @@ impl Graph {
         if tensor.vals.is_none() {
             tensor.vals = self.values(&tensor);
         }
+        let own = T(self.tensors.len() as u32);
+        if let Some(ratio) = self.ratio_of(&tensor) {
+            self.ratios.insert(own, ratio);
+        }
         self.tensors.push(tensor);
-        T(self.tensors.len() as u32 - 1)
+        own
     }
 
     /// Evaluates a tensor whose operands are known.
@@ -118,7 +127,9 @@ impl Graph {
                     && len <= MAX_PARTIAL
                     && reduce.is_none();
                 let mut known = true;
-                body.loads(&mut |operand| known &= self[operand].vals.is_some());
+                body.loads(&mut |operand| {
+                    known &= self[operand].vals.is_some() || self.ratios.contains_key(&operand);
+                });
                 let terms = reduce.as_ref().map_or(Some(1), |r| product(&r.extents).as_extent());
                 let work = len.saturating_mul(terms.unwrap_or(usize::MAX));
                 let total = self.evaluated.get().saturating_add(work);
@@ -155,13 +166,26 @@ impl Graph {
         }
     }
 
-    /// The assumptions that make computations in 32 bits exact.
+    /// Notes an integer of run time that must be exact as a float.
+    pub(crate) fn note_exact(&self, dim: &Dim, dtype: DType) {
+        if dim.as_const().is_none() {
+            self.exact.borrow_mut().insert((dim.clone(), dtype.largest_exact_integer()));
+        }
+    }
+
+    /// The assumptions that make computations in 32 bits and of floats exact.
     pub(crate) fn narrow_assumptions(&self) -> Vec<(Dim, &'static str, Dim)> {
         let mut assumptions = Vec::new();
         for dim in self.narrow.borrow().iter() {
             assumptions.push((dim.clone(), "<=", i64::from(i32::MAX).into()));
             if !dim.is_nonnegative() {
                 assumptions.push((dim.clone(), ">=", i64::from(i32::MIN).into()));
+            }
+        }
+        for (dim, most) in self.exact.borrow().iter() {
+            assumptions.push((dim.clone(), "<=", (*most).into()));
+            if !dim.is_nonnegative() {
+                assumptions.push((-dim.clone(), "<=", (*most).into()));
             }
         }
         assumptions

@@ -20,6 +20,7 @@ mod ops;
 #[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
 #[doc(hidden)]
 pub mod proto;
+mod ratio;
 mod reader;
 mod run_time;
 mod text;

@@ -256,6 +256,10 @@ fn scatter_last(cx: &mut Context, x: T, last: T, value: E, extents: &[Dim]) -> O
         }
         if at > 0 {
             place = place.bin("%", E::dim(extent, DType::Int64));
+        } else if stride.as_const().is_none() {
+            // The compiler knows no bounds of a quotient by a run-time integer.
+            let last = E::dim(&(extent.clone() - 1), DType::Int64);
+            place = E::call("clamp", [place, E::int(0, DType::Int64), last]);
         }
         places.push(if extent.is_one() { E::Idx(Dim::zero()) } else { place });
     }
@@ -290,6 +294,10 @@ pub(crate) fn scatter_elements(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
     let (shape, inner) = (cx.shape(x), cx.shape(indices));
     if shape.len() != inner.len() || shape.is_empty() {
         return Err("data and indices have different ranks".into());
+    }
+    // PyTorch takes the first updates if there are more than indices.
+    for (own, given) in inner.iter().zip(&cx.shape(values)) {
+        cx.require_at_most(own, given)?;
     }
     let axis = axis_of(node.int("axis", 0), shape.len())?;
     // Only updates with the same other coordinates reach an element.

@@ -123,15 +123,6 @@ fn range_of_whole_floats(cx: &mut Context, operands: [T; 3]) -> Outcome<Option<T
         return Ok(None);
     };
     let Some(step) = step.as_const() else { return Ok(None) };
-    for bound in [&first, &last] {
-        if bound.as_const().is_none() {
-            let most = Dim::from(dtype.largest_exact_integer());
-            if !bound.is_nonnegative() {
-                cx.assumptions.insert((-bound.clone(), "<=", most.clone()));
-            }
-            cx.assumptions.insert((bound.clone(), "<=", most));
-        }
-    }
     range_of_integers(cx, (first, last, step), dtype).map(Some)
 }
 
