@@ -144,3 +144,39 @@ def test_updates_of_rows_and_columns(tmp_path, rng):
         expected = x.copy()
         expected[:, columns] = v
         close(module, [x, at, v], [expected])
+
+
+@pytest.mark.parametrize("form", ["least", "open", "end"])
+def test_bounds_of_a_slice_are_differences(tmp_path, rng, form):
+    # `w[8 - min(n, 8) : 8 + min(n, 8)]` of 16 rows, `w[8 - n : 8 + n]`, `w[-n:]`.
+    shape = helper.make_node("Shape", ["x"], ["n"], start=0, end=1)
+    least = helper.make_node("Min", ["n", "half"], ["m"])
+    size = "m" if form == "least" else "n"
+    bounds = [
+        helper.make_node("Sub", ["half", size], ["from"]),
+        helper.make_node("Add", ["half", size], ["to"]),
+    ]
+    if form == "end":
+        bounds = [
+            helper.make_node("Neg", ["n"], ["from"]), helper.make_node("Identity", ["all"], ["to"])
+        ]
+    nodes = [
+        shape, least, *bounds,
+        helper.make_node("Slice", ["w", "from", "to", "zero"], ["part"]),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["part", "sum"], ["y"]),
+    ]
+    w = rng.standard_normal((16, 3)).astype(F)
+    constants = {"w": w, "half": np.array([8]), "zero": np.array([0]), "all": np.array([2**63 - 1])}
+    module = build(
+        tmp_path, nodes, {"x": (TensorProto.FLOAT, ["n"])}, {"y": (TensorProto.FLOAT, [None, 3])},
+        constants,
+    )
+    for n in [1, 3, 8] + [11] * (form == "least"):
+        x = rng.uniform(1, 2, n).astype(F)
+        m = min(n, 8)
+        part = w[-n:] if form == "end" else w[8 - m : 8 + m]
+        close(module, [x], [part * x.sum(dtype=F)])
+    if form == "open":
+        y = np.zeros((16, 3), F)
+        assert "n" in call(module, "g", [np.ones(9, F), y], [])

@@ -14,6 +14,9 @@ use std::rc::Rc;
 /// keeps hostile models from building expressions of exponential size.
 const MAX_ATOMS: usize = 400;
 
+/// The number of atoms that a proof replaces by their bounds one after the other.
+const MAX_BOUNDS: usize = 4;
+
 /// The message about an expression that is [`Dim::is_poison`].
 pub(crate) const TOO_LARGE: &str = "an extent overflows, or depends on dimensions in a way that \
      is too complicated; `-D NAME=SIZE` makes dimensions constant";
@@ -319,8 +322,35 @@ impl Dim {
         (self.terms.len() == 1 && *coefficient == 1 && atoms.len() == 1).then(|| &atoms[0])
     }
 
-    /// Whether the value is at least 0 for all symbols and axes, as far as its signs show.
+    /// Whether the value is at least 0 for all symbols and axes, as far as its signs and the bounds
+    /// of minima, maxima and remainders show.
     pub(crate) fn is_nonnegative(&self) -> bool {
+        self.has_nonnegative_terms() || self.is_nonnegative_by_bounds(MAX_BOUNDS)
+    }
+
+    /// Whether a minimum that is subtracted, or a maximum that is added, may be replaced by one of
+    /// its operands, and a remainder by its largest value, so that the value is at least 0.
+    fn is_nonnegative_by_bounds(&self, left: usize) -> bool {
+        let bounds = self.terms.iter().find_map(|(atoms, value)| match (&atoms[..], *value >= 0) {
+            ([Atom::Min(a, b)], false) | ([Atom::Max(a, b)], true) => {
+                Some((atoms, value, vec![(**a).clone(), (**b).clone()]))
+            }
+            ([Atom::Mod(_, b)], false) if b.as_const().is_some_and(|b| b > 0) => {
+                Some((atoms, value, vec![(**b).clone() - 1]))
+            }
+            _ => None,
+        });
+        let Some((atoms, value, bounds)) = bounds.filter(|_| left > 0) else { return false };
+        let mut rest = self.clone();
+        rest.terms.remove(atoms);
+        bounds.into_iter().any(|bound| {
+            let own = rest.clone() + bound * *value;
+            own.has_nonnegative_terms() || own.is_nonnegative_by_bounds(left - 1)
+        })
+    }
+
+    /// Whether each term is at least 0.
+    fn has_nonnegative_terms(&self) -> bool {
         let atom = |atom: &Atom| match atom {
             Atom::Sym(_) | Atom::Axis(..) => true,
             Atom::Div(a, b) => a.is_nonnegative() && b.is_nonnegative(),
@@ -557,6 +587,19 @@ mod tests {
         let outer = &Dim::axis(2, &5.into()) * &n + i.clone();
         assert_eq!(outer.div(&n), Dim::axis(2, &5.into()));
         assert_eq!(outer.rem(&n), i);
+    }
+
+    #[test]
+    fn bounds_of_minima_and_remainders_show_signs() {
+        let (n, m) = (Dim::symbol("n"), Dim::symbol("m"));
+        let least = n.minimum(&512.into());
+        assert!((Dim::from(512) - &least).is_nonnegative());
+        assert!((n.clone() - &least).is_nonnegative());
+        assert!(!(Dim::from(511) - &least).is_nonnegative());
+        assert!((Dim::from(7) - &n.rem(&8.into())).is_nonnegative());
+        assert!(!(Dim::from(6) - &n.rem(&8.into())).is_nonnegative());
+        assert!((n.maximum(&m) - &n.minimum(&m)).is_nonnegative());
+        assert!((Dim::from(14) - &n.rem(&8.into()) - &m.rem(&8.into())).is_nonnegative());
     }
 
     #[test]

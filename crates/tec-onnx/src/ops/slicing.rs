@@ -152,7 +152,15 @@ fn range(cx: &mut Context, extent: &Dim, start: &Dim, end: &Dim, step: i64) -> O
             _ if bound.is_nonnegative() => bound.clone(),
             // A difference such as `n - 1`, taken as not negative if its symbols are not 0.
             _ if (bound.clone() + 1).is_nonnegative() => bound.clone(),
-            _ => return Err("a bound of unknown sign is not supported".into()),
+            _ if (-bound.clone()).is_nonnegative() => {
+                cx.require_least(&-bound.clone(), 1);
+                extent.clone() + bound
+            }
+            // The entry checks that a bound of unknown sign, as `512 - n`, is not negative.
+            _ => {
+                cx.require_least(bound, 0);
+                bound.clone()
+            }
         };
         // The last element of an axis, which must have one.
         if extent.as_const().is_none() && (extent.clone() - &bound).is_one() {
