@@ -1,5 +1,5 @@
-"""Patterns that PyTorch's exporters write, where PyTorch's results are not those of ONNX's reference
-or where shapes are computed in a roundabout way."""
+"""Patterns that PyTorch's exporters write: operators on which PyTorch and onnxruntime agree against
+ONNX's reference, and shapes that are computed in a roundabout way."""
 
 import numpy as np
 import onnx
@@ -49,7 +49,8 @@ def test_corners_are_those_of_the_result(tmp_path, rng, size):
     for width in [7] if size == 7 else [7, 4, 1]:
         x = rng.standard_normal((3, width)).astype(F)
         places = np.linspace(0, width - 1, int(width * 2.5))
-        close(module, [x], [np.stack([np.interp(places, range(width), row) for row in x]).astype(F)])
+        rows = [np.interp(places, range(width), row) for row in x]
+        close(module, [x], [np.stack(rows).astype(F)])
 
 
 def cubic(distance):
