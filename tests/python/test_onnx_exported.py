@@ -181,3 +181,54 @@ def test_bounds_of_a_slice_are_differences(tmp_path, rng, form):
     if form == "open":
         y = np.zeros((16, 3), F)
         assert "n" in call(module, "g", [np.ones(9, F), y], [])
+
+
+def test_windows_of_a_padded_axis(tmp_path, rng):
+    # `(4 - n % 4) % 4` elements of padding give whole windows.
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Mod", ["n", "four"], ["over"]),
+        helper.make_node("Sub", ["four", "over"], ["some"]),
+        helper.make_node("Mod", ["some", "four"], ["more"]),
+        helper.make_node("Concat", ["zero", "zero", "more", "zero"], ["pads"], axis=0),
+        helper.make_node("Pad", ["x", "pads"], ["padded"]),
+        helper.make_node("Add", ["n", "more"], ["all"]),
+        helper.make_node("Div", ["all", "four"], ["windows"]),
+        helper.make_node("Concat", ["windows", "four", "three"], ["split"], axis=0),
+        helper.make_node("Reshape", ["padded", "split"], ["parts"]),
+        helper.make_node("ReduceMax", ["parts", "one"], ["top"], keepdims=1),
+        helper.make_node("Sub", ["parts", "top"], ["lower"]),
+        helper.make_node("Concat", ["all", "three"], ["whole"], axis=0),
+        helper.make_node("Reshape", ["lower", "whole"], ["joined"]),
+        helper.make_node("Slice", ["joined", "zero", "n", "zero"], ["cut"]),
+        helper.make_node("Add", ["cut", "x"], ["y"]),
+    ]
+    numbers = {"zero": 0, "one": 1, "three": 3, "four": 4}
+    module = build(
+        tmp_path, nodes, {"x": (TensorProto.FLOAT, ["n", 3])}, {"y": (TensorProto.FLOAT, ["n", 3])},
+        {name: np.array([value]) for name, value in numbers.items()},
+    )
+    for n in [1, 4, 7, 13]:
+        x = rng.standard_normal((n, 3)).astype(F)
+        parts = np.pad(x, [(0, -n % 4), (0, 0)]).reshape(-1, 4, 3)
+        lower = (parts - parts.max(1, keepdims=True)).reshape(-1, 3)[:n]
+        close(module, [x], [lower + x])
+
+
+def test_the_square_of_an_extent(tmp_path, rng):
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Pow", ["n", "two"], ["square"]),
+        helper.make_node("Expand", ["number", "square"], ["all"]),
+        helper.make_node("Reshape", ["all", "sides"], ["grid"]),
+        helper.make_node("Concat", ["n", "minus"], ["sides"], axis=0),
+        helper.make_node("Add", ["grid", "x"], ["y"]),
+    ]
+    nodes[3:5] = nodes[4:2:-1]
+    module = build(
+        tmp_path, nodes, {"x": (TensorProto.FLOAT, ["n"])}, {"y": (TensorProto.FLOAT, ["n", "n"])},
+        {"two": np.array([2]), "number": F(3), "minus": np.array([-1])},
+    )
+    for n in [1, 5]:
+        x = rng.standard_normal(n).astype(F)
+        close(module, [x], [np.broadcast_to(x + F(3), (n, n)).copy()])

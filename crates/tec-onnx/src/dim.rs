@@ -242,8 +242,16 @@ impl Dim {
         }
         let mut rest = self.split(divisor).map_or(self.clone(), |(_, rest)| rest);
         if let Some(divisor) = divisor.as_const().filter(|divisor| *divisor > 1) {
+            rest = rest.without_remainders(divisor);
+            rest = rest.split(&divisor.into()).map_or(rest.clone(), |(_, rest)| rest);
             let (_, constant) = rest.constant_parts(divisor);
             rest = rest.clone() - &rest.constant().into() + constant;
+            // The padding to a multiple, `-n % 4`, is `4 * ((n + 3) // 4) - n`.
+            let is_negative = |(atoms, value): (&Vec<Atom>, &i64)| atoms.is_empty() || *value < 0;
+            if rest.as_const().is_none() && rest.terms.iter().all(is_negative) && !rest.has_axes() {
+                let multiple = (-rest.clone() + (divisor - 1)).div(&divisor.into()) * divisor;
+                return (rest + multiple).checked();
+            }
         }
         if rest == Dim::zero() || rest == *divisor {
             return Dim::zero();
@@ -256,6 +264,37 @@ impl Dim {
             return (&factor * &whole.rem(&left) + part).checked();
         }
         Dim::from(Atom::Mod(Box::new(rest), Box::new(divisor.clone()))).checked()
+    }
+
+    /// Replaces remainders by their dividends where that leaves the remainder by `divisor`.
+    fn without_remainders(&self, divisor: i64) -> Dim {
+        let mut sum = Dim::zero();
+        for (atoms, value) in &self.terms {
+            sum = sum
+                + match &atoms[..] {
+                    [Atom::Mod(x, m)]
+                        if m.as_const()
+                            .and_then(|m| m.checked_mul(*value))
+                            .is_some_and(|m| m != 0 && m % divisor == 0) =>
+                    {
+                        (**x).clone() * *value
+                    }
+                    _ => Dim { terms: BTreeMap::from([(atoms.clone(), *value)]) },
+                };
+        }
+        sum
+    }
+
+    /// Whether the value depends on axes.
+    fn has_axes(&self) -> bool {
+        let atom = |atom: &Atom| match atom {
+            Atom::Axis(..) => true,
+            Atom::Sym(_) | Atom::Poison => false,
+            Atom::Div(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
+                a.has_axes() || b.has_axes()
+            }
+        };
+        self.terms.keys().flatten().any(atom)
     }
 
     /// Splits off an atom `f` of a divisor `f * d`: returns `(d, a, b)` if this is `f * a + b` with a
@@ -323,30 +362,63 @@ impl Dim {
     }
 
     /// Whether the value is at least 0 for all symbols and axes, as far as its signs and the bounds
-    /// of minima, maxima and remainders show.
+    /// of minima, maxima, quotients and remainders show.
     pub(crate) fn is_nonnegative(&self) -> bool {
         self.has_nonnegative_terms() || self.is_nonnegative_by_bounds(MAX_BOUNDS)
     }
 
     /// Whether a minimum that is subtracted, or a maximum that is added, may be replaced by one of
-    /// its operands, and a remainder by its largest value, so that the value is at least 0.
+    /// its operands, and a quotient or a remainder by its bound, so that the value is at least 0.
     fn is_nonnegative_by_bounds(&self, left: usize) -> bool {
         let bounds = self.terms.iter().find_map(|(atoms, value)| match (&atoms[..], *value >= 0) {
             ([Atom::Min(a, b)], false) | ([Atom::Max(a, b)], true) => {
-                Some((atoms, value, vec![(**a).clone(), (**b).clone()]))
+                Some((atoms, *value, vec![(**a).clone(), (**b).clone()]))
             }
             ([Atom::Mod(_, b)], false) if b.as_const().is_some_and(|b| b > 0) => {
-                Some((atoms, value, vec![(**b).clone() - 1]))
+                Some((atoms, *value, vec![(**b).clone() - 1]))
             }
             _ => None,
         });
-        let Some((atoms, value, bounds)) = bounds.filter(|_| left > 0) else { return false };
+        if left == 0 {
+            return false;
+        }
+        let Some((atoms, value, bounds)) = bounds else {
+            return self.multiple_without_quotients().is_some_and(|own| {
+                own.has_nonnegative_terms() || own.is_nonnegative_by_bounds(left - 1)
+            });
+        };
         let mut rest = self.clone();
         rest.terms.remove(atoms);
         bounds.into_iter().any(|bound| {
-            let own = rest.clone() + bound * *value;
+            let own = rest.clone() + bound * value;
             own.has_nonnegative_terms() || own.is_nonnegative_by_bounds(left - 1)
         })
+    }
+
+    /// Replaces quotients by constants by their bounds, `y - b < b * (y // b) <= y`, in a multiple `m`
+    /// of this number plus `m - 1`. If the result is at least 0, so is this number.
+    fn multiple_without_quotients(&self) -> Option<Dim> {
+        let divisor = |atoms: &[Atom]| match atoms {
+            [Atom::Div(_, b)] => b.as_const().filter(|b| *b > 1),
+            _ => None,
+        };
+        let multiple =
+            self.terms.keys().filter_map(|atoms| divisor(atoms)).try_fold(1, |m, b| {
+                Some(m / gcd(m as u64, b as u64) as i64 * b).filter(|m| *m < 1 << 20)
+            })?;
+        let mut sum = Dim::from(multiple - 1);
+        for (atoms, value) in &self.terms {
+            sum = sum
+                + match (&atoms[..], divisor(atoms)) {
+                    ([Atom::Div(y, _)], Some(b)) => {
+                        let least =
+                            if *value > 0 { (**y).clone() - (b - 1) } else { (**y).clone() };
+                        least * (multiple / b) * *value
+                    }
+                    _ => Dim { terms: BTreeMap::from([(atoms.clone(), *value)]) } * multiple,
+                };
+        }
+        (multiple > 1).then_some(sum)
     }
 
     /// Whether each term is at least 0.
@@ -600,6 +672,19 @@ mod tests {
         assert!(!(Dim::from(6) - &n.rem(&8.into())).is_nonnegative());
         assert!((n.maximum(&m) - &n.minimum(&m)).is_nonnegative());
         assert!((Dim::from(14) - &n.rem(&8.into()) - &m.rem(&8.into())).is_nonnegative());
+    }
+
+    #[test]
+    fn a_padding_to_a_multiple_gives_a_multiple() {
+        let n = Dim::symbol("n").div(&4.into());
+        let four = Dim::from(4);
+        let padding = (four.clone() - &n.rem(&four)).rem(&four);
+        assert_eq!(show(&padding), "((n + 12) // 16)*4 - n // 4");
+        assert!(padding.is_nonnegative() && padding.is_within(&four));
+        let padded = n + padding;
+        assert_eq!(show(&padded), "((n + 12) // 16)*4");
+        assert_eq!(show(&padded.div(&four)), "(n + 12) // 16");
+        assert_eq!(padded.rem(&four), Dim::zero());
     }
 
     #[test]

@@ -327,6 +327,13 @@ pub(crate) fn pow(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
         })?]);
     }
     if exponent.is_int() {
+        // A short product of extents stays a known one.
+        if let Some(times @ 1..=4) = cx.graph.scalar(y).and_then(Val::as_int) {
+            return Ok(vec![cx.elementwise("", dtype, &[x, y], |mut e| {
+                let x = e.swap_remove(0);
+                (1..times).fold(x.clone(), |power, _| power.bin("*", x.clone()))
+            })?]);
+        }
         return integer_power(cx, x, y).map(|power| vec![power]);
     }
     // The nearest integer where the rounding error of the power hides it.
