@@ -183,6 +183,26 @@ def test_bounds_of_a_slice_are_differences(tmp_path, rng, form):
         assert "n" in call(module, "g", [np.ones(9, F), y], [])
 
 
+def test_updates_of_an_inner_part(tmp_path, rng):
+    # `x[:, 1:-1] = v` of the older exporter: the number of columns is `max(n - 2, 0)`.
+    nodes = [
+        helper.make_node("Slice", ["v", "one", "minus", "one"], ["inner"]),
+        helper.make_node("Slice", ["at", "one", "minus", "one"], ["places"]),
+        helper.make_node("ScatterND", ["x", "places", "inner"], ["y"]),
+    ]
+    inputs = {
+        "x": (TensorProto.FLOAT, ["b", "n"]), "at": (TensorProto.INT64, ["b", "n", 2]),
+        "v": (TensorProto.FLOAT, ["b", "n"]),
+    }
+    constants = {"one": np.array([1]), "minus": np.array([-1])}
+    module = build(tmp_path, nodes, inputs, {"y": inputs["x"]}, constants)
+    x, v = rng.standard_normal((2, 3, 8)).astype(F)
+    at = np.stack(np.meshgrid(np.arange(3), np.arange(8), indexing="ij"), -1)
+    expected = x.copy()
+    expected[:, 1:-1] = v[:, 1:-1]
+    close(module, [x, at, v], [expected])
+
+
 def test_windows_of_a_padded_axis(tmp_path, rng):
     # `(4 - n % 4) % 4` elements of padding give whole windows.
     nodes = [

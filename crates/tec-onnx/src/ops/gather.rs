@@ -256,8 +256,11 @@ fn scatter_last(cx: &mut Context, x: T, last: T, value: E, extents: &[Dim]) -> O
         }
         if at > 0 {
             place = place.bin("%", E::dim(extent, DType::Int64));
-        } else if stride.as_const().is_none() {
-            // The compiler knows no bounds of a quotient by a run-time integer.
+        }
+        // The compiler knows no bounds of a quotient by a run-time integer, nor of the remainder by
+        // an extent such as `max(n - 2, 0)`.
+        let is_open = if at > 0 { extent.size() > 2 } else { stride.as_const().is_none() };
+        if is_open {
             let last = E::dim(&(extent.clone() - 1), DType::Int64);
             place = E::call("clamp", [place, E::int(0, DType::Int64), last]);
         }
