@@ -170,6 +170,7 @@ fn kernel_graph(
         vars,
         inputs,
         stages,
+        dropped: Vec::new(),
         outputs,
         assumes,
         asserts: Vec::new(),

@@ -141,6 +141,13 @@ impl Evaluator<'_> {
 
     /// Returns the error for the name of no stage; if `inputs`, of no stage or input.
     pub(super) fn unknown_tensor(&self, name: &str, span: Span, inputs: bool) -> Box<Diag> {
+        let graph = &self.schedule.graph;
+        let alias = graph.aliases.iter().find(|(alias, _)| alias == name);
+        let meant = alias.map_or(name, |(_, of)| of);
+        if graph.dropped.iter().any(|dropped| dropped == meant) {
+            let diag = Diag::new("E0306", span, format!("stage `{name}` is not computed"));
+            return Box::new(diag.note(format!("no output needs `{meant}`")));
+        }
         let stages = self.schedule.stages.iter().map(|stage| &stage.te.name[..]);
         let tensors = self.schedule.graph.inputs.iter().filter_map(|input| match input {
             Input::Tensor { buffer, .. } => Some(&buffer.name[..]),

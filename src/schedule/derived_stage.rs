@@ -6,7 +6,7 @@ use super::state::{Schedule, StageId};
 use crate::diag::Span;
 use crate::ir::visit::{Memo, map_children};
 use crate::ir::{Buffer, Expr, ExprKind, Scope, Var};
-use crate::te::{self, Axis, Body};
+use crate::te::{self, Axis, Body, Input};
 use rustc_hash::FxHashMap;
 
 /// Data axes named after a prefix: `ax0`, `ax1`, ….
@@ -104,4 +104,18 @@ pub(super) fn free_name(name: &str, taken: &[&str]) -> String {
         .into_iter()
         .find(|name| !taken.contains(&&name[..]))
         .expect("there are more numbers than axes")
+}
+
+/// Returns the name for a stage that a message proposes, numbered if the kernel or a `let` of the
+/// schedule has it.
+pub(super) fn proposed_name(schedule: &Schedule, name: &str) -> String {
+    let graph = &schedule.graph;
+    let stages = schedule.stages.iter().map(|stage| &stage.te.name[..]);
+    let inputs = graph.inputs.iter().map(|input| match input {
+        Input::Tensor { buffer, .. } => &buffer.name[..],
+        Input::Scalar { var, .. } => var.name(),
+    });
+    let others = graph.aliases.iter().chain(&graph.consts).chain(&graph.params);
+    let others = others.map(|(name, _)| &name[..]).chain(graph.vars.iter().map(Var::name));
+    free_name(name, &stages.chain(inputs).chain(others).collect::<Vec<&str>>())
 }

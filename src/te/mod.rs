@@ -47,6 +47,8 @@ pub struct Graph {
     /// Stages in declaration order; a stage reads inputs and earlier stages only. Stages that no
     /// output needs are dropped.
     pub stages: Vec<Stage>,
+    /// The names of the stages that were dropped, for messages about schedules.
+    pub dropped: Vec<String>,
     /// Outputs in declaration order: buffers of stages.
     pub outputs: Vec<Buffer>,
     /// `assume`d conditions over run-time integers, with their source text.

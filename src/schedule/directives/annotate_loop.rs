@@ -4,6 +4,7 @@ use super::call::{Call, Value};
 use super::rfactor::rfactor_call;
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result};
+use crate::schedule::derived_stage::proposed_name;
 use crate::schedule::state::{Annotation, AxisId, AxisKind, Schedule};
 
 /// `S.unroll(i)`: writes out the iterations of the loop.
@@ -86,11 +87,14 @@ fn reduction_annotated(schedule: &Schedule, axis: AxisId, call: &Call, how: Anno
     let diag = Diag::new("E0325", call.span_of(0), text).note(why);
     match rfactor_call(schedule, call.stage(), name) {
         Some(rfactor) => {
+            let parts = proposed_name(schedule, "P");
             let call = match how {
-                Annotation::Thread(index) => format!("P.bind({name}, {})", index.name()),
-                _ => format!("P.{}({name})", how.name()),
+                Annotation::Thread(index) => format!("{parts}.bind({name}, {})", index.name()),
+                _ => format!("{parts}.{}({name})", how.name()),
             };
-            diag.help(format!("first make partial results with `let P = {rfactor}`, then `{call}`"))
+            diag.help(format!(
+                "first make partial results with `let {parts} = {rfactor}`, then `{call}`"
+            ))
         }
         None => diag.help("annotate a data axis"),
     }

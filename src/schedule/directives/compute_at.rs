@@ -5,6 +5,7 @@ use super::call::{Call, Value};
 use super::store_at::StoreAt;
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result, Span};
+use crate::schedule::derived_stage::proposed_name;
 use crate::schedule::state::{Attach, Schedule, StageId};
 use crate::schedule::{outlives_its_step, reads_overwritten};
 use crate::te::Body;
@@ -111,7 +112,8 @@ pub(in crate::schedule) fn auto_inline_injective(schedule: &mut Schedule, span: 
 /// Returns the error for an output (E0343), which the caller reads as a whole.
 fn output_moved(schedule: &Schedule, call: &Call, how: &str) -> Diag {
     let name = &schedule.stage(call.stage()).te.name;
+    let copy = proposed_name(schedule, "L");
     Diag::new("E0343", call.span, format!("`{name}` is an output and cannot be {how}"))
         .note("the caller reads all of it")
-        .help(format!("schedule a copy instead: `let L = {name}.cache_write(local)`"))
+        .help(format!("schedule a copy instead: `let {copy} = {name}.cache_write(local)`"))
 }

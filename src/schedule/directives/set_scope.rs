@@ -4,6 +4,7 @@ use super::call::{Call, Value};
 use super::{ArgKind, Directive, Subject, Targets, required};
 use crate::diag::{Diag, Result};
 use crate::ir::Scope;
+use crate::schedule::derived_stage::proposed_name;
 use crate::schedule::state::Schedule;
 
 /// `S.set_scope(SCOPE)`: stores the elements of `S` in this memory.
@@ -19,13 +20,14 @@ pub(super) static SET_SCOPE: Directive = Directive {
 
 fn set_scope(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
     let scope = storage_scope(schedule, call)?;
+    let copy = proposed_name(schedule, "L");
     let stage = schedule.stage_mut(call.stage());
     if stage.te.output {
         let name = &stage.te.name;
         let text = format!("`{name}` is an output, which is stored in memory of the caller");
         return Err(Box::new(
             Diag::new("E0350", call.span, text)
-                .help(format!("store a copy there: `let L = {name}.cache_write(local)`")),
+                .help(format!("store a copy there: `let {copy} = {name}.cache_write(local)`")),
         ));
     }
     stage.scope = Some(scope);

@@ -8,6 +8,7 @@ use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::mentions;
 use crate::ir::{BinOp, Buffer, Expr};
 use crate::schedule::bounds::{StageBounds, is_vectorized};
+use crate::schedule::derived_stage::proposed_name;
 use crate::schedule::state::{Attach, Schedule, Stage};
 
 /// The largest `factor`; a row grows by less elements than that.
@@ -41,6 +42,7 @@ pub(super) static STORAGE_ALIGN: Directive = Directive {
 };
 
 fn storage_align(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
+    let copy = proposed_name(schedule, "L");
     let stage = schedule.stage_mut(call.stage());
     let axis = call.axis(0);
     let name = &stage.te.name;
@@ -48,7 +50,7 @@ fn storage_align(schedule: &mut Schedule, call: &Call) -> Result<Vec<Value>> {
         let text = format!("`{name}` is an output, whose layout the caller determines");
         return Err(Box::new(
             Diag::new("E0371", call.span, text)
-                .help(format!("align a copy: `let L = {name}.cache_write(local)`")),
+                .help(format!("align a copy: `let {copy} = {name}.cache_write(local)`")),
         ));
     }
     if axis.0 >= stage.rank() {

@@ -4,6 +4,7 @@ use super::call::{Call, Value};
 use super::{Directive, Subject, Targets};
 use crate::diag::{Diag, Result, Span};
 use crate::ir::Scope;
+use crate::schedule::derived_stage::proposed_name;
 use crate::schedule::phases::Inference;
 use crate::schedule::state::{Attach, Schedule, StageId};
 use crate::te::Body;
@@ -37,7 +38,8 @@ fn check(inference: &Inference, id: StageId, span: Span) -> Result<()> {
     let scope = stage.scope.unwrap_or(stage.te.buffers[0].scope);
     let (why, help) = if let Body::Reduce(_) = stage.te.body {
         let note = format!("each reduction term of `{name}` reads and stores the running value");
-        (note, format!("store a copy of the results: `let L = {name}.cache_write(local)`"))
+        let copy = proposed_name(&inference.bounded.schedule, "L");
+        (note, format!("store a copy of the results: `let {copy} = {name}.cache_write(local)`"))
     } else if let Attach::At { .. } = stage.attach {
         let note = format!("`{name}` is computed in the loops of the stage that reads it");
         (note, format!("leave it out, or write `{name}.compute_root()`"))

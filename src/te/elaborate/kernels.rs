@@ -100,6 +100,7 @@ pub fn empty_graph() -> Graph {
         vars: Vec::new(),
         inputs: Vec::new(),
         stages: Vec::new(),
+        dropped: Vec::new(),
         outputs: Vec::new(),
         assumes: Vec::new(),
         asserts: Vec::new(),
@@ -128,7 +129,14 @@ fn drop_unneeded(graph: &mut Graph) {
         keep = needed_stages(graph, &recurrences);
     }
     let mut keep = keep.into_iter();
-    graph.stages.retain(|_| keep.next().expect("one for each stage"));
+    let dropped = &mut graph.dropped;
+    graph.stages.retain(|stage| {
+        let is_needed = keep.next().expect("one for each stage");
+        if !is_needed {
+            dropped.push(stage.name.clone());
+        }
+        is_needed
+    });
 }
 
 /// Returns for each stage whether an output or one of these recurrences needs it.
