@@ -255,8 +255,8 @@ fn maskable() -> FxHashMap<Code, (Width, u64)> {
     codes.collect()
 }
 
-/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration, which saves a copy,
-/// or is a constant in memory, which becomes an operand.
+/// Lets `a * b + c` overwrite `a` if `c` is used later or in the next iteration, which saves a
+/// copy, or is a constant in memory, which becomes an operand.
 fn choose_accumulators(func: &mut Func) {
     let uses = count_uses(func);
     use VOp::*;

@@ -31,7 +31,7 @@ impl Walker<'_> {
         known.or_else(|| mask.is_none().then(|| self.unrolled_offsets_cost(buffer, index))?)
     }
 
-    /// Returns the cost of a lookup in a table of bytes; `None` if each lane is looked up by itself.
+    /// Returns the cost of a lookup in a table of bytes; `None` if it is done lane by lane.
     fn lookup_cost(&self, table: &TableLookup, lanes: u32) -> Option<AccessCost> {
         let isa = self.machine.target.simd()?;
         let parts = self.parts(f64::from(lanes), 1.0);
