@@ -1,8 +1,7 @@
 //! Peephole optimizations before register allocation: removes unused instructions and overwritten
 //! stores, and makes a load with one use the memory operand of that instruction.
 
-use super::inst::{AccessKind, Arg, Func, Inst, InstKind, Mem, Width};
-use super::spare::{hoist_constants, loaded_constant};
+use super::inst::{Access, AccessKind, Arg, Func, Inst, InstKind, Mem, Width};
 use super::table::{ALL_FORMS, VOp};
 use crate::target::SimdIsa;
 use iced_x86::Code;
@@ -10,12 +9,11 @@ use regalloc2::{OperandKind, RegClass, VReg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Runs those that do not change which values are loaded.
-pub(super) fn simplify(func: &mut Func, registers: usize) {
+pub(super) fn simplify(func: &mut Func) {
     remove_overwritten(func);
     merge_equal(func);
     remove_unused(func);
     merge_blends(func);
-    hoist_constants(func, registers);
     choose_accumulators(func);
 }
 
@@ -278,8 +276,7 @@ fn choose_accumulators(func: &mut Func) {
         };
         // What a loop does not define has the same value in its next iteration.
         let stays = |reg: VReg| block.is_hot && !own.contains(&reg);
-        let constants: FxHashSet<VReg> =
-            block.insts.iter().filter_map(|inst| Some(loaded_constant(inst)?.0)).collect();
+        let constants: FxHashSet<VReg> = block.insts.iter().filter_map(loaded_constant).collect();
         for inst in &mut block.insts {
             // A mask keeps lanes of the register that is overwritten.
             let Some(code) = other.get(&inst.code).filter(|_| inst.mask.is_none()) else {
@@ -302,6 +299,16 @@ fn choose_accumulators(func: &mut Func) {
             inst.code = *code;
             inst.args = vec![Arg::Mod { from: product, to }, Arg::Use(factor), Arg::Use(c)];
         }
+    }
+}
+
+/// Returns the vector that a load of a constant defines.
+fn loaded_constant(inst: &Inst) -> Option<VReg> {
+    let access = inst.access.filter(|access| access.buffer == Access::CONSTANT)?;
+    let loads = matches!(access.kind, AccessKind::Load(_) | AccessKind::Broadcast(_));
+    match inst.args[..] {
+        [Arg::Def(value), Arg::Mem(_)] if loads => Some(value),
+        _ => None,
     }
 }
 

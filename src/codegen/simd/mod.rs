@@ -30,7 +30,6 @@ mod plan;
 mod range;
 mod reload;
 mod shift;
-mod spare;
 mod table;
 mod tensor;
 #[cfg(test)]
@@ -112,7 +111,7 @@ pub fn compile_nest(body: &Stmt, closure: &Closure, target: &Target) -> NestCode
     let selector =
         nest::Selector::new(build::Builder::new(isa, target.features.contains(&"vnni")), closure);
     let mut func = selector.run(body);
-    fold::simplify(&mut func, isa.registers() as usize);
+    fold::simplify(&mut func);
     let (func, output) = with_registers(func, isa);
     let view = alloc::View::new(&func, isa);
     let encoded = encode::encode(&view, &output, isa, target.os == Os::Windows);

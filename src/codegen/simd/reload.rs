@@ -33,12 +33,12 @@ pub(super) fn reload(func: &mut Func, registers: usize) -> bool {
     true
 }
 
-pub(super) fn is_vector(reg: VReg) -> bool {
+fn is_vector(reg: VReg) -> bool {
     reg.class() == RegClass::Float
 }
 
 /// Calls `f` with every vector register that an instruction defines.
-pub(super) fn for_each_def(inst: &Inst, f: &mut dyn FnMut(VReg)) {
+fn for_each_def(inst: &Inst, f: &mut dyn FnMut(VReg)) {
     for operand in inst.operands() {
         if operand.kind() == OperandKind::Def && is_vector(operand.vreg()) {
             f(operand.vreg());
@@ -63,7 +63,7 @@ fn may_exceed(insts: &[Inst], registers: usize) -> bool {
 }
 
 /// Returns the vectors that are alive after each block.
-pub(super) fn live_out(func: &Func) -> Vec<FxHashSet<VReg>> {
+fn live_out(func: &Func) -> Vec<FxHashSet<VReg>> {
     let count = func.blocks.len();
     // What a block uses before it defines it, and what it defines.
     let mut used: Vec<FxHashSet<VReg>> = vec![FxHashSet::default(); count];
