@@ -34,9 +34,9 @@ impl TableLookup {
         for extent in &buffer.shape {
             size = size.checked_mul(extent.as_int()?)?;
         }
-        let rows =
-            (1..=4).map(|bits| 1 << bits).chain([1]).find(|rows| rows * ROW_BYTES == size)?;
-        Some(TableLookup { rows: rows as u32, index: index.clone() })
+        let fits = |rows: &u32| i128::from(*rows) * ROW_BYTES == size;
+        let rows = [1, 2, 4, 8, 16].into_iter().find(fits)?;
+        Some(TableLookup { rows, index: index.clone() })
     }
 
     /// The instructions of a vector: loads, shuffles and choices of rows, and those that prepare
