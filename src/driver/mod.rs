@@ -477,11 +477,13 @@ pub fn build_all(
 }
 
 /// Counts the arithmetic of a kernel's default schedule, in which scans and scatters visit each
-/// term once.
+/// term once. Elements that nobody reads count, too: extents are over run-time integers then.
 pub fn count_work(graph: &Graph, target: &Target) -> Result<Work, Failure> {
     let mut plain = Schedule::new(graph.clone(), target);
     schedule::apply_linear_work(&mut plain);
-    let kernel = lower::build_loops::build_loops(&schedule::infer_bounds(plain)?)?;
+    let mut bounded = schedule::infer_bounds(plain)?;
+    bounded.compute_unread();
+    let kernel = lower::build_loops::build_loops(&bounded)?;
     Ok(crate::ir::cost::count_work(&kernel))
 }
 

@@ -73,6 +73,7 @@ passes! {
     Simplify, "simplify", 1, All, |kernel, _| Ok(simplify_kernel(kernel));
     TrimNoOps, "trim_no_ops", 1, Cpus, trim_no_ops::trim_no_ops;
     PartitionLoops, "partition_loops", 1, All, partition_loops::partition_loops;
+    CutDiagonals, "cut_diagonals", 1, Cpus, cut_diagonals::cut_diagonals;
     CutBorders, "cut_borders", 1, Cpus, cut_borders::cut_borders;
     VectorizeLoops, "vectorize_loops", 0, All, vectorize_loops::vectorize_loops;
     UnrollLoops, "unroll_loops", 1, All, unroll_loops::unroll_loops;

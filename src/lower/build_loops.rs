@@ -677,8 +677,11 @@ fn wrap_loop(stage: &Stage, bounds: &StageBounds, at: usize, body: Stmt) -> Stmt
         Some((Annotation::Parallel, _)) => ForKind::Parallel,
         Some((Annotation::Thread(index), _)) => ForKind::Thread(index),
     };
-    let extent = loop_extent(stage, bounds, leaf);
-    let (var, min) = (axis.var.clone(), loop_min(stage, leaf));
+    let (min, extent) = match bounds.read_ranges.iter().find(|range| range.leaf == leaf) {
+        Some(range) => (range.min.clone(), range.extent.clone()),
+        None => (loop_min(stage, leaf), loop_extent(stage, bounds, leaf)),
+    };
+    let var = axis.var.clone();
     Stmt::For { var, min, extent, kind, body: Box::new(body) }
 }
 

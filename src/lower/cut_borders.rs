@@ -316,7 +316,7 @@ fn bound(value: i128) -> Expr {
 }
 
 /// Returns the number of stores in a statement with unrolled loops written out.
-fn count_stores(stmt: &Stmt) -> Option<i128> {
+pub(super) fn count_stores(stmt: &Stmt) -> Option<i128> {
     let mut count = i128::from(matches!(stmt, Stmt::Store { .. }));
     let mut known = true;
     for_each_stmt(stmt, &mut |inner| match count_stores(inner) {

@@ -1,7 +1,7 @@
 //! The iterations of a loop in which affine expressions are not negative.
 
 use crate::ir::arith::Facts;
-use crate::ir::simplify::simplify_expr;
+use crate::ir::simplify::{extremum, simplify_expr};
 use crate::ir::visit::substitute;
 use crate::ir::{BinOp, Expr, Var};
 
@@ -62,17 +62,4 @@ pub(super) fn ordered(first: Expr, end: Expr, last: &Expr, facts: &Facts) -> (Ex
     let first = extremum(BinOp::Min, first, last.clone(), facts);
     let end = extremum(BinOp::Max, end, first.clone(), facts);
     (first, end)
-}
-
-/// Returns the minimum or maximum of two values, as one of them if a proof decides.
-pub(super) fn extremum(op: BinOp, a: Expr, b: Expr, facts: &Facts) -> Expr {
-    let (a, b) = (simplify_expr(&a, facts), simplify_expr(&b, facts));
-    let (less, greater) = if facts.prove(&Expr::le(a.clone(), b.clone())) {
-        (a, b)
-    } else if facts.prove(&Expr::le(b.clone(), a.clone())) {
-        (b, a)
-    } else {
-        return simplify_expr(&Expr::binary(op, a, b), facts);
-    };
-    if op == BinOp::Min { less } else { greater }
 }

@@ -16,6 +16,7 @@ pub mod inject_virtual_threads;
 pub mod inject_double_buffer;
 
 pub mod cut_borders;
+pub mod cut_diagonals;
 pub mod flatten_storage;
 mod loop_range;
 pub mod partition_loops;

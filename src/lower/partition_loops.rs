@@ -11,13 +11,13 @@
 //! threads of a block, which must all run the same parts; loops over GPU indices; everything after
 //! `MAX_COPIES` copies in a kernel.
 
-use super::loop_range::{Affine, extremum, iterations_where};
+use super::loop_range::{Affine, iterations_where};
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::launch::Varying;
 use crate::ir::scopes::ScopedRewrite;
-use crate::ir::simplify::simplify_expr;
+use crate::ir::simplify::{extremum, simplify_expr};
 use crate::ir::visit::{for_each_stmt, map_stmts, mentions, replace_nodes, rewrite_exprs};
 use crate::ir::{BinOp, DType, Expr, ExprKind, ForKind, Kernel, Stmt, UnOp, Var};
 use crate::target::Target;

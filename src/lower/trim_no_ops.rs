@@ -19,12 +19,12 @@
 //! not tested, or at an element that is not computed then; GPUs, where threads would run different
 //! iterations.
 
-use super::loop_range::{Affine, extremum, iterations_where, ordered};
+use super::loop_range::{Affine, iterations_where, ordered};
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::copy::fresh_copy;
 use crate::ir::scopes::ScopedRewrite;
-use crate::ir::simplify::{simplify_expr, simplify_kernel};
+use crate::ir::simplify::{extremum, simplify_expr, simplify_kernel};
 use crate::ir::visit::{
     NodeSet, for_each_child, for_each_stmt, map_stmts, mentions, mentions_any, reads_any,
     reads_buffer, reads_memory, substitute, walk_expr, walk_stmt,

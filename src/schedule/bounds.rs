@@ -12,6 +12,7 @@ use super::sorts::sort_of;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
 use super::storage::{Region, Storage};
 use super::threads::is_private;
+use super::unread::ReadRange;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
@@ -41,6 +42,8 @@ pub struct StageBounds {
     pub locals: Vec<Expr>,
     /// The conditions under which an element or reduction term is computed.
     pub guards: Vec<Guard>,
+    /// The iterations of loops in which elements are computed that somebody reads; all of the others.
+    pub read_ranges: Vec<ReadRange>,
     /// The condition under which an element of a padded stage has a value, others being 0; `None`
     /// if all have.
     pub zero_unless: Option<Expr>,
@@ -504,6 +507,7 @@ pub(super) fn compute_loops(
         values,
         locals,
         guards,
+        read_ranges: Vec::new(),
         zero_unless,
         enclosing_loops,
         threads,

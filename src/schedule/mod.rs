@@ -36,6 +36,7 @@ mod templates;
 mod text;
 pub mod threads;
 mod tree;
+mod unread;
 mod versions;
 mod whole_tiles;
 

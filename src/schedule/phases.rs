@@ -10,7 +10,9 @@ use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
 use super::versions::Version;
-use super::{fused, in_place, inline, legality, recurrence, sliding, sorts, threads, whole_tiles};
+use super::{
+    fused, in_place, inline, legality, recurrence, sliding, sorts, threads, unread, whole_tiles,
+};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -35,6 +37,11 @@ impl BoundedSchedule {
     /// Returns the bounds of a stage that is in the order.
     pub fn of(&self, id: StageId) -> &StageBounds {
         self.bounds[id.0].as_ref().expect("the stage is in the order")
+    }
+
+    /// Lets every stage compute its whole region.
+    pub fn compute_unread(&mut self) {
+        self.bounds.iter_mut().flatten().for_each(|bounds| bounds.read_ranges.clear());
     }
 }
 
@@ -65,6 +72,7 @@ const PHASES: &[Phase] = &[
     assign_pipelines,
     bound_stages,
     pad_launch_stages,
+    skip_unread,
     pad_tiles,
     pad_rows,
     keep_last_steps,
@@ -213,6 +221,15 @@ fn bound_stages(inference: &mut Inference) -> Result<()> {
 /// After: `CL` has no guard, and elements of `AS` outside of the domain are 0.
 fn pad_launch_stages(inference: &mut Inference) -> Result<()> {
     threads::pad_stages(inference);
+    Ok(())
+}
+
+/// CPUs: leaves out elements of attached stages that nobody reads.
+///
+/// Before: `C[i, j] = if j < i then 0 else S[i, j]`, `S.compute_at(C, i)` computes a whole row.
+/// After: the loop over `j` of `S` begins at `i`.
+fn skip_unread(inference: &mut Inference) -> Result<()> {
+    unread::skip_unread(inference);
     Ok(())
 }
 

@@ -59,12 +59,9 @@ impl Inference {
                 .or_insert_with(|| self.axis_intervals(read.by, fixed, facts));
             // The index is over the declared axes. An unsplit one has the variable of its loop,
             // which may have a smaller extent.
-            let mut over_axes = self.facts.clone();
+            let over_axes = self.facts_over_axes(read.by);
             let reader = &self.bounded.schedule.stage(read.by).te;
             let axes: Vec<&Axis> = reader.axes.iter().chain(reader.reduce_axes()).collect();
-            for axis in &axes {
-                over_axes.bind(&axis.var, &axis.min, &axis.extent);
-            }
             let conditions = match at < MAX_CONDITIONAL_READS {
                 true => &read.conditions[..],
                 false => &[],
@@ -113,6 +110,68 @@ impl Inference {
             clip_to(region, &axis.extent, facts)
         };
         dims.into_iter().zip(domain).map(union).collect()
+    }
+
+    /// Returns, for each dimension, an index in front of which no element is read, and one behind
+    /// which none is, for fixed iterations of the loops `fixed`; `None` if none is known that is
+    /// inside the domain. Each read gives bounds: `S[i, j]` where `i <= j` holds is a read from `i`
+    /// on. A bound counts if all reads keep it.
+    pub(super) fn read_ends(
+        &self,
+        id: StageId,
+        fixed: &[Loop],
+        facts: &Facts,
+    ) -> Vec<[Option<Expr>; 2]> {
+        let domain = &self.bounded.schedule.stage(id).te.axes;
+        let reads = self.reads.of_stage(id);
+        let is_conditional = |read: &Read| !read.conditions.is_empty();
+        if reads.len() > MAX_CONDITIONAL_READS || !reads.iter().any(is_conditional) {
+            return vec![[None, None]; domain.len()];
+        }
+        let mut found: Vec<Vec<Bounds>> = vec![Vec::new(); domain.len()];
+        for read in reads {
+            let roots = self.axis_intervals(read.by, fixed, facts);
+            let over_axes = self.facts_over_axes(read.by);
+            let evaluator = IntervalEvaluator { moving: &roots, facts };
+            if evaluator.when(&read.conditions, &over_axes).is_none() {
+                continue;
+            }
+            let known = Known::new(&read.conditions, &over_axes);
+            for (index, found) in read.indices.iter().zip(&mut found) {
+                let index = simplify_expr(index, &over_axes);
+                let mut bounds = Bounds::default();
+                if let Some(interval) = evaluator.index_interval(&index) {
+                    bounds = known.of_index(&index, &evaluator, &over_axes, &interval);
+                    bounds.least.push(interval.min.clone());
+                    bounds.most.push(interval.last());
+                }
+                found.push(bounds);
+            }
+        }
+        let no_more = |a: &Expr, b: &Expr| facts.prove(&Expr::le(a.clone(), b.clone()));
+        let ends = |(found, axis): (Vec<Bounds>, &Axis)| {
+            let last = Expr::sub(axis.extent.clone(), Expr::index(1));
+            let first = found.iter().flat_map(|one| &one.least).find(|end| {
+                let kept = found.iter().all(|one| one.least.iter().any(|own| no_more(end, own)));
+                kept && !no_more(end, &Expr::index(0))
+            });
+            let end = found.iter().flat_map(|one| &one.most).find(|end| {
+                let kept = found.iter().all(|one| one.most.iter().any(|own| no_more(own, end)));
+                kept && !no_more(&last, end)
+            });
+            [first.cloned(), end.cloned()]
+        };
+        found.into_iter().zip(domain).map(ends).collect()
+    }
+
+    /// Returns the facts about the declared axes of a stage.
+    fn facts_over_axes(&self, id: StageId) -> Facts {
+        let mut facts = self.facts.clone();
+        let stage = &self.bounded.schedule.stage(id).te;
+        for axis in stage.axes.iter().chain(stage.reduce_axes()) {
+            facts.bind(&axis.var, &axis.min, &axis.extent);
+        }
+        facts
     }
 
     /// Returns, for each dimension, the region that covers all reads if indices are not clamped:
@@ -220,7 +279,7 @@ fn without_clamps(index: &Expr, moving: &FxHashMap<Var, Interval>) -> (Expr, Vec
 struct Known(Vec<Expr>);
 
 /// Bounds of an axis or an index, over fixed loops.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Bounds {
     least: Vec<Expr>,
     most: Vec<Expr>,

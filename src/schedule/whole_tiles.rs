@@ -83,7 +83,7 @@ pub(super) fn pad_tiles(inference: &mut Inference) {
 }
 
 /// Whether an element of a stage depends on other elements of it, or on where they are stored.
-fn is_ordered(stage: &Stage) -> bool {
+pub(super) fn is_ordered(stage: &Stage) -> bool {
     stage.annotation::<Scan>().is_some()
         || stage.annotation::<Scatter>().is_some()
         || matches!(stage.te.body, Body::Sort(_))
@@ -124,7 +124,8 @@ impl Inference {
         let domain = Domain { extents: &extents, whole_tiles: padded };
         let (facts, enclosing) = (self.facts_around(bounds), bounds.enclosing_loops.clone());
         let new = compute_loops(stage, region, Some(domain), enclosing, facts);
-        StageBounds { warm_up: bounds.warm_up.clone(), ..new }
+        let (warm_up, read_ranges) = (bounds.warm_up.clone(), bounds.read_ranges.clone());
+        StageBounds { warm_up, read_ranges, ..new }
     }
 
     /// Returns the bounds of a stage whose region has rows of a run-time length, with rows that the
@@ -183,7 +184,7 @@ impl Inference {
             let data = guards.iter().filter(|guard| guard.kind == AxisKind::Data);
             data.map(|guard| guard.text()).collect()
         };
-        of_data(&bounds.guards) == of_data(&tails)
+        bounds.read_ranges.is_empty() && of_data(&bounds.guards) == of_data(&tails)
     }
 
     /// Whether a stage with the bounds `bounds`, which computes whole tiles in the axes `padded`,

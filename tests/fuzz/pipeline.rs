@@ -6,6 +6,7 @@ mod copies;
 mod gathers;
 mod recurrence;
 mod reductions;
+mod triangles;
 mod updates;
 
 use crate::generate::Ext;
@@ -333,7 +334,7 @@ impl Pipeline {
             false => self.pick(&unread),
         };
         let rank = tensor.shape.len();
-        match self.int(0, 32) {
+        match self.int(0, 34) {
             0..4 => self.elementwise(&tensor),
             4 | 5 if rank > 1 => self.transpose(&tensor),
             6..9 if rank > 0 => self.stencil(&tensor),
@@ -352,6 +353,7 @@ impl Pipeline {
             28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
             29 => self.update(),
             30 | 31 if rank > 0 => self.bordered(&tensor),
+            33 | 34 if rank > 1 => self.triangle(&tensor),
             _ => {}
         }
     }

@@ -27,6 +27,19 @@ use super::{BinOp, DType, Expr, ExprKind, Stmt, UnOp, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 
+/// Returns the minimum or maximum of two values, as one of them if a proof decides.
+pub fn extremum(op: BinOp, a: Expr, b: Expr, facts: &Facts) -> Expr {
+    let (a, b) = (simplify_expr(&a, facts), simplify_expr(&b, facts));
+    let (less, greater) = if facts.prove(&Expr::le(a.clone(), b.clone())) {
+        (a, b)
+    } else if facts.prove(&Expr::le(b.clone(), a.clone())) {
+        (b, a)
+    } else {
+        return simplify_expr(&Expr::binary(op, a, b), facts);
+    };
+    if op == BinOp::Min { less } else { greater }
+}
+
 /// The largest number of node visits under the facts of branches. Afterwards branches are
 /// simplified with the outer facts only: an expression with shared subterms can have exponentially
 /// many paths.
