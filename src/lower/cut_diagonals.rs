@@ -11,7 +11,7 @@
 //! Needs: simplified conditions; loops split around `likely` ones (`partition_loops`). Stands
 //! before `cut_borders`, which cuts loops where a condition depends on one variable, and before
 //! `vectorize_loops`, which would turn the conditions into masks.
-//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the tiles that it has decided.
+//! Ensures: nothing for later passes.  Breaks: nothing; it simplifies the kernel if it has cut one.
 //! Declines: conditions that depend on one loop only; loops whose bounds depend on another one;
 //! loops over terms; loops of which the diagonal crosses more than one tile in `MIN_TILES`; choices
 //! without a load; nests whose copies would have more than `MAX_STORES` stores.

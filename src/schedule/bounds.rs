@@ -12,7 +12,6 @@ use super::sorts::sort_of;
 use super::state::{Annotation, Attach, AxisId, AxisKind, Factor, Relation, Stage, StageId, Tail};
 use super::storage::{Region, Storage};
 use super::threads::is_private;
-use super::unread::ReadRange;
 use crate::diag::Result;
 use crate::ir::arith::Facts;
 use crate::ir::print::print_expr;
@@ -42,7 +41,7 @@ pub struct StageBounds {
     pub locals: Vec<Expr>,
     /// The conditions under which an element or reduction term is computed.
     pub guards: Vec<Guard>,
-    /// The iterations of loops in which elements are computed that somebody reads; all of the others.
+    /// The iterations of loops that compute what somebody reads; other loops run all of theirs.
     pub read_ranges: Vec<ReadRange>,
     /// The condition under which an element of a padded stage has a value, others being 0; `None`
     /// if all have.
@@ -52,6 +51,17 @@ pub struct StageBounds {
     /// The thread indices that its guards need and that neither its loops nor the enclosing ones
     /// bind, each with its variable and extent.
     pub threads: Vec<(ThreadIndex, Var, Expr)>,
+}
+
+/// The iterations of a loop that compute elements that are read, and perhaps others.
+#[derive(Clone, Debug)]
+pub struct ReadRange {
+    /// The loop.
+    pub leaf: AxisId,
+    /// The first iteration.
+    pub min: Expr,
+    /// How many there are.
+    pub extent: Expr,
 }
 
 /// The variable, first value and extent of a loop.

@@ -10,9 +10,7 @@ use super::directives::{self, pipeline};
 use super::reads::Reads;
 use super::state::{Schedule, StageId};
 use super::versions::Version;
-use super::{
-    fused, in_place, inline, legality, recurrence, sliding, sorts, threads, unread, whole_tiles,
-};
+use super::{fused, in_place, inline, legality, recurrence, sliding, sorts, threads, whole_tiles};
 use crate::diag::Result;
 use crate::ir::PrepackRole;
 use crate::ir::arith::Facts;
@@ -229,7 +227,7 @@ fn pad_launch_stages(inference: &mut Inference) -> Result<()> {
 /// Before: `C[i, j] = if j < i then 0 else S[i, j]`, `S.compute_at(C, i)` computes a whole row.
 /// After: the loop over `j` of `S` begins at `i`.
 fn skip_unread(inference: &mut Inference) -> Result<()> {
-    unread::skip_unread(inference);
+    inference.skip_unread();
     Ok(())
 }
 

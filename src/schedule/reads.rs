@@ -4,15 +4,18 @@
 //! After: `C` reads `S[i - 1]` where `i > 0` holds, and `S[0]` where it does not.
 
 use super::state::{Schedule, StageId};
-use crate::ir::arith::flatten_logic;
+use crate::ir::arith::{Facts, flatten_logic};
 use crate::ir::visit::{any_expr, for_each_child, rewrite_expr};
-use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind};
+use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, UnOp};
 use crate::te::Body;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// A condition, and whether it holds or not.
 pub(super) type Condition = (Expr, bool);
+
+/// The number of reads of a stage whose conditions are examined.
+pub(super) const MAX_CONDITIONAL_READS: usize = 64;
 
 /// A read of an element of a stage.
 #[derive(Clone, Debug)]
@@ -194,5 +197,54 @@ fn first_choice(index: &Expr) -> Option<Expr> {
             });
             first
         }
+    }
+}
+
+/// The expressions of type `index` that are at least 0 if the condition is `truth`.
+pub(super) fn differences(condition: &Expr, truth: bool, facts: &Facts, known: &mut Vec<Expr>) {
+    match &condition.kind {
+        ExprKind::Unary(UnOp::Likely, a) => differences(a, truth, facts, known),
+        ExprKind::Unary(UnOp::Not, a) => differences(a, !truth, facts, known),
+        // `if c then a else false` is `c and a`, evaluated in this order.
+        ExprKind::IfThenElse(c, yes, no) => {
+            let never = |side: &Expr| side.as_int() == Some(i128::from(!truth));
+            if never(no) {
+                differences(c, true, facts, known);
+                differences(yes, truth, facts, known);
+            } else if never(yes) {
+                differences(c, false, facts, known);
+                differences(no, truth, facts, known);
+            }
+        }
+        ExprKind::Binary(op @ (BinOp::And | BinOp::Or), ..) => {
+            let mut parts = flatten_logic(*op, condition);
+            // Of several alternatives, only one may be possible.
+            if truth != (*op == BinOp::And) {
+                let impossible = |part: &Expr| match truth {
+                    true => facts.disprove(part),
+                    false => facts.prove(part),
+                };
+                parts.retain(|part| !impossible(part));
+                if parts.len() > 1 {
+                    return;
+                }
+            }
+            parts.iter().for_each(|part| differences(part, truth, facts, known));
+        }
+        ExprKind::Binary(op, a, b) if a.ty == DType::Index.into() => {
+            let at_least = |a: &Expr, b: &Expr| Expr::sub(a.clone(), b.clone());
+            let above = |a: &Expr, b: &Expr| Expr::sub(at_least(a, b), Expr::index(1));
+            match (op, truth) {
+                (BinOp::Lt, true) | (BinOp::Ge, false) => known.push(above(b, a)),
+                (BinOp::Le, true) | (BinOp::Gt, false) => known.push(at_least(b, a)),
+                (BinOp::Gt, true) | (BinOp::Le, false) => known.push(above(a, b)),
+                (BinOp::Ge, true) | (BinOp::Lt, false) => known.push(at_least(a, b)),
+                (BinOp::Eq, true) | (BinOp::Ne, false) => {
+                    known.extend([at_least(a, b), at_least(b, a)]);
+                }
+                _ => {}
+            }
+        }
+        _ => {}
     }
 }

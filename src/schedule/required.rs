@@ -17,13 +17,13 @@
 
 use super::bounds::{Loop, clip_to, loop_min, whole};
 use super::phases::Inference;
-use super::reads::{Condition, Read};
+use super::reads::{Condition, MAX_CONDITIONAL_READS, Read, differences};
 use super::region::{Interval, IntervalEvaluator};
 use super::state::StageId;
-use crate::ir::arith::{Facts, flatten_logic};
+use crate::ir::arith::Facts;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{any_expr, mentions};
-use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp, Var};
+use crate::ir::{BinOp, Expr, ExprKind, UnOp, Var};
 use crate::te::Axis;
 use rustc_hash::FxHashMap;
 
@@ -37,9 +37,6 @@ struct Required {
     /// The condition on the fixed loops under which an element is read; always if `None`.
     when: Option<Expr>,
 }
-
-/// The number of reads of a stage whose conditions are examined.
-const MAX_CONDITIONAL_READS: usize = 64;
 
 impl Inference {
     /// Returns the region that covers all reads, for fixed iterations of the loops `fixed`.
@@ -112,60 +109,8 @@ impl Inference {
         dims.into_iter().zip(domain).map(union).collect()
     }
 
-    /// Returns, for each dimension, an index in front of which no element is read, and one behind
-    /// which none is, for fixed iterations of the loops `fixed`; `None` if none is known that is
-    /// inside the domain. Each read gives bounds: `S[i, j]` where `i <= j` holds is a read from `i`
-    /// on. A bound counts if all reads keep it.
-    pub(super) fn read_ends(
-        &self,
-        id: StageId,
-        fixed: &[Loop],
-        facts: &Facts,
-    ) -> Vec<[Option<Expr>; 2]> {
-        let domain = &self.bounded.schedule.stage(id).te.axes;
-        let reads = self.reads.of_stage(id);
-        let is_conditional = |read: &Read| !read.conditions.is_empty();
-        if reads.len() > MAX_CONDITIONAL_READS || !reads.iter().any(is_conditional) {
-            return vec![[None, None]; domain.len()];
-        }
-        let mut found: Vec<Vec<Bounds>> = vec![Vec::new(); domain.len()];
-        for read in reads {
-            let roots = self.axis_intervals(read.by, fixed, facts);
-            let over_axes = self.facts_over_axes(read.by);
-            let evaluator = IntervalEvaluator { moving: &roots, facts };
-            if evaluator.when(&read.conditions, &over_axes).is_none() {
-                continue;
-            }
-            let known = Known::new(&read.conditions, &over_axes);
-            for (index, found) in read.indices.iter().zip(&mut found) {
-                let index = simplify_expr(index, &over_axes);
-                let mut bounds = Bounds::default();
-                if let Some(interval) = evaluator.index_interval(&index) {
-                    bounds = known.of_index(&index, &evaluator, &over_axes, &interval);
-                    bounds.least.push(interval.min.clone());
-                    bounds.most.push(interval.last());
-                }
-                found.push(bounds);
-            }
-        }
-        let no_more = |a: &Expr, b: &Expr| facts.prove(&Expr::le(a.clone(), b.clone()));
-        let ends = |(found, axis): (Vec<Bounds>, &Axis)| {
-            let last = Expr::sub(axis.extent.clone(), Expr::index(1));
-            let first = found.iter().flat_map(|one| &one.least).find(|end| {
-                let kept = found.iter().all(|one| one.least.iter().any(|own| no_more(end, own)));
-                kept && !no_more(end, &Expr::index(0))
-            });
-            let end = found.iter().flat_map(|one| &one.most).find(|end| {
-                let kept = found.iter().all(|one| one.most.iter().any(|own| no_more(own, end)));
-                kept && !no_more(&last, end)
-            });
-            [first.cloned(), end.cloned()]
-        };
-        found.into_iter().zip(domain).map(ends).collect()
-    }
-
     /// Returns the facts about the declared axes of a stage.
-    fn facts_over_axes(&self, id: StageId) -> Facts {
+    pub(super) fn facts_over_axes(&self, id: StageId) -> Facts {
         let mut facts = self.facts.clone();
         let stage = &self.bounded.schedule.stage(id).te;
         for axis in stage.axes.iter().chain(stage.reduce_axes()) {
@@ -279,7 +224,7 @@ fn without_clamps(index: &Expr, moving: &FxHashMap<Var, Interval>) -> (Expr, Vec
 struct Known(Vec<Expr>);
 
 /// Bounds of an axis or an index, over fixed loops.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Bounds {
     least: Vec<Expr>,
     most: Vec<Expr>,
@@ -398,44 +343,6 @@ impl Bounds {
             }
         }
         interval
-    }
-}
-
-/// The expressions of type `index` that are at least 0 if the condition is `truth`.
-fn differences(condition: &Expr, truth: bool, facts: &Facts, known: &mut Vec<Expr>) {
-    match &condition.kind {
-        ExprKind::Unary(UnOp::Likely, a) => differences(a, truth, facts, known),
-        ExprKind::Unary(UnOp::Not, a) => differences(a, !truth, facts, known),
-        ExprKind::Binary(op @ (BinOp::And | BinOp::Or), ..) => {
-            let mut parts = flatten_logic(*op, condition);
-            // Of several alternatives, only one may be possible.
-            if truth != (*op == BinOp::And) {
-                let impossible = |part: &Expr| match truth {
-                    true => facts.disprove(part),
-                    false => facts.prove(part),
-                };
-                parts.retain(|part| !impossible(part));
-                if parts.len() > 1 {
-                    return;
-                }
-            }
-            parts.iter().for_each(|part| differences(part, truth, facts, known));
-        }
-        ExprKind::Binary(op, a, b) if a.ty == DType::Index.into() => {
-            let at_least = |a: &Expr, b: &Expr| Expr::sub(a.clone(), b.clone());
-            let above = |a: &Expr, b: &Expr| Expr::sub(at_least(a, b), Expr::index(1));
-            match (op, truth) {
-                (BinOp::Lt, true) | (BinOp::Ge, false) => known.push(above(b, a)),
-                (BinOp::Le, true) | (BinOp::Gt, false) => known.push(at_least(b, a)),
-                (BinOp::Gt, true) | (BinOp::Le, false) => known.push(above(a, b)),
-                (BinOp::Ge, true) | (BinOp::Lt, false) => known.push(at_least(a, b)),
-                (BinOp::Eq, true) | (BinOp::Ne, false) => {
-                    known.extend([at_least(a, b), at_least(b, a)]);
-                }
-                _ => {}
-            }
-        }
-        _ => {}
     }
 }
 

@@ -99,14 +99,19 @@ impl Walker<'_> {
         }
     }
 
-    /// Replaces `v % c` by `c // 2` if `v` is a loop of several periods: its midpoint is mostly the
-    /// beginning of one of them.
+    /// Replaces `v % c` and `v // d % c` by `c // 2` if `v` is a loop of several periods: its
+    /// midpoint is mostly the beginning of one of them.
     fn middles_of_parts(&self, expr: &Expr) -> Expr {
         let is_part = |e: &Expr| match &e.kind {
             ExprKind::Binary(BinOp::FloorMod, a, b) => {
-                let open = a.as_var().and_then(|var| self.places.get(var));
+                let (var, part) = match &a.kind {
+                    ExprKind::Binary(BinOp::FloorDiv, var, part) => (var, part.as_int()?),
+                    _ => (a, 1),
+                };
+                let open = var.as_var().and_then(|var| self.places.get(var));
                 let period = b.as_int().filter(|period| *period > 0)?;
-                open.filter(|place| self.enclosing[**place].count > period as f64)?;
+                let count = period as f64 * part as f64;
+                open.filter(|place| self.enclosing[**place].count > count)?;
                 i64::try_from(period).ok()
             }
             _ => None,
