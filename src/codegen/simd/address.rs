@@ -315,8 +315,29 @@ impl Selector<'_> {
     }
 
     pub(super) fn remember_pointer(&mut self, buffer: &Buffer, terms: Terms, pointer: VReg) {
+        self.note_reads(&terms);
         let scope = self.scopes.last_mut().expect("a scope");
         scope.pointers.entry(buffer.clone()).or_default().insert(terms, pointer);
+    }
+
+    /// Notes whether an address of these terms depends on memory, as that of `S[U[0]]` does.
+    pub(super) fn note_reads(&mut self, terms: &Terms) {
+        let reads = |atom: usize| reads_memory(self.atoms.expr(atom));
+        self.addresses_read = self.addresses_read || terms.atoms().into_iter().any(reads);
+    }
+
+    /// Forgets pointers and multiples of indices that depend on memory that is written.
+    pub(super) fn forget_addresses(&mut self, changes: &dyn Fn(&Expr) -> bool) {
+        if !self.addresses_read {
+            return;
+        }
+        let atoms = &self.atoms;
+        let stays =
+            |terms: &Terms| !terms.atoms().into_iter().any(|atom| changes(atoms.expr(atom)));
+        for scope in &mut self.scopes {
+            scope.pointers.values_mut().for_each(|known| known.retain(|terms, _| stays(terms)));
+            scope.multiples.retain(|(terms, ..), _| stays(terms));
+        }
     }
 
     fn base_pointer(&mut self, buffer: &Buffer) -> VReg {

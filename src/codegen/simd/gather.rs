@@ -155,6 +155,7 @@ impl Selector<'_> {
         let ty = Type { dtype: of.ty.dtype, lanes };
         let ramp = Expr::new(ty, ExprKind::Ramp(Expr::index(0), of.clone()));
         let multiples = self.value(&ramp).reg();
+        self.note_reads(&key.0);
         self.scopes.last_mut().expect("a scope").multiples.insert(key, multiples);
         multiples
     }

@@ -6,6 +6,7 @@ use super::nest::{LoadKey, Selector, Val};
 use super::nontemporal::has_nontemporal;
 use super::plan;
 use super::table::VOp;
+use crate::ir::visit::reads_buffer;
 use crate::ir::{Buffer, DType, Expr, Type};
 use crate::simd_ops::{AccessForm, TableLookup, VectorAccess, access_form, lane_offsets};
 use crate::target::SimdIsa::{Avx2, Avx512};
@@ -513,6 +514,7 @@ impl Selector<'_> {
         for scope in &mut self.scopes {
             scope.loads.retain(|_, (other, _)| other != buffer);
         }
+        self.forget_addresses(&|index| reads_buffer(index, buffer));
         // A later load of these elements takes the value from its register.
         if let Some((key, value)) = written {
             let scope = self.scopes.last_mut().expect("a scope");

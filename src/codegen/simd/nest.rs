@@ -101,6 +101,8 @@ pub(super) struct Selector<'c> {
     closure_pointer: VReg,
     pub(super) scopes: Vec<Scope>,
     pub(super) atoms: Atoms,
+    /// Whether a pointer or multiples of an index in some scope depend on memory.
+    pub(super) addresses_read: bool,
     /// Variables that are arithmetic on others; it is computed at each use.
     pub(super) lets: FxHashMap<Var, Expr>,
     /// Facts of captured variables and of loops.
@@ -142,6 +144,7 @@ impl<'c> Selector<'c> {
             closure_pointer: VReg::invalid(),
             scopes: vec![Scope::default()],
             atoms: Atoms::default(),
+            addresses_read: false,
             lets: FxHashMap::default(),
             facts: Facts::new(),
             frames: FxHashMap::default(),
@@ -659,6 +662,7 @@ impl<'c> Selector<'c> {
             scope.columns.retain(|(buffer, _), _| !stored.contains(buffer));
             scope.conditions.retain(|(cond, _)| !reads_any(cond, &stored));
         }
+        self.forget_addresses(&|index| reads_any(index, &stored));
     }
 
     /// An index in a general register.

@@ -39,6 +39,7 @@ impl Selector<'_> {
             scope.columns.retain(|(other, _), _| other != buffer);
             scope.conditions.retain(|(cond, _)| !reads_buffer(cond, buffer));
         }
+        self.forget_addresses(&|index| reads_buffer(index, buffer));
     }
 
     /// All columns of `lanes` rows, the first of which begins with element `from`.
