@@ -266,7 +266,7 @@ fn choose_fetches(planner: &mut Planner, subject: &Subject, blocks: &mut Blocks)
     let mut seen: Vec<&str> = Vec::new();
     for (at, load) in view.loads.iter().enumerate() {
         let buffer = &load.buffer.name[..];
-        if seen.contains(&buffer) || load.indices.is_empty() {
+        if seen.contains(&buffer) || load.indices.is_empty() || load.earlier {
             continue;
         }
         seen.push(buffer);

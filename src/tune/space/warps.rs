@@ -74,7 +74,7 @@ fn factors(view: &StageView) -> Option<Factors> {
         let last = if vars == [Some(own), Some(&k.var)] { &k.var } else { own };
         let fits = last == &k.var || vars == [Some(&k.var), Some(own)];
         let side = Side { load, terms_last: last == &k.var };
-        (fits && access.stride(last) == Stride::By(1)).then_some(side)
+        (fits && !access.earlier && access.stride(last) == Stride::By(1)).then_some(side)
     };
     let sides = |x_at, y_at| Some([side(x_at, &x.var)?, side(y_at, &y.var)?]);
     let sides = sides(0, 1).or_else(|| sides(1, 0)).filter(|_| a.buffer != b.buffer)?;
