@@ -334,7 +334,7 @@ impl Pipeline {
             false => self.pick(&unread),
         };
         let rank = tensor.shape.len();
-        match self.int(0, 34) {
+        match self.int(0, 35) {
             0..4 => self.elementwise(&tensor),
             4 | 5 if rank > 1 => self.transpose(&tensor),
             6..9 if rank > 0 => self.stencil(&tensor),
@@ -348,7 +348,7 @@ impl Pipeline {
             22 if rank == 2 => self.reshape(&tensor),
             23 => self.byte_product(),
             32 if self.gpu => self.byte_product(),
-            24 | 25 if rank > 0 => self.prefix(&tensor),
+            24 | 25 | 35 if rank > 0 => self.prefix(&tensor),
             26 | 27 if rank > 0 => self.scattered(&tensor),
             28 if rank > 0 && !self.gpu => self.recurrence(&tensor),
             29 => self.update(),

@@ -101,7 +101,8 @@ impl Model {
     /// Whether a loop is a step of a recurrence.
     pub(super) fn is_step(&self, stage: usize, id: usize) -> bool {
         let stage = &self.stages[stage];
-        stage.loops[..stage.steps].iter().any(|l| l.id == id)
+        // The steps may be fused.
+        stage.loops.iter().take(stage.steps).any(|l| l.id == id)
     }
 
     /// Returns the stage at the root that a stage is attached to, directly or through others.
