@@ -7,8 +7,9 @@
 //!
 //! A read gives *bounds*, expressions over the indices of the element that are at least 0 if it is
 //! read: `j - i` here. `S[i, i]` gives `j - i` and `i - j`. A bound counts if it follows from one
-//! of each read. It ends the loop over the last of its indices that begins: the one over `j` if
-//! tiles are in the order `io`, `jo`, `ii`, `ji`.
+//! of each read. What the loops of a reader leave out, it does not read. A bound shortens one loop:
+//! each of its indices has an outermost loop, and the innermost of these is shortened. For tiles in
+//! the order `io`, `jo`, `ii`, `ji`, that is `jo`.
 //! Declines: outputs, and stages that later steps of a recurrence read; stages whose elements
 //! depend on each other, share loops or are kept for later iterations (`store_at`); tiles and short
 //! rows, in which a run-time extent costs more than it saves; GPUs, whose threads run one loop
