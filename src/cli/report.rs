@@ -117,7 +117,7 @@ pub fn print(text: &str) -> Result<(), Error> {
 
 /// Prints the times of the candidates for automatic schedules, whose phases run on all cores.
 fn show_search(search: &SearchTrace) {
-    let SearchTrace { candidates, refused, times } = search;
+    let SearchTrace { candidates, refused, times, .. } = search;
     if *candidates == 0 {
         return;
     }

@@ -4,6 +4,7 @@ use super::passes::PassId;
 use super::run_pass::run_pass;
 use super::{Failure, Options, STACK_BYTES, SearchTrace, Trace, lower};
 use crate::codegen::ptx;
+use crate::ir::arith::budget;
 use crate::ir::launch::launch_unbound_stages;
 use crate::ir::print::{Style, print_kernel};
 use crate::ir::{Kernel, PrepackRole};
@@ -152,10 +153,12 @@ pub(super) fn estimate_texts_at(
     let estimate_all = &|texts: &[&str]| {
         let mut trace = Trace { brief: true, ..Trace::default() };
         let estimate = |text: &&str| estimate_lines(graph, text, options, at, parsed, &mut trace);
+        let before = budget::spent();
         let estimates: Vec<_> = texts.iter().map(estimate).collect();
+        let proof_terms = budget::spent() - before;
         let refused = estimates.iter().filter(|one| one.is_err()).count();
         let candidates = texts.len();
-        (estimates, SearchTrace { candidates, refused, times: trace.times })
+        (estimates, SearchTrace { candidates, refused, proof_terms, times: trace.times })
     };
     std::thread::scope(|scope| {
         let parts = texts.chunks(texts.len().div_ceil(cores).max(1));

@@ -63,6 +63,8 @@ pub struct SearchTrace {
     pub candidates: usize,
     /// Candidates that were refused.
     pub refused: usize,
+    /// The terms that their proofs looked at.
+    pub proof_terms: i64,
     /// The times of the candidates' phases, summed over threads.
     pub times: PhaseTimes,
 }
@@ -72,6 +74,7 @@ impl SearchTrace {
     pub(super) fn add(&mut self, other: &SearchTrace) {
         self.candidates += other.candidates;
         self.refused += other.refused;
+        self.proof_terms += other.proof_terms;
         other.times.iter().for_each(|(phase, time)| add_time(&mut self.times, phase, *time));
     }
 }

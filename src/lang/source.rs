@@ -266,8 +266,20 @@ fn decode(mut bytes: Vec<u8>, file: u32, path: &str) -> (String, Option<Diag>) {
             let span = Span { file, start: at as u32, end: at as u32 + 1 };
             let message = format!("the file is not UTF-8: byte 0x{byte:02x} at offset {at}");
             let diag = Diag::new("E0121", span, message);
-            (text, Some(diag.help("save the file in the encoding UTF-8")))
+            (text, Some(diag.help(encoding_help(error.as_bytes()))))
         }
+    }
+}
+
+/// Returns what to do about a file that is not UTF-8.
+fn encoding_help(bytes: &[u8]) -> &'static str {
+    match bytes {
+        [0x7f, b'E', b'L', b'F', ..] => {
+            "this is a compiled module or object; `tec run`, `tec bench` and `tec inspect` take \
+             modules, and `tec build` takes `.te` files and `.onnx` models"
+        }
+        _ if bytes.contains(&0) => "this is a binary file; a `.te` file is text",
+        _ => "save the file in the encoding UTF-8",
     }
 }
 
@@ -384,6 +396,13 @@ mod tests {
             load_program("x.te", &Memory(FxHashMap::from_iter([("x.te", bytes)])));
         assert_eq!(errors[0].to_string(), "E0121: the file is not UTF-8: byte 0xe9 at offset 17");
         assert_eq!(program.sources.line_column(errors[0].span.unwrap()), (2, 6));
+        let help = |bytes: &[u8]| {
+            let files = Memory(FxHashMap::from_iter([("x.te", bytes.to_vec())]));
+            load_program("x.te", &files).1[0].help.clone().expect("a help")
+        };
+        assert_eq!(help(b"# caf\xe9\n"), "save the file in the encoding UTF-8");
+        assert_eq!(help(b"PK\0\xe9"), "this is a binary file; a `.te` file is text");
+        assert!(help(b"\x7fELF\x02\xf8").starts_with("this is a compiled module or object;"));
         let (program, errors) = load(&[("x.te", "\u{feff}def a() = 1")]);
         assert_eq!(errors, []);
         assert_eq!(program.sources.files[0].text, "def a() = 1");

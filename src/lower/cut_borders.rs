@@ -46,6 +46,10 @@ const MIN_PERIOD_FRACTION: i128 = 2;
 /// The largest number of stores in the copies of a nest, with unrolled loops written out.
 const MAX_STORES: i128 = 1024;
 
+/// The same for a nest with run-time bounds, whose borders have a quarter of it: a copy takes long to
+/// simplify.
+const MAX_BRANCHED_STORES: i128 = 128;
+
 /// The largest number of expression nodes of a nest that is cut.
 const MAX_NODES: usize = 2000;
 
@@ -104,9 +108,10 @@ impl Cutter {
                 }
                 if bounds.is_none()
                     && let Some(cond) = self.interior_condition((&var, &min, &extent, &kind), &body)
-                    && let Some(stores) = count_stores(&body).filter(|stores| 2 * stores <= room)
+                    && let room = room.min(MAX_BRANCHED_STORES)
+                    && count_stores(&body).is_some_and(|stores| 2 * stores <= room)
                 {
-                    return self.branch((var, min, extent, kind), *body, cond, room - stores);
+                    return self.branch((var, min, extent, kind), *body, cond, room);
                 }
                 self.facts.push();
                 self.facts.bind(&var, &min, &extent);
@@ -190,11 +195,11 @@ impl Cutter {
         self.facts.push();
         self.facts.bind(&var, &min, &extent);
         let outside = self.outside(fresh_copy(&body, &FxHashMap::default()), &cond);
-        let otherwise = Box::new(self.stmt(outside, room / 2));
+        let otherwise = Box::new(self.stmt(outside, room / 4));
         self.facts.push();
         self.facts.assume(&cond);
         let part = self.simplified(body);
-        let then = Box::new(self.stmt(part, room / 2));
+        let then = Box::new(self.stmt(part, room - room / 4));
         self.facts.pop();
         self.facts.pop();
         let body = Box::new(Stmt::If { cond, then, otherwise: Some(otherwise) });

@@ -4,7 +4,7 @@ use super::super::estimate::estimate_texts_at;
 use super::super::{Failure, Options, SearchTrace};
 use crate::lang::ParsedLines;
 use crate::te::Graph;
-use crate::tune;
+use crate::tune::{self, Space};
 use crate::tune::model::{Estimate, MachineModel, NestTime, RunTimeValues};
 use crate::tune::search::CostPrediction;
 use std::cell::RefCell;
@@ -65,6 +65,16 @@ impl Estimator<'_> {
         threads: &[usize],
     ) -> Option<Vec<f64>> {
         Some(means(&self.estimates(&[text], values, threads).pop()??, 0))
+    }
+
+    /// Returns the terms that the proofs of the default candidate look at: with run-time integers,
+    /// most of the time of an estimate.
+    pub(super) fn proof_terms(&self) -> i64 {
+        let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
+        let default = space.replay(&mut |choice| choice.default).text;
+        let before = self.search.borrow().proof_terms;
+        self.estimates(&[&default], &[RunTimeValues::default()], &THREADS[..1]);
+        self.search.borrow().proof_terms - before
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls

@@ -28,6 +28,9 @@ const GPU_CANDIDATES: usize = 384;
 const WORK_PER_CANDIDATE: f64 = 4e3;
 /// The number of candidates that the smallest kernel gets.
 const MIN_CANDIDATES: usize = 40;
+/// The terms that the proofs of all candidates may look at, about: two seconds. Where the indices of
+/// a kernel with run-time integers take long proofs, fewer candidates are estimated.
+const SEARCH_PROOF_TERMS: i64 = 800_000;
 
 /// Returns the largest number of candidates that are estimated by default.
 pub(super) fn default_candidates(target: &Target) -> usize {
@@ -136,7 +139,11 @@ fn best_by_model(
     let count = work.map_or(options.candidates, |work| {
         MIN_CANDIDATES + (work as f64 / WORK_PER_CANDIDATE) as usize
     });
-    let count = count.min(options.candidates);
+    let mut count = count.min(options.candidates);
+    if count > MIN_CANDIDATES && !graph.vars.is_empty() {
+        let affordable = SEARCH_PROOF_TERMS / estimator.proof_terms().max(1);
+        count = count.min((affordable as usize).max(MIN_CANDIDATES));
+    }
     let text = match sizes::depends_on_sizes(graph, options) {
         true => sizes::choose(&estimator, count),
         false => estimator.choose((&typical_calls(graph), 0), count, &mut Vec::new()),

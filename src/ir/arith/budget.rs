@@ -8,6 +8,8 @@ use std::cell::Cell;
 thread_local! {
     /// What is left, in terms of polynomials; without a limit outside of [`within`].
     static LEFT: Cell<i64> = const { Cell::new(i64::MAX) };
+    /// What was taken so far, on this thread.
+    static SPENT: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Runs `f`, whose proofs may look at `terms` terms of polynomials; when they have, each is tried
@@ -27,6 +29,13 @@ pub fn within<T>(terms: i64, f: impl FnOnce() -> T) -> T {
 /// Takes from the budget.
 pub(super) fn spend(terms: i64) {
     LEFT.set(LEFT.get().saturating_sub(terms));
+    SPENT.set(SPENT.get().saturating_add(terms));
+}
+
+/// Returns what was taken so far by this thread, in terms: a measure of time that is the same on
+/// every machine.
+pub fn spent() -> i64 {
+    SPENT.get()
 }
 
 /// Whether nothing is left.

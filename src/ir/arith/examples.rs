@@ -14,9 +14,10 @@
 //! no value for a choice.
 
 use super::Facts;
-use super::atoms::AtomKind;
+use super::atoms::{AtomKind, is_exact_integer};
 use super::interval::Interval;
 use super::poly::{Atom, Poly, floor_div, floor_mod};
+use crate::ir::{BinOp, Expr, ExprKind, UnOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -64,6 +65,18 @@ impl Facts {
         let examples = &proofs.borrow().examples;
         let value = |example: &Rc<Example>| example.value(self, goal);
         examples.values().flatten().any(|example| value(example).is_some_and(|value| value < 0))
+    }
+
+    /// Whether an example of the facts, with a true alternative of each disjunction, is found in
+    /// which `cond` does not have the value `truth`. No case distinction proves such a condition.
+    pub(super) fn is_refuted(&self, cond: &Expr, truth: bool) -> bool {
+        drop(self.cache());
+        let scope = self.caches.borrow().len() - 1;
+        (0..MAX_EXAMPLES).filter_map(|number| self.example(scope, number)).any(|example| {
+            let is = |cond: &Expr, truth| example.truth(self, cond) == Some(truth);
+            is(cond, !truth)
+                && self.disjunctions.iter().all(|cases| cases.iter().any(|case| is(case, true)))
+        })
     }
 
     /// Returns an example of the facts of an open scope; 0 is the outermost one.
@@ -221,6 +234,40 @@ impl Example {
         })
     }
 
+    /// Returns the value of a condition; `None` if it is unknown.
+    fn truth(&self, facts: &Facts, cond: &Expr) -> Option<bool> {
+        if let Some(value) = cond.as_int() {
+            return Some(value != 0);
+        }
+        match &cond.kind {
+            ExprKind::Unary(UnOp::Not, a) => self.truth(facts, a).map(|value| !value),
+            ExprKind::Unary(UnOp::Likely, a) => self.truth(facts, a),
+            ExprKind::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
+                let decides = *op == BinOp::Or;
+                match (self.truth(facts, a), self.truth(facts, b)) {
+                    (Some(a), Some(b)) => Some(if decides { a || b } else { a && b }),
+                    (a, b) => (a == Some(decides) || b == Some(decides)).then_some(decides),
+                }
+            }
+            ExprKind::Binary(op, a, b)
+                if op.is_comparison() && a.ty.is_scalar() && is_exact_integer(a.ty.dtype) =>
+            {
+                let (a, b) = (facts.poly(a), facts.poly(b));
+                let order = self.value(facts, &a)?.cmp(&self.value(facts, &b)?);
+                match op {
+                    BinOp::Lt => Some(order.is_lt()),
+                    BinOp::Le => Some(order.is_le()),
+                    BinOp::Gt => Some(order.is_gt()),
+                    BinOp::Ge => Some(order.is_ge()),
+                    BinOp::Eq => Some(order.is_eq()),
+                    BinOp::Ne => Some(order.is_ne()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     fn atom_value(&self, facts: &Facts, atom: Atom) -> Option<i128> {
         if let Some(value) = self.values.get(&atom) {
             return Some(*value);
@@ -269,7 +316,7 @@ mod tests {
     use super::super::prove::is_proved_without_examples;
     use super::super::tests::Generator;
     use super::*;
-    use crate::ir::{Expr, Var};
+    use crate::ir::Var;
 
     #[test]
     fn a_goal_with_a_counterexample_has_no_proof() {

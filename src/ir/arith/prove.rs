@@ -7,7 +7,8 @@ use super::cache::{Cache, SPLITS};
 use super::poly::{Atom, Poly};
 use super::{Facts, Undo};
 use crate::ir::{BinOp, DType, Expr, ExprKind, UnOp};
-use rustc_hash::FxHashMap;
+use crate::ir::visit::any_expr;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -75,7 +76,7 @@ fn prove_logic(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
     if parts.iter().any(|part| prove_cases(facts, part, truth, splits)) {
         return true;
     }
-    if splits == 0 || parts.len() > 8 {
+    if splits == 0 || parts.len() > 8 || facts.is_refuted(cond, truth) {
         return false;
     }
     let mut inner = facts.clone();
@@ -101,10 +102,24 @@ pub(crate) fn flatten_logic(op: BinOp, cond: &Expr) -> Vec<Expr> {
 
 /// Proves `cond` under each alternative of a known disjunction.
 fn by_cases(facts: &Facts, cond: &Expr, truth: bool, splits: u32) -> bool {
-    if splits == 0 || budget::is_spent() {
+    if splits == 0 || budget::is_spent() || facts.disjunctions.is_empty() {
         return false;
     }
-    (0..facts.disjunctions.len()).rev().take(3).any(|at| {
+    let mut vars = FxHashSet::default();
+    any_expr(cond, &mut |e| {
+        vars.extend(e.as_var().cloned());
+        false
+    });
+    let is_related = |at: &usize| {
+        let is_shared = &mut |e: &Expr| e.as_var().is_some_and(|var| vars.contains(var));
+        facts.disjunctions[*at].iter().any(|case| any_expr(case, is_shared))
+    };
+    let related: Vec<usize> =
+        (0..facts.disjunctions.len()).rev().filter(is_related).take(3).collect();
+    if related.is_empty() || facts.is_refuted(cond, truth) {
+        return false;
+    }
+    related.into_iter().any(|at| {
         facts.disjunctions[at].iter().all(|case| {
             let mut inner = facts.clone();
             inner.disjunctions.remove(at);
@@ -177,8 +192,11 @@ impl Facts {
         }
         drop(caches);
         let failed = FxHashMap::default();
-        let effort = if budget::is_spent() { EFFORT_BEFORE_EXAMPLES } else { EFFORT };
-        let mut search = ProofSearch { effort, failed, doubted: Some((self, &goal)) };
+        let (effort, doubted) = match budget::is_spent() {
+            true => (EFFORT_BEFORE_EXAMPLES, None),
+            false => (EFFORT, Some((self, &goal))),
+        };
+        let mut search = ProofSearch { effort, failed, doubted };
         let proved = !self.has_known_counterexample(&goal)
             && search.non_negative(self, &goal, MAX_DEPTH, splits);
         let cache = self.cache();
