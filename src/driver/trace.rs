@@ -63,8 +63,9 @@ pub struct SearchTrace {
     pub candidates: usize,
     /// Candidates that were refused.
     pub refused: usize,
-    /// The terms that their proofs looked at.
-    pub proof_terms: i64,
+    /// What they took, in about microseconds of a Zen 5, counted in nodes and in terms of proofs:
+    /// the same on every machine.
+    pub effort: i64,
     /// The times of the candidates' phases, summed over threads.
     pub times: PhaseTimes,
 }
@@ -74,7 +75,7 @@ impl SearchTrace {
     pub(super) fn add(&mut self, other: &SearchTrace) {
         self.candidates += other.candidates;
         self.refused += other.refused;
-        self.proof_terms += other.proof_terms;
+        self.effort += other.effort;
         other.times.iter().for_each(|(phase, time)| add_time(&mut self.times, phase, *time));
     }
 }

@@ -4,9 +4,9 @@ use super::super::estimate::estimate_texts_at;
 use super::super::{Failure, Options, SearchTrace};
 use crate::lang::ParsedLines;
 use crate::te::Graph;
-use crate::tune::{self, Space};
 use crate::tune::model::{Estimate, MachineModel, NestTime, RunTimeValues};
 use crate::tune::search::CostPrediction;
+use crate::tune::{self, Space};
 use std::cell::RefCell;
 
 /// The numbers of threads that a schedule is made for; the mean of the times counts. The module
@@ -67,23 +67,28 @@ impl Estimator<'_> {
         Some(means(&self.estimates(&[text], values, threads).pop()??, 0))
     }
 
-    /// Returns the terms that the proofs of the default candidate look at: with run-time integers,
-    /// most of the time of an estimate.
-    pub(super) fn proof_terms(&self) -> i64 {
+    /// Returns what an estimate of the default candidate takes ([`SearchTrace::effort`]).
+    pub(super) fn effort_of_default(&self, values: &[RunTimeValues]) -> i64 {
         let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
         let default = space.replay(&mut |choice| choice.default).text;
-        let before = self.search.borrow().proof_terms;
-        self.estimates(&[&default], &[RunTimeValues::default()], &THREADS[..1]);
-        self.search.borrow().proof_terms - before
+        let before = self.effort();
+        self.estimates(&[&default], values, &THREADS);
+        self.effort() - before
+    }
+
+    /// Returns what all estimates took so far.
+    pub(super) fn effort(&self) -> i64 {
+        self.search.borrow().effort
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
-    /// with these run-time integers, of which the first `serial` sets count on one thread. Adds the
-    /// candidates and their seconds to `seen`.
+    /// with these run-time integers, of which the first `serial` sets count on one thread; of fewer
+    /// candidates if all estimates so far took `effort`. Adds the candidates and their seconds to
+    /// `seen`.
     pub(super) fn choose(
         &self,
         (values, serial): (&[RunTimeValues], usize),
-        count: usize,
+        (count, effort): (usize, i64),
         seen: &mut Vec<(String, Vec<f64>)>,
     ) -> Option<String> {
         let all = RefCell::new(seen);
@@ -100,7 +105,8 @@ impl Estimator<'_> {
             texts.iter().zip(estimates).map(prediction).collect()
         };
         let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
-        tune::search::choose_by_model(&space, &model, count, 0).map(|one| one.text)
+        tune::search::choose_by_model(&space, &model, count, &|| self.effort() >= effort, 0)
+            .map(|one| one.text)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::lang::ParsedLines;
 use crate::schedule::{self, Origin, Schedule, infer_bounds};
 use crate::target::Target;
 use crate::te::Graph;
+use crate::tune::model::RunTimeValues;
 use crate::tune::workload::named_text;
 use estimator::{Estimator, THREADS};
 use sha2::{Digest, Sha256};
@@ -28,9 +29,10 @@ const GPU_CANDIDATES: usize = 384;
 const WORK_PER_CANDIDATE: f64 = 4e3;
 /// The number of candidates that the smallest kernel gets.
 const MIN_CANDIDATES: usize = 40;
-/// The terms that the proofs of all candidates may look at, about: two seconds. Where the indices of
-/// a kernel with run-time integers take long proofs, fewer candidates are estimated.
-const SEARCH_PROOF_TERMS: i64 = 800_000;
+/// What the estimates of a kernel's candidates may take ([`SearchTrace::effort`]): about 0.2 seconds. Where indices take long proofs or a nest is large, fewer are estimated.
+const EFFORT: i64 = 200_000;
+/// The number of candidates that each kernel gets.
+const FEWEST_CANDIDATES: usize = 16;
 
 /// Returns the largest number of candidates that are estimated by default.
 pub(super) fn default_candidates(target: &Target) -> usize {
@@ -139,18 +141,28 @@ fn best_by_model(
     let count = work.map_or(options.candidates, |work| {
         MIN_CANDIDATES + (work as f64 / WORK_PER_CANDIDATE) as usize
     });
-    let mut count = count.min(options.candidates);
-    if count > MIN_CANDIDATES && !graph.vars.is_empty() {
-        let affordable = SEARCH_PROOF_TERMS / estimator.proof_terms().max(1);
-        count = count.min((affordable as usize).max(MIN_CANDIDATES));
-    }
+    let count = count.min(options.candidates);
     let text = match sizes::depends_on_sizes(graph, options) {
         true => sizes::choose(&estimator, count),
-        false => estimator.choose((&typical_calls(graph), 0), count, &mut Vec::new()),
+        false => {
+            let calls = typical_calls(graph);
+            let count = affordable(&estimator, count, &calls, EFFORT);
+            estimator.choose((&calls, 0), (count, EFFORT), &mut Vec::new())
+        }
     };
     if let Some(bug) = bugs.borrow().first() {
         let name = &graph.name;
         notes.push(format!("a candidate for the schedule of `{name}` showed a bug of tec: {bug}"));
     }
     text
+}
+
+/// Returns how many of `count` candidates may be estimated for calls with these run-time integers
+/// if the default one takes as long as all.
+fn affordable(estimator: &Estimator, count: usize, values: &[RunTimeValues], effort: i64) -> usize {
+    if count <= FEWEST_CANDIDATES || estimator.options.target.is_gpu() {
+        return count;
+    }
+    let of_one = estimator.effort_of_default(values).max(1);
+    count.min((effort / of_one) as usize).max(FEWEST_CANDIDATES)
 }

@@ -13,6 +13,7 @@
 
 use super::super::Options;
 use super::estimator::{Estimator, THREADS};
+use super::{EFFORT, affordable};
 use crate::ir::Var;
 use crate::schedule::with_all_features;
 use crate::te::{Graph, Input};
@@ -43,8 +44,9 @@ const MIN_SAVING: f64 = 3e-8;
 /// Schedules for small values that take at most this many times as long as the best one may be
 /// chosen instead, if they are faster than the usual one up to larger values.
 const NEAR_BEST: f64 = 1.15;
-/// The most of these that are compared.
+/// The most of these that are compared, and the most if the searches took all of their effort.
 const MOST_NEAR: usize = 4;
+const FEWEST_NEAR: usize = 2;
 /// No estimate of a schedule for small values may be longer than that of the usual one by this
 /// factor, where it is used.
 const MAX_LOSS: f64 = 1.5;
@@ -53,6 +55,9 @@ const MAX_LOSS: f64 = 1.5;
 const ESTIMATE_COST: usize = 2;
 /// One in this many candidates of the search is for the small values of an integer.
 const FEW_INTERVAL: usize = 4;
+/// What the estimates of both searches may take.
+const USUAL_EFFORT: i64 = EFFORT * 3 / 2;
+const FEW_EFFORT: i64 = EFFORT * 3 / 4;
 
 /// Whether a kernel may get several schedules. One with estimates gets the best for these calls.
 /// Functions that pack inputs ahead have one layout, and launches on a GPU are the same in each
@@ -69,14 +74,21 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let all = |value: &i64| vars.iter().map(|var| (var.clone(), *value)).collect();
     let large = large(estimator.graph);
     let values: Vec<RunTimeValues> = USUAL.iter().chain(&large).map(all).collect();
-    let usual = estimator.choose((&values, SERIAL), count / ESTIMATE_COST, &mut Vec::new())?;
+    let before = estimator.effort();
+    let usual_count = affordable(estimator, count / ESTIMATE_COST, &values, USUAL_EFFORT);
+    let usual = (usual_count, estimator.effort() + USUAL_EFFORT);
+    let usual = estimator.choose((&values, SERIAL), usual, &mut Vec::new())?;
     let usual_value = ASSUMED_VALUE as i64;
     let others = [usual_value, large.unwrap_or(usual_value)];
     let few = |var| [0, 1].map(|at| small(vars, var, FEW[at], others[at]));
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
-    estimator.choose((&small, 0), count / FEW_INTERVAL, &mut seen);
-    let mut more = serial_versions(&seen, vars.len());
+    let few_count = affordable(estimator, count / FEW_INTERVAL, &small, FEW_EFFORT);
+    let few = (few_count, estimator.effort() + FEW_EFFORT);
+    estimator.choose((&small, 0), few, &mut seen);
+    let is_spent = estimator.effort() - before >= USUAL_EFFORT + FEW_EFFORT;
+    let most_near = if is_spent { FEWEST_NEAR } else { MOST_NEAR };
+    let mut more = serial_versions(&seen, vars.len(), most_near);
     // Where every size is small, tiles are mostly tails.
     more.extend(tune::space::simple_text(estimator.graph, &estimator.options.target));
     for text in more {
@@ -97,7 +109,7 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
         }
         near.dedup_by_key(|(_, text)| *text);
         near.retain(|(mean, _)| *mean <= NEAR_BEST * best);
-        near.truncate(MOST_NEAR);
+        near.truncate(most_near);
         let others: Vec<i64> = USUAL[SERIAL..].iter().copied().chain(large).collect();
         let texts: Vec<&str> = near.iter().map(|(_, text)| *text).collect();
         let Some(Range { limit, text, if_all_are_small }) =
@@ -129,13 +141,13 @@ fn mean_of(at: usize, seconds: &[f64]) -> f64 {
     of_var.iter().product::<f64>().powf(1.0 / FEW.len() as f64)
 }
 
-/// Returns the best schedules for each of `vars` small integers without their parallel loops. The
-/// search tries few candidates, and calls with small integers are often too short for threads.
-fn serial_versions(seen: &[(String, Vec<f64>)], vars: usize) -> BTreeSet<String> {
+/// Returns the `count` best schedules for each of `vars` small integers without their parallel
+/// loops. The search tries few candidates, and calls with small integers are often too short for threads.
+fn serial_versions(seen: &[(String, Vec<f64>)], vars: usize, count: usize) -> BTreeSet<String> {
     let best = |at: usize| {
         let mut all: Vec<&(String, Vec<f64>)> = seen.iter().collect();
         all.sort_by(|a, b| mean_of(at, &a.1).total_cmp(&mean_of(at, &b.1)));
-        all.into_iter().take(MOST_NEAR)
+        all.into_iter().take(count)
     };
     let versions = (0..vars).flat_map(best).map(|(text, _)| without_threads(text));
     versions.filter(|text| seen.iter().all(|(known, _)| known != text)).collect()

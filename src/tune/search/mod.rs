@@ -253,16 +253,17 @@ impl<'a> ModelSearch<'a> {
     }
 }
 
-/// Returns the best of about `count` candidates by the cost model alone, or the simple candidate if
+/// Returns the best of about `count` candidates by the cost model alone, of fewer if `is_enough`, or the simple candidate if
 /// its prediction is nearly as good, because the model is most accurate for simple loops.
 pub fn choose_by_model(
     space: &dyn Space,
     model: &CostModel<'_>,
     count: usize,
+    is_enough: &dyn Fn() -> bool,
     seed: u64,
 ) -> Option<Proposal> {
     let mut search = ModelSearch::new(space, model, count * FIRST_PERCENT / 100, seed);
-    while search.evaluated() < count && search.step() {}
+    while search.evaluated() < count && !is_enough() && search.step() {}
     while search.combine() {}
     let best = search.best().cloned()?;
     let plain = search.evaluate(space.plain());

@@ -153,7 +153,7 @@ fn a_wrong_result_is_never_the_best() {
 
 #[test]
 fn choose_by_model_returns_the_best_prediction() {
-    let best = choose_by_model(&Tiles, &model, 600, 0).unwrap();
+    let best = choose_by_model(&Tiles, &model, 600, &|| false, 0).unwrap();
     assert!(best.text.starts_with("6 64 "), "{}", best.text);
 }
 
@@ -196,7 +196,7 @@ fn model_of_nests(texts: &[&str]) -> Vec<Option<CostPrediction>> {
 fn each_candidate_is_a_trial_of_each_of_its_nests() {
     // Decisions that differ from the best ones, of two for each nest.
     let misses = |nests: usize, model: &CostModel| {
-        let best = choose_by_model(&Nests(nests), model, 128, 0).unwrap();
+        let best = choose_by_model(&Nests(nests), model, 128, &|| false, 0).unwrap();
         best.text.split(' ').zip(["6", "24"].into_iter().cycle()).filter(|(a, b)| a != b).count()
     };
     let without_parts = |texts: &[&str]| {
