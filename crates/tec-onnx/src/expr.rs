@@ -274,7 +274,7 @@ impl E {
                 _ => None,
             },
             E::Cast(a, dtype) => {
-                let whole = || graph.truncated(a).filter(|_| dtype.is_int()).map(Val::Int);
+                let whole = || graph.truncated(a, axis).filter(|_| dtype.is_int()).map(Val::Int);
                 let value = a.eval(graph, axis).or_else(whole)?;
                 match &value {
                     // Exporters compute shapes in 32 bits.

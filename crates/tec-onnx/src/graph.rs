@@ -87,7 +87,7 @@ pub(crate) struct Graph {
     /// Integers of run time that the model computes in 32 bits, and that must fit them.
     narrow: RefCell<BTreeSet<Dim>>,
     /// Floats that are fractions of integers of run time.
-    pub(crate) ratios: BTreeMap<T, Ratio>,
+    pub(crate) ratios: BTreeMap<T, Vec<Ratio>>,
     /// Integers of run time that must be exact as floats, with the largest exact one.
     exact: RefCell<BTreeSet<(Dim, i64)>>,
 }
@@ -105,8 +105,8 @@ impl Graph {
             tensor.vals = self.values(&tensor);
         }
         let own = T(self.tensors.len() as u32);
-        if let Some(ratio) = self.ratio_of(&tensor) {
-            self.ratios.insert(own, ratio);
+        if let Some(ratios) = self.ratios_of(&tensor) {
+            self.ratios.insert(own, ratios);
         }
         self.tensors.push(tensor);
         own
@@ -236,6 +236,16 @@ impl Graph {
         }
     }
 
+    /// The value that all elements of a tensor have, whatever its shape.
+    pub(crate) fn constant(&self, tensor: T) -> Option<Val> {
+        match &self[tensor].def {
+            // Of a copy with another shape.
+            Def::Compute { body: E::Load(of, _), reduce: None } => self.constant(*of),
+            Def::Compute { body, reduce: None } => body.eval(self, &|_| None),
+            _ => None,
+        }
+    }
+
     /// The operands of a tensor.
     pub(crate) fn operands(&self, tensor: T) -> Vec<T> {
         let mut operands = Vec::new();
@@ -270,7 +280,7 @@ fn int(value: &Val) -> Option<Dim> {
     if let Val::Int(dim) = value { Some(dim.clone()) } else { None }
 }
 
-fn unflatten(mut flat: usize, extents: &[usize]) -> Vec<i64> {
+pub(crate) fn unflatten(mut flat: usize, extents: &[usize]) -> Vec<i64> {
     let mut at = vec![0; extents.len()];
     for (index, extent) in at.iter_mut().zip(extents).rev() {
         *index = (flat % extent) as i64;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{FLOAT, INT32, INT64, Model, golden, int, ints, text};
+use common::{FLOAT, INT32, INT64, Model, golden, int, ints, tensor, text};
 use tec_onnx::{Options, import};
 
 #[test]
@@ -48,6 +48,78 @@ fn quotients_of_extents_are_shapes() {
         .output("z");
     let import = golden("quotients", model);
     assert_eq!(import.outputs[1].shape, "[1, 4, h // 2, w // 2]");
+}
+
+/// As `torch.nn.functional.interpolate(x, scale_factor=0.5)` is exported: the sizes are a list of
+/// floats that are converted together.
+#[test]
+fn a_list_of_fractions_of_extents_is_a_shape() {
+    let model = Model::new(18)
+        .input("x", FLOAT, "n 4 h w")
+        .floats("half", &[0.5])
+        .floats("third", &[1.5])
+        .ints("two", &[2])
+        .ints("three", &[3])
+        .node("Shape", "x", "shape", &[])
+        .node("Shape", "x", "kept", &[int("end", 2)])
+        .node("Gather", "shape two", "h", &[])
+        .node("Gather", "shape three", "w", &[])
+        .node("Cast", "h", "h_float", &[int("to", FLOAT.into())])
+        .node("Cast", "w", "w_float", &[int("to", FLOAT.into())])
+        .node("Mul", "h_float half", "rows_float", &[])
+        .node("Floor", "rows_float", "rows", &[])
+        .node("Mul", "w_float third", "columns_float", &[])
+        .node("Floor", "columns_float", "columns", &[])
+        .node("Concat", "rows columns", "list", &[int("axis", 0)])
+        .node("Cast", "list", "ends", &[int("to", INT64.into())])
+        .node("Concat", "kept ends", "sizes", &[int("axis", 0)])
+        .node("Resize", "x - - sizes", "y", &[text("mode", "nearest")])
+        .output("y");
+    let import = golden("fractions", model);
+    assert_eq!(import.outputs[0].shape, "[n, 4, h // 2, (w*3) // 2]");
+}
+
+/// As TorchScript exports `torch.arange(n)` of a size, and the shape of an update of a slice.
+#[test]
+fn places_in_a_list_of_ones_count_up_and_shapes_are_edited() {
+    let model = Model::new(13)
+        .input("x", FLOAT, "n m")
+        .floats("zero", &[0.0])
+        .scalar("zeroth", 0)
+        .ints("last", &[-1])
+        .ints("ones", &[1])
+        .node("Shape", "x", "shape", &[])
+        .node("Gather", "shape zeroth", "count", &[])
+        .node("Unsqueeze", "count axis0", "extent", &[])
+        .ints("axis0", &[0])
+        .node("ConstantOfShape", "extent", "flags", &[tensor("value", 1)])
+        .node("NonZero", "flags", "places", &[])
+        .node("Transpose", "places", "column", &[ints("perm", &[1, 0])])
+        .node("Cast", "column", "rows", &[int("to", FLOAT.into())])
+        .node("Add", "x rows", "y", &[])
+        .node("ScatterElements", "shape last ones", "edited", &[int("axis", 0)])
+        .node("Expand", "zero edited", "z", &[])
+        .output("y")
+        .output("z");
+    let import = golden("edited_shapes", model);
+    assert_eq!(import.outputs[1].shape, "[n, 1]");
+}
+
+/// Thousands of choices in one expression would take minutes to schedule.
+#[test]
+fn many_indices_of_run_time_are_computed() {
+    let rows: Vec<i64> = (0..64).collect();
+    let model = Model::new(17)
+        .input("x", FLOAT, "b n")
+        .scalar("one", 1)
+        .ints("rows", &rows)
+        .weights("table", &[100, 4])
+        .node("Shape", "x", "shape", &[])
+        .node("Gather", "shape one", "n", &[])
+        .node("Sub", "n rows", "places", &[])
+        .node("Gather", "table places", "y", &[])
+        .output("y");
+    golden("many_places", model);
 }
 
 #[test]

@@ -15,12 +15,21 @@ fn is_within(cx: &Context, indices: T, extent: &Dim) -> bool {
     })
 }
 
+/// The largest number of indices that are written one by one although they depend on run-time
+/// integers.
+const MAX_CHOICES: usize = 32;
+
 /// Makes a parameter of indices whose values are known: the compiler checks indices that are
 /// parameters, and would have to clamp those that a stage computes.
 fn as_data(cx: &mut Context, indices: T) -> T {
     let own = &cx.graph[indices];
     let (Def::Compute { .. }, Some(vals)) = (&own.def, own.vals.clone()) else { return indices };
     let (dtype, shape) = (own.dtype, own.shape.clone());
+    // Each value that is not a constant is a choice in the text.
+    let is_constant = |value: &Val| !matches!(value, Val::Int(dim) if dim.as_const().is_none());
+    if vals.len() > MAX_CHOICES && !vals.iter().all(is_constant) {
+        return indices;
+    }
     cx.known("indices", dtype, shape, vals).unwrap_or(indices)
 }
 
@@ -303,6 +312,9 @@ pub(crate) fn scatter_elements(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
         cx.require_at_most(own, given)?;
     }
     let axis = axis_of(node.int("axis", 0), shape.len())?;
+    if let Some(list) = replaced(cx, node, (x, indices, values)) {
+        return Ok(vec![cx.known_ints("", &list)?]);
+    }
     // Only updates with the same other coordinates reach an element.
     let own = axes(&shape);
     let k = reduce_axis(0, &inner[axis]);
@@ -326,6 +338,30 @@ pub(crate) fn scatter_elements(cx: &mut Context, node: &Node) -> Outcome<Vec<T>>
         number: E::dim(&k, DType::Int64),
     };
     Ok(vec![scatter(cx, x, updates, reduction(node)?)?])
+}
+
+/// The elements of a list of known integers, such as a shape, in which some are replaced. `None` if
+/// an operand is not known.
+fn replaced(cx: &Context, node: &Node, (x, indices, values): (T, T, T)) -> Option<Vec<Dim>> {
+    let ints = |tensor: T| -> Option<Vec<Dim>> {
+        let own = &cx.graph[tensor];
+        let is_list = own.shape.len() == 1 && own.dtype == DType::Int64;
+        let int = |value: &Val| match value {
+            Val::Int(dim) => Some(dim.clone()),
+            _ => None,
+        };
+        own.vals.as_ref().filter(|_| is_list)?.iter().map(int).collect()
+    };
+    if node.text("reduction", "none") != "none" {
+        return None;
+    }
+    let (mut list, indices, values) = (ints(x)?, ints(indices)?, ints(values)?);
+    for (index, value) in indices.iter().zip(values) {
+        let index = index.as_const()?;
+        let at = if index < 0 { index + list.len() as i64 } else { index };
+        *list.get_mut(usize::try_from(at).ok()?)? = value;
+    }
+    Some(list)
 }
 
 /// The target of an update as int64, not negative.

@@ -33,6 +33,11 @@ fn places(cx: &mut Context, flags: T, count: Option<Dim>, role: &str) -> Outcome
             return cx.known_ints("places", &chosen);
         }
     }
+    // `torch` makes `arange(n)` of the places in a list of `n` ones.
+    if cx.graph.constant(flags).and_then(|value| value.as_f64()).is_some_and(|value| value != 0.0) {
+        let own = axes(std::slice::from_ref(&extent));
+        return cx.compute("places", DType::Int64, vec![extent], E::dim(&own[0], DType::Int64));
+    }
     let count = count.ok_or(UNKNOWN)?;
     let dtype = cx.dtype(flags);
     let is_set = |e: E| match dtype {

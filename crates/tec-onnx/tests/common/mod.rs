@@ -65,6 +65,17 @@ pub fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { name: Some(name.to_string()), s, ..Default::default() }
 }
 
+/// An attribute with a tensor of one int64.
+pub fn tensor(name: &str, value: i64) -> AttributeProto {
+    let t = TensorProto {
+        data_type: Some(INT64),
+        dims: vec![1],
+        raw_data: Some(value.to_le_bytes().to_vec().into()),
+        ..Default::default()
+    };
+    AttributeProto { name: Some(name.to_string()), t: Some(t), ..Default::default() }
+}
+
 /// An attribute with a list of strings, separated by spaces.
 pub fn strings(name: &str, values: &str) -> AttributeProto {
     let strings = values.split(' ').map(|text| text.as_bytes().to_vec().into()).collect();
