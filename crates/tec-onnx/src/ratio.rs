@@ -58,7 +58,7 @@ impl Ratio {
 }
 
 /// A positive constant as a fraction of small numbers.
-fn fraction(value: f64) -> Option<(i64, i64)> {
+pub(crate) fn fraction(value: f64) -> Option<(i64, i64)> {
     let mut power = 1;
     while power < MAX_POWER && (value * power as f64).fract() != 0.0 {
         power *= 2;

@@ -334,9 +334,13 @@ fn ranges_of_floats_over_an_extent_are_known() {
         .node("Cast", "extent", "limit", &[int("to", FLOAT.into())])
         .node("Range", "zero limit two", "range", &[])
         .node("Add", "range half", "y", &[])
-        .output("y");
+        .node("Range", "half limit two", "centers", &[])
+        .output("y")
+        .output("centers");
     let import = golden("range", model);
     assert_eq!(import.outputs[0].shape, "[(n + 1) // 2]");
+    // Of 0.5, 2.5, … before n.
+    assert_eq!(import.outputs[1].shape, "[(n + 1) // 2]");
 }
 
 #[test]

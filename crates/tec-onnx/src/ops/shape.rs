@@ -6,6 +6,7 @@ use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::T;
 use crate::node::{Node, Outcome, Refusal};
+use crate::ratio::fraction;
 use crate::reader::constant as read;
 
 pub(crate) fn constant(cx: &mut Context, node: &Node) -> Outcome<Vec<T>> {
@@ -118,12 +119,35 @@ fn range_of_whole_floats(cx: &mut Context, operands: [T; 3]) -> Outcome<Option<T
     if !dtype.is_float() || operands.iter().all(|operand| cx.graph[*operand].vals.is_some()) {
         return Ok(None);
     }
-    let [Some(first), Some(last), Some(step)] = operands.map(|operand| cx.whole_number(operand))
+    let [first, last, step] = operands.map(|operand| cx.whole_number(operand));
+    let (Some(last), Some(step)) = (last, step.and_then(|step| step.as_const())) else {
+        return Ok(None);
+    };
+    match first {
+        Some(first) => range_of_integers(cx, (first, last, step), dtype).map(Some),
+        None => range_from_fraction(cx, operands[0], (last, step), dtype),
+    }
+}
+
+/// A range of floats from a constant fraction, such as the centers of pixels: `start`, `start +
+/// step`, … before `last`.
+fn range_from_fraction(
+    cx: &mut Context,
+    start: T,
+    (last, step): (Dim, i64),
+    dtype: DType,
+) -> Outcome<Option<T>> {
+    let Some(Val::Float(start)) = cx.graph.scalar(start).cloned() else { return Ok(None) };
+    let Some((num, den)) = fraction(start.abs()).filter(|_| (1..1 << 20).contains(&step.abs()))
     else {
         return Ok(None);
     };
-    let Some(step) = step.as_const() else { return Ok(None) };
-    range_of_integers(cx, (first, last, step), dtype).map(Some)
+    let first = Dim::from(if start < 0.0 { -num } else { num });
+    let distance = if step > 0 { last * den - &first } else { first - last * den };
+    let by = step.abs() * den;
+    let shape = vec![(distance + (by - 1)).div(&by.into()).maximum(&Dim::zero())];
+    let steps = E::dim(&(axes(&shape)[0].clone() * step), dtype);
+    cx.compute("", dtype, shape, E::num(start, dtype).bin("+", steps)).map(Some)
 }
 
 /// A range whose number of elements is declared. The entry compares the number.
