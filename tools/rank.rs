@@ -261,7 +261,7 @@ fn candidates(args: &Args, program: &Program) -> Result<Vec<(String, Source)>, S
     };
     let space = tec::tune::space::of_kernel(&graph, &options.target, 0);
     let mut texts: Vec<String> = Vec::new();
-    let liked = tec::tune::search::choose_by_model(&space, &model, CANDIDATES, 0);
+    let liked = tec::tune::search::choose_by_model(&space, &model, CANDIDATES, &|| false, 0);
     texts.extend(liked.map(|one| one.text));
     let mut search = Search::new(&space, &model, 0);
     texts.extend(search.propose(args.space).into_iter().map(|one| one.text));

@@ -46,8 +46,7 @@ const MIN_PERIOD_FRACTION: i128 = 2;
 /// The largest number of stores in the copies of a nest, with unrolled loops written out.
 const MAX_STORES: i128 = 1024;
 
-/// The same for a nest with run-time bounds, whose borders have a quarter of it: a copy takes long to
-/// simplify.
+/// The same for a nest with run-time bounds, of which borders have a quarter: copies take long.
 const MAX_BRANCHED_STORES: i128 = 128;
 
 /// The largest number of expression nodes of a nest that is cut.
@@ -108,9 +107,9 @@ impl Cutter {
                 }
                 if bounds.is_none()
                     && let Some(cond) = self.interior_condition((&var, &min, &extent, &kind), &body)
-                    && let room = room.min(MAX_BRANCHED_STORES)
-                    && count_stores(&body).is_some_and(|stores| 2 * stores <= room)
+                    && count_stores(&body).is_some_and(|n| 2 * n <= room.min(MAX_BRANCHED_STORES))
                 {
+                    let room = room.min(MAX_BRANCHED_STORES);
                     return self.branch((var, min, extent, kind), *body, cond, room);
                 }
                 self.facts.push();
@@ -274,8 +273,7 @@ impl Cutter {
         }
     }
 
-    /// Simplifies under the facts, which removes the choices that are decided in this part of a
-    /// loop.
+    /// Removes the choices that the facts decide in this part of a loop.
     fn simplified(&self, part: Stmt) -> Stmt {
         decide_choices(part, &self.facts)
     }

@@ -83,12 +83,12 @@ impl Estimator<'_> {
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
     /// with these run-time integers, of which the first `serial` sets count on one thread; of fewer
-    /// candidates if all estimates so far took `effort`. Adds the candidates and their seconds to
+    /// candidates if all estimates so far took `end`. Adds the candidates and their seconds to
     /// `seen`.
     pub(super) fn choose(
         &self,
         (values, serial): (&[RunTimeValues], usize),
-        (count, effort): (usize, i64),
+        (count, end): (usize, i64),
         seen: &mut Vec<(String, Vec<f64>)>,
     ) -> Option<String> {
         let all = RefCell::new(seen);
@@ -105,7 +105,7 @@ impl Estimator<'_> {
             texts.iter().zip(estimates).map(prediction).collect()
         };
         let space = tune::space::of_kernel(self.graph, &self.options.target, 0);
-        tune::search::choose_by_model(&space, &model, count, &|| self.effort() >= effort, 0)
+        tune::search::choose_by_model(&space, &model, count, &|| self.effort() >= end, 0)
             .map(|one| one.text)
     }
 }

@@ -29,8 +29,9 @@ const GPU_CANDIDATES: usize = 384;
 const WORK_PER_CANDIDATE: f64 = 4e3;
 /// The number of candidates that the smallest kernel gets.
 const MIN_CANDIDATES: usize = 40;
-/// What the estimates of a kernel's candidates may take ([`SearchTrace::effort`]): about 0.2 seconds. Where indices take long proofs or a nest is large, fewer are estimated.
-const EFFORT: i64 = 200_000;
+/// What the estimates of a kernel's candidates may take ([`SearchTrace::effort`]): about 0.25
+/// seconds. Where indices take long proofs or a nest is large, fewer are estimated.
+const EFFORT: i64 = 250_000;
 /// The number of candidates that each kernel gets.
 const FEWEST_CANDIDATES: usize = 16;
 
@@ -146,8 +147,9 @@ fn best_by_model(
         true => sizes::choose(&estimator, count),
         false => {
             let calls = typical_calls(graph);
+            let end = estimator.effort() + EFFORT;
             let count = affordable(&estimator, count, &calls, EFFORT);
-            estimator.choose((&calls, 0), (count, EFFORT), &mut Vec::new())
+            estimator.choose((&calls, 0), (count, end), &mut Vec::new())
         }
     };
     if let Some(bug) = bugs.borrow().first() {

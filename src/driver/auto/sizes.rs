@@ -12,8 +12,8 @@
 //! ```
 
 use super::super::Options;
+use super::affordable;
 use super::estimator::{Estimator, THREADS};
-use super::{EFFORT, affordable};
 use crate::ir::Var;
 use crate::schedule::with_all_features;
 use crate::te::{Graph, Input};
@@ -56,8 +56,8 @@ const ESTIMATE_COST: usize = 2;
 /// One in this many candidates of the search is for the small values of an integer.
 const FEW_INTERVAL: usize = 4;
 /// What the estimates of both searches may take.
-const USUAL_EFFORT: i64 = EFFORT * 3 / 2;
-const FEW_EFFORT: i64 = EFFORT * 3 / 4;
+const USUAL_EFFORT: i64 = 400_000;
+const FEW_EFFORT: i64 = 250_000;
 
 /// Whether a kernel may get several schedules. One with estimates gets the best for these calls.
 /// Functions that pack inputs ahead have one layout, and launches on a GPU are the same in each
@@ -75,17 +75,17 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let large = large(estimator.graph);
     let values: Vec<RunTimeValues> = USUAL.iter().chain(&large).map(all).collect();
     let before = estimator.effort();
-    let usual_count = affordable(estimator, count / ESTIMATE_COST, &values, USUAL_EFFORT);
-    let usual = (usual_count, estimator.effort() + USUAL_EFFORT);
-    let usual = estimator.choose((&values, SERIAL), usual, &mut Vec::new())?;
+    let usual_end = before + USUAL_EFFORT;
+    let usual = affordable(estimator, count / ESTIMATE_COST, &values, USUAL_EFFORT);
+    let usual = estimator.choose((&values, SERIAL), (usual, usual_end), &mut Vec::new())?;
     let usual_value = ASSUMED_VALUE as i64;
     let others = [usual_value, large.unwrap_or(usual_value)];
     let few = |var| [0, 1].map(|at| small(vars, var, FEW[at], others[at]));
     let small: Vec<RunTimeValues> = vars.iter().flat_map(few).collect();
     let mut seen = Vec::new();
-    let few_count = affordable(estimator, count / FEW_INTERVAL, &small, FEW_EFFORT);
-    let few = (few_count, estimator.effort() + FEW_EFFORT);
-    estimator.choose((&small, 0), few, &mut seen);
+    let few_end = estimator.effort() + FEW_EFFORT;
+    let few = affordable(estimator, count / FEW_INTERVAL, &small, FEW_EFFORT);
+    estimator.choose((&small, 0), (few, few_end), &mut seen);
     let is_spent = estimator.effort() - before >= USUAL_EFFORT + FEW_EFFORT;
     let most_near = if is_spent { FEWEST_NEAR } else { MOST_NEAR };
     let mut more = serial_versions(&seen, vars.len(), most_near);
@@ -142,7 +142,8 @@ fn mean_of(at: usize, seconds: &[f64]) -> f64 {
 }
 
 /// Returns the `count` best schedules for each of `vars` small integers without their parallel
-/// loops. The search tries few candidates, and calls with small integers are often too short for threads.
+/// loops. The search tries few candidates, and calls with small integers are often too short for
+/// threads.
 fn serial_versions(seen: &[(String, Vec<f64>)], vars: usize, count: usize) -> BTreeSet<String> {
     let best = |at: usize| {
         let mut all: Vec<&(String, Vec<f64>)> = seen.iter().collect();

@@ -351,6 +351,23 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_that_is_false_in_an_alternative_has_no_proof_by_cases() {
+        let [x, y, z] = ["x", "y", "z"].map(|name| Expr::var(&Var::index(name)));
+        let mut facts = Facts::new();
+        for var in [&x, &y, &z] {
+            facts.assume(&Expr::le(Expr::index(0), var.clone()));
+        }
+        facts.assume(&Expr::or(Expr::le(x.clone(), y.clone()), Expr::le(z.clone(), y.clone())));
+        // Neither `x <= y` nor `z <= y` holds in all of both cases.
+        assert!(facts.is_refuted(&Expr::le(x.clone(), y.clone()), true));
+        assert!(facts.is_refuted(&Expr::lt(y.clone(), z.clone()), true));
+        // This one does.
+        let least = Expr::binary(BinOp::Min, x, z);
+        let holds = Expr::le(least, y);
+        assert!(!facts.is_refuted(&holds, true) && facts.prove(&holds));
+    }
+
+    #[test]
     fn examples_satisfy_nested_blocks_of_run_time_loops() {
         let mut facts = Facts::new();
         let [n, m, block, i] = ["n", "m", "block", "i"].map(Var::index);

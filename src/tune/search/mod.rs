@@ -253,8 +253,9 @@ impl<'a> ModelSearch<'a> {
     }
 }
 
-/// Returns the best of about `count` candidates by the cost model alone, of fewer if `is_enough`, or the simple candidate if
-/// its prediction is nearly as good, because the model is most accurate for simple loops.
+/// Returns the best of about `count` candidates by the cost model alone (fewer if `is_enough`), or
+/// the simple candidate if its prediction is nearly as good, because the model is most accurate for
+/// simple loops.
 pub fn choose_by_model(
     space: &dyn Space,
     model: &CostModel<'_>,

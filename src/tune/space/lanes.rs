@@ -256,9 +256,8 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
     }
     while joined <= axis {
         let (outer, inner) = (axis - joined, axis + 1 - joined);
-        let (Some(rows), Some(columns)) = (leaves[outer].extent, leaves[inner].extent) else {
-            break;
-        };
+        // The fused loop divides by the extent of the inner one only.
+        let (rows, Some(columns)) = (leaves[outer].extent, leaves[inner].extent) else { break };
         let as_one = view.loads.iter().all(|load| {
             let strides = [outer, inner].map(|axis| load.stride_inside(&data[axis].var));
             let channels =
@@ -272,7 +271,7 @@ fn choose_joined(planner: &mut Planner, at: usize, axis: usize, enough: i64) -> 
         if size < 2 * enough {
             usual = joined;
         }
-        size = size.saturating_mul(rows);
+        size = size.saturating_mul(rows.unwrap_or(i64::MAX));
     }
     let stage = planner.plans[at].name.clone();
     let counts: Vec<usize> = (1..=joined).collect();
