@@ -138,7 +138,7 @@ fn mean_nests(calls: &[Estimate], seconds: f64) -> Vec<NestTime> {
     nests
 }
 
-fn geometric_mean(seconds: &[f64]) -> f64 {
+pub(super) fn geometric_mean(seconds: &[f64]) -> f64 {
     let logs: f64 = seconds.iter().map(|seconds| seconds.ln()).sum();
     (logs / seconds.len() as f64).exp()
 }

@@ -1,5 +1,6 @@
 //! Automatic schedules of kernels with run-time integers: one for calls in which an integer is
-//! small, where packing an input does not pay, and one for others.
+//! small, where packing an input does not pay, one for calls in which all are small, where tiles
+//! are mostly tails, and one for others.
 //!
 //! ```text
 //! schedule mm for x86-avx512 {
@@ -13,7 +14,7 @@
 
 use super::super::Options;
 use super::affordable;
-use super::estimator::{Estimator, THREADS};
+use super::estimator::{Estimator, THREADS, geometric_mean};
 use crate::ir::Var;
 use crate::schedule::with_all_features;
 use crate::te::{Graph, Input};
@@ -37,6 +38,9 @@ const FEW: [i64; 2] = [1, 4];
 /// The values up to which an integer may count as small, each with the value that is estimated:
 /// most sizes leave a tail of a tile.
 const LIMITS: [(i64, i64); 7] = [(1, 1), (2, 2), (4, 3), (8, 7), (16, 13), (32, 29), (64, 61)];
+/// The values up to which all integers together may count as small. For larger ones, the estimates
+/// of tiles that are mostly tails are not good enough.
+const ALL_LIMITS: [(i64, i64); 4] = [(2, 2), (4, 3), (8, 7), (16, 13)];
 /// The schedule for small values must be faster by this factor there; else one schedule is enough.
 const MIN_GAIN: f64 = 1.25;
 /// And by this many seconds: a version of its own is not worth less.
@@ -90,7 +94,8 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
     let most_near = if is_spent { FEWEST_NEAR } else { MOST_NEAR };
     let mut more = serial_versions(&seen, vars.len(), most_near);
     // Where every size is small, tiles are mostly tails.
-    more.extend(tune::space::simple_text(estimator.graph, &estimator.options.target));
+    let simple = tune::space::simple_text(estimator.graph, &estimator.options.target);
+    more.extend(simple.clone());
     for text in more {
         let seconds = estimator.seconds(&text, &small, &THREADS);
         seen.extend(seconds.map(|seconds| (text, seconds)));
@@ -126,13 +131,45 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
             None => versions.push((text, vec![cond])),
         }
     }
-    if versions.is_empty() {
-        return Some(usual);
-    }
     // What is known in a version may make a directive illegal that was legal without it.
-    let is_legal =
-        |text: &String| estimator.seconds(text, &[RunTimeValues::default()], &THREADS).is_some();
-    join(&versions, &usual).filter(is_legal).or(Some(usual))
+    let points: Vec<RunTimeValues> = ALL_LIMITS.iter().map(|(_, value)| all(value)).collect();
+    let seconds = |text: &str| estimator.seconds(text, &points, &THREADS[..1]);
+    let joined = |versions: &[(&str, Vec<String>)]| {
+        let text = if versions.is_empty() { Some(usual.clone()) } else { join(versions, &usual) };
+        text.and_then(|text| seconds(&text).map(|seconds| (text, seconds)))
+    };
+    let Some((chosen, of_chosen)) = joined(&versions) else { return Some(usual) };
+    if vars.len() < 2 {
+        return Some(chosen);
+    }
+    let mut near: Vec<(f64, &str)> =
+        seen.iter().map(|(text, seconds)| (geometric_mean(seconds), &text[..])).collect();
+    near.sort_by(|a, b| a.0.total_cmp(&b.0));
+    near.dedup_by_key(|(_, text)| *text);
+    let near = near.iter().map(|(_, text)| *text).take(FEWEST_NEAR);
+    let texts = simple.as_deref().into_iter().chain(near).filter_map(|text| {
+        let limit = limit_of_all(&seconds(text)?, &of_chosen)?;
+        Some((limit, text))
+    });
+    let Some((limit, text)) = texts.reduce(|a, b| if b.0 > a.0 { b } else { a }) else {
+        return Some(chosen);
+    };
+    let each: Vec<String> = vars.iter().map(|var| format!("{} <= {limit}", var.name())).collect();
+    let mut conditions = vec![each.join(" and ")];
+    if let Some(at) = versions.iter().position(|(version, _)| *version == text) {
+        conditions.extend(versions.remove(at).1);
+    }
+    versions.insert(0, (text, conditions));
+    joined(&versions).map(|(text, _)| text).or(Some(chosen))
+}
+
+/// Returns up to which value of all integers a schedule is clearly faster than the chosen one,
+/// whose times for [`ALL_LIMITS`] are `chosen`; `None` if it is not, or saves too little.
+fn limit_of_all(seconds: &[f64], chosen: &[f64]) -> Option<i64> {
+    let pairs = seconds.iter().zip(chosen).zip(ALL_LIMITS);
+    let ((own, chosen), (limit, _)) =
+        pairs.take_while(|((own, chosen), _)| *own * MIN_GAIN < **chosen).last()?;
+    (chosen - own >= MIN_SAVING).then_some(limit)
 }
 
 /// Returns the mean of the seconds of calls in which the integer number `at` is small.
