@@ -61,12 +61,14 @@
 //!    suffices, without `x` (the last two summands round, since values are integers). `a` may be
 //!    any polynomial whose sign can be proved. Divisions and moduli bring the inequalities that
 //!    define them: `q = x // m` gives `m*q <= x <= m*q + m - 1` for `m >= 1`.
-//! 5. **The alternatives** of a stored disjunction, each as a further fact.
+//! 5. **The alternatives** of a stored disjunction with a variable of the goal, each as a further
+//!    fact.
 //!
 //! A search for a proof that does not exist spends its whole budget. A search that takes longer
 //! than usual therefore tries [`examples`], values that satisfy all facts: a goal that is false for
-//! one of them has no proof. Answers are kept until a fact is added ([`cache`]), also for copies of
-//! the facts; what is proved in an outer scope holds in inner ones.
+//! one of them has no proof. Likewise, no alternatives are tried for a condition that is false for
+//! one of them. Answers are kept until a fact is added ([`cache`]), also for copies of the facts;
+//! what is proved in an outer scope holds in inner ones.
 //!
 //! Atoms are eliminated from the most composite to variables, and loop variables from the innermost
 //! out: a bound of a loop mentions outer variables only, so this order ends.
