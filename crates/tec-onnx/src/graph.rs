@@ -237,10 +237,12 @@ impl Graph {
     }
 
     /// The value that all elements of a tensor have, whatever its shape.
-    pub(crate) fn constant(&self, tensor: T) -> Option<Val> {
+    pub(crate) fn constant(&self, mut tensor: T) -> Option<Val> {
+        // A model may copy it to other shapes any number of times.
+        while let Def::Compute { body: E::Load(of, _), reduce: None } = &self[tensor].def {
+            tensor = *of;
+        }
         match &self[tensor].def {
-            // Of a copy with another shape.
-            Def::Compute { body: E::Load(of, _), reduce: None } => self.constant(*of),
             Def::Compute { body, reduce: None } => body.eval(self, &|_| None),
             _ => None,
         }

@@ -4,6 +4,10 @@ use crate::dim::Dim;
 use crate::dtype::{DType, Val};
 use crate::expr::E;
 use crate::graph::{Graph, T, Tensor, unflatten};
+use std::collections::BTreeSet;
+
+/// The largest number of roundings in a fraction: a model may combine any number of them.
+const MAX_ROUNDED: usize = 16;
 
 /// The largest power of 2 that divides a fraction by which a float is multiplied.
 const MAX_POWER: i64 = 1 << 8;
@@ -16,13 +20,13 @@ pub(crate) struct Ratio {
     /// Positive. If it is no power of 2, the float is rounded, but its floor is exact.
     den: i64,
     dtype: DType,
-    /// The numerators before they were rounded.
-    rounded: Vec<Dim>,
+    /// The numerators before they were rounded, at most [`MAX_ROUNDED`].
+    rounded: BTreeSet<Dim>,
 }
 
 impl Ratio {
     fn new(num: Dim, den: i64, dtype: DType) -> Ratio {
-        Ratio { num, den, dtype, rounded: Vec::new() }
+        Ratio { num, den, dtype, rounded: BTreeSet::new() }
     }
 
     fn is_exact(&self) -> bool {
@@ -42,17 +46,17 @@ impl Ratio {
         }
         let den = self.den.max(other.den);
         let num = combine(self.num * (den / self.den), other.num * (den / other.den));
-        let rounded = [self.rounded, other.rounded].concat();
+        let rounded: BTreeSet<Dim> = self.rounded.into_iter().chain(other.rounded).collect();
         Some(Ratio { num, den, dtype: self.dtype, rounded })
     }
 
     fn floor(mut self) -> Ratio {
-        self.rounded.push(self.num.clone());
+        self.rounded.insert(self.num.clone());
         Ratio { num: self.num.div(&self.den.into()), den: 1, ..self }
     }
 
     fn ceil(mut self) -> Ratio {
-        self.rounded.push(self.num.clone());
+        self.rounded.insert(self.num.clone());
         Ratio { num: (self.num + (self.den - 1)).div(&self.den.into()), den: 1, ..self }
     }
 }
@@ -154,6 +158,7 @@ impl Graph {
             _ => None,
         }
         .filter(|ratio| ratio.dtype == dtype && !ratio.num.is_poison())
+        .filter(|ratio| ratio.rounded.len() <= MAX_ROUNDED)
     }
 
     /// The fraction that an element of a tensor is.

@@ -105,6 +105,48 @@ fn places_in_a_list_of_ones_count_up_and_shapes_are_edited() {
     assert_eq!(import.outputs[1].shape, "[n, 1]");
 }
 
+/// Neither the roundings of a fraction nor the copies of a list may double with each node, or need
+/// a stack that is as deep as the model.
+#[test]
+fn long_chains_of_fractions_and_copies_end() {
+    let mut model = Model::new(18)
+        .input("x", FLOAT, "n m")
+        .floats("half", &[0.5])
+        .ints("axis0", &[0])
+        .scalar("zeroth", 0)
+        .node("Shape", "x", "shape", &[])
+        .node("Gather", "shape zeroth", "count", &[])
+        .node("Cast", "count", "f0", &[int("to", FLOAT.into())])
+        .node("Unsqueeze", "count axis0", "extent", &[])
+        .node("ConstantOfShape", "extent", "c0", &[tensor("value", 1)]);
+    for at in 0..60 {
+        let [from, scaled, to] = [format!("f{at}"), format!("scaled{at}"), format!("f{}", at + 1)];
+        model = model
+            .node("Mul", &format!("{from} half"), &scaled, &[])
+            .node("Floor", &scaled, &format!("floor{at}"), &[])
+            .node("Add", &format!("floor{at} floor{at}"), &to, &[]);
+    }
+    for at in 0..20_000 {
+        let (from, wide, to) = (format!("c{at} axis0"), format!("w{at}"), format!("c{}", at + 1));
+        model = model.node("Unsqueeze", &from, &wide, &[]).node(
+            "Squeeze",
+            &format!("{wide} axis0"),
+            &to,
+            &[],
+        );
+    }
+    let model = model
+        .node("Cast", "f60", "rows", &[int("to", INT64.into())])
+        .node("Range", "zeroth rows step", "y", &[])
+        .scalar("step", 1)
+        .node("NonZero", "c20000", "z", &[])
+        .output("y")
+        .output("z");
+    // A refusal is as good as a text.
+    let refusal = import(&model.save("chains"), &Options::default()).err();
+    assert!(refusal.is_none_or(|error| !error.to_string().is_empty()));
+}
+
 /// Thousands of choices in one expression would take minutes to schedule.
 #[test]
 fn many_indices_of_run_time_are_computed() {

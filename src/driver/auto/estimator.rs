@@ -82,9 +82,9 @@ impl Estimator<'_> {
     }
 
     /// Returns the best of about `count` candidates by the geometric mean of the times of calls
-    /// with these run-time integers, of which the first `serial` sets count on one thread; of fewer
-    /// candidates if all estimates so far took `end`. Adds the candidates and their seconds to
-    /// `seen`.
+    /// with these run-time integers, of which the first `serial` sets count on one thread. The
+    /// search ends early when the effort of all estimates reaches `end`. Adds the candidates and
+    /// their seconds to `seen`.
     pub(super) fn choose(
         &self,
         (values, serial): (&[RunTimeValues], usize),

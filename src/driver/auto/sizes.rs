@@ -131,6 +131,9 @@ pub(super) fn choose(estimator: &Estimator, count: usize) -> Option<String> {
             None => versions.push((text, vec![cond])),
         }
     }
+    if versions.is_empty() && vars.len() < 2 {
+        return Some(usual);
+    }
     // What is known in a version may make a directive illegal that was legal without it.
     let points: Vec<RunTimeValues> = ALL_LIMITS.iter().map(|(_, value)| all(value)).collect();
     let seconds = |text: &str| estimator.seconds(text, &points, &THREADS[..1]);

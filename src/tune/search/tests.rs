@@ -152,6 +152,21 @@ fn a_wrong_result_is_never_the_best() {
 }
 
 #[test]
+fn choose_by_model_ends_when_it_is_enough() {
+    let candidates = |is_enough: &dyn Fn() -> bool| {
+        let asked = std::cell::Cell::new(0);
+        let counted = |texts: &[&str]| {
+            asked.set(asked.get() + texts.len());
+            model(texts)
+        };
+        choose_by_model(&Tiles, &counted, 600, is_enough, 0).expect("a candidate");
+        asked.get()
+    };
+    let (few, all) = (candidates(&|| true), candidates(&|| false));
+    assert!(few > 0 && 2 * few < all, "{few} of {all}");
+}
+
+#[test]
 fn choose_by_model_returns_the_best_prediction() {
     let best = choose_by_model(&Tiles, &model, 600, &|| false, 0).unwrap();
     assert!(best.text.starts_with("6 64 "), "{}", best.text);
