@@ -1,8 +1,8 @@
-//! Structural equality and hashing of expressions.
+//! Structural equality, hashing and sharing of expressions.
 
-use super::visit::{Memo, for_each_child};
+use super::visit::{Memo, for_each_child, replace_nodes};
 use super::{Const, Expr, ExprKind};
-use rustc_hash::{FxHashSet, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 
 /// Whether two expressions have the same structure: the same operations, variables and buffers (by
@@ -86,6 +86,30 @@ fn equal_consts(a: Const, b: Const) -> bool {
         (Const::Int(x), Const::Int(y)) => x == y,
         (Const::Float(x), Const::Float(y)) => x.to_bits() == y.to_bits(),
         _ => false,
+    }
+}
+
+/// Makes equal nodes of some expressions one node, so that what visits each node once computes each
+/// value once.
+#[derive(Default)]
+pub struct Sharer {
+    hasher: ExprHasher,
+    /// The nodes of the results, by hash.
+    nodes: FxHashMap<u64, Vec<Expr>>,
+}
+
+impl Sharer {
+    /// Returns an equal expression whose nodes are shared with each other and with the results
+    /// before it.
+    pub fn share(&mut self, expr: &Expr) -> Expr {
+        replace_nodes(expr, &mut |node| {
+            let known = self.nodes.entry(self.hasher.hash(node)).or_default();
+            let same = known.iter().find(|other| equal(other, node)).cloned();
+            if same.is_none() {
+                known.push(node.clone());
+            }
+            same.filter(|other| !other.same(node))
+        })
     }
 }
 

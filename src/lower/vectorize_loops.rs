@@ -9,13 +9,13 @@
 //! Needs: flat indices; no vectorized loop inside another; borders cut (`cut_borders`), because
 //! their conditions would become masks. Stands before `unroll_loops`, so that vectors are copied,
 //! and before all passes that look for vectors.
-//! Ensures: no vectorized loop is left.  Breaks: simplified form.
+//! Ensures: no vectorized loop is left; equal values in a vector store are one node.  Breaks: simplified form.
 //! Declines: statements without a vector form, which run as a serial loop over lanes; loops without
 //! a constant extent.
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
-use crate::ir::equal::equal;
+use crate::ir::equal::{Sharer, equal};
 use crate::ir::scopes::ScopedRewrite;
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
@@ -211,9 +211,12 @@ impl Lanes<'_> {
                 if indices.iter().all(|index| index.ty.is_scalar()) {
                     return None;
                 }
-                let indices = indices.into_iter().map(|index| self.widen(index)).collect();
-                let (buffer, mask) = (buffer.clone(), mask.cloned());
-                let (value, nontemporal) = (self.widen(value), *nontemporal);
+                let mut sharer = Sharer::default();
+                let widened = indices.into_iter().map(|index| self.widen(index));
+                let indices = widened.map(|index| sharer.share(&index)).collect();
+                let mask = mask.map(|mask| sharer.share(mask));
+                let value = sharer.share(&self.widen(value));
+                let (buffer, nontemporal) = (buffer.clone(), *nontemporal);
                 Some(Stmt::Store { buffer, indices, value, mask, nontemporal })
             }
             Stmt::Let { var, value, body } => {

@@ -5,7 +5,10 @@ use super::nest::{Selector, Val};
 use super::table::VOp;
 use super::value::width_of;
 use crate::ir::{BinOp, DType, Expr, Type};
-use crate::simd_ops::{BinaryForm, binary_form, constant_amount, constant_divisor, shifted_type};
+use crate::simd_ops::{
+    BinaryForm, ProductForm, binary_form, constant_amount, constant_divisor, product_form,
+    shifted_type,
+};
 use regalloc2::VReg;
 
 impl Selector<'_> {
@@ -34,6 +37,24 @@ impl Selector<'_> {
                 Some(divisor) => self.divide_by_constant(op, ty, x, y, divisor),
                 None => self.divide_quadwords(op, ty, x, y),
             },
+        }
+    }
+
+    /// A product of integers: by a shift, or by one instruction if the factors are shorter.
+    pub(super) fn integer_product(&mut self, ty: Type, a: &Expr, b: &Expr) -> VReg {
+        match product_form(ty.dtype, a, b) {
+            ProductForm::Shift { of_first, amount } => {
+                let x = self.reg(if of_first { a } else { b });
+                self.shift_const(BinOp::Shl, ty, x, amount)
+            }
+            form => {
+                let (x, y) = (self.reg(a), self.reg(b));
+                match form {
+                    ProductForm::Signed => self.b.op2(VOp::MulDq, width_of(ty), x, y),
+                    ProductForm::Unsigned => self.b.op2(VOp::MulUdq, width_of(ty), x, y),
+                    _ => self.multiply_ints(ty, x, y),
+                }
+            }
         }
     }
 

@@ -83,7 +83,9 @@ impl Selector<'_> {
         mask: Option<Val>,
     ) -> VReg {
         let bytes = ty.dtype.bytes();
-        let width = Width::of(bytes * u64::from(ty.lanes));
+        let used = bytes * u64::from(ty.lanes);
+        let width = Width::of(used);
+        let is_partial = used < width.bytes();
         let (mem, offset_bytes) = self.offsets(buffer, index);
         let access = Some(Access { buffer: self.number(buffer), kind: AccessKind::Read });
         let from = self.b.zero();
@@ -91,6 +93,7 @@ impl Selector<'_> {
         if self.b.is_evex() {
             let mask = match mask {
                 Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
+                None if is_partial => self.all_lanes(ty.lanes),
                 None => self.b.ones(),
             };
             let after = self.b.mask_reg();
@@ -101,6 +104,7 @@ impl Selector<'_> {
         } else {
             let mask = match mask {
                 Some(mask) => self.memory_mask(mask, bytes, ty.lanes),
+                None if is_partial => self.partial_mask(used),
                 None => {
                     let zero = self.b.zero();
                     self.b.op2(VOp::CmpEqD, width, zero, zero)

@@ -269,6 +269,11 @@ instructions! {
         EVEX_Vpmullq_xmm_k1z_xmm_xmmm128b64,
         EVEX_Vpmullq_ymm_k1z_ymm_ymmm256b64,
         EVEX_Vpmullq_zmm_k1z_zmm_zmmm512b64;
+    MulDq, 8,
+        VEX_Vpmuldq_xmm_xmm_xmmm128, VEX_Vpmuldq_ymm_ymm_ymmm256,
+        EVEX_Vpmuldq_xmm_k1z_xmm_xmmm128b64,
+        EVEX_Vpmuldq_ymm_k1z_ymm_ymmm256b64,
+        EVEX_Vpmuldq_zmm_k1z_zmm_zmmm512b64;
     MulUdq, 8,
         VEX_Vpmuludq_xmm_xmm_xmmm128, VEX_Vpmuludq_ymm_ymm_ymmm256,
         EVEX_Vpmuludq_xmm_k1z_xmm_xmmm128b64,

@@ -375,6 +375,9 @@ impl Selector<'_> {
                 Some(constant) if ty.dtype == DType::Index => self.narrowed(&constant, ty.dtype),
                 _ => match self.divided_lanes(*op, a, b, ty) {
                     Some(value) => value,
+                    None if *op == BinOp::Mul && !ty.dtype.is_float() => {
+                        self.integer_product(ty, a, b)
+                    }
                     None => {
                         let (x, y) = (self.reg(a), self.reg(b));
                         self.arithmetic(*op, ty, x, y, b)

@@ -189,7 +189,7 @@ pub(super) fn fold_node(expr: Expr) -> Expr {
         }
         ExprKind::Cast(a) => match as_const(a) {
             Some(value) => literal(ty, cast(ty.dtype, value)),
-            None => joined_cast(&expr, a),
+            None => cast_choice(ty, a).unwrap_or_else(|| joined_cast(&expr, a)),
         },
         _ => expr,
     }
@@ -243,6 +243,25 @@ fn int_identity(op: BinOp, a: &Expr, b: &Expr) -> Option<Expr> {
             };
             let keep = (value != 0) == (op == BinOp::Eq);
             Some(if keep { other.clone() } else { fold_node(Expr::not(other.clone())) })
+        }
+        _ => None,
+    }
+}
+
+/// Converts the constants of a choice instead of its result: those of the source are 64 bits wide.
+/// There are no choices of types that are only stored.
+fn cast_choice(ty: Type, choice: &Expr) -> Option<Expr> {
+    if ty.dtype.compute_type() != ty.dtype {
+        return None;
+    }
+    let converted = |branch: &Expr| match as_const(branch) {
+        Some(value) => Some(literal(ty, cast(ty.dtype, value))),
+        None => cast_choice(ty, branch),
+    };
+    match &choice.kind {
+        ExprKind::Select(c, t, f) => Some(Expr::select(c.clone(), converted(t)?, converted(f)?)),
+        ExprKind::IfThenElse(c, t, f) => {
+            Some(Expr::if_then_else(c.clone(), converted(t)?, converted(f)?))
         }
         _ => None,
     }

@@ -9,19 +9,21 @@
 //! Ensures: a vector has 16 bytes and only operations of [`native`]; accesses of vectors have an
 //! index `ramp(b, 1, n)`; no access has a mask (a guard stands in its place); vectors are not
 //! bound by statements. In a `simd_kernel`, a vector fits into one register of the target, has any
-//! type and index, and may have a mask.  Breaks: simplified form.
+//! type and index, and may have a mask; if an access of the last lanes of a loop has none, they are
+//! stored in halves.  Breaks: simplified form.
 //!
 //! A function is expanded here if its operations are native; else it stays one node for the passes
 //! that follow. All operands are evaluated before memory changes: if a later part would read
 //! elements that an earlier one wrote, all lanes are stored to a temporary first.
 
+mod halves;
 mod native;
 mod simd_lanes;
 mod slice;
 
 use crate::diag::Result;
 use crate::ir::arith::Facts;
-use crate::ir::equal::equal;
+use crate::ir::equal::{Sharer, equal};
 use crate::ir::simplify::simplify_expr;
 use crate::ir::visit::{
     NodeSet, any_expr, for_each_load, map_exprs, map_stmts, reads_buffer, rewrite_exprs, walk_nodes,
@@ -134,7 +136,9 @@ impl Legalizer {
             return self.store_after_evaluation(store, lanes);
         }
         if self.in_simd_kernel {
-            return self.simd_store(&self.expanded(store), 0, lanes);
+            let store = self.expanded(store);
+            let halves = self.in_halves(&store, lanes);
+            return halves.unwrap_or_else(|| self.simd_store(&store, 0, lanes));
         }
         let (store, width) = self.in_native_operations(store, lanes);
         let parts = lanes / width;
@@ -299,14 +303,17 @@ impl Legalizer {
         Some(Stmt::serial(var, Expr::index(turns.into()), body))
     }
 
-    /// Expands the functions of a store in a nest of the SIMD back end.
+    /// Expands the functions of a store in a nest of the SIMD back end, which computes each node
+    /// once: equal ones, as inlined stages leave, are one node first.
     fn expanded(&self, store: Store) -> Store {
-        match self.isa {
-            Some(isa) if calls_functions(&store.value) => {
-                Store { value: expand_in_nest(&store.value, isa), ..store }
-            }
-            _ => store,
-        }
+        let mut sharer = Sharer::default();
+        let value = sharer.share(&store.value);
+        let mask = store.mask.map(|mask| sharer.share(&mask));
+        let value = match self.isa {
+            Some(isa) if calls_functions(&value) => expand_in_nest(&value, isa),
+            _ => value,
+        };
+        Store { value, mask, ..store }
     }
 
     /// Returns `width` lanes of a store, from lane `start` on.

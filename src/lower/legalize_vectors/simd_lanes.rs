@@ -2,7 +2,7 @@
 //! registers.
 
 use crate::ir::visit::{NodeSet, for_each_child, walk_nodes};
-use crate::ir::{Buffer, DType, Expr, ExprKind};
+use crate::ir::{Buffer, Expr, ExprKind, Scope};
 use crate::simd_ops::{
     MaskedOffsets, TableLookup, VectorAccess, access_form, constant_lanes, element_bytes,
     has_masked_move, has_short_offsets, lane_count, lane_offsets, masks_elements, narrowed_offsets,
@@ -34,7 +34,7 @@ pub(super) fn simd_lanes(
         tables: Vec::new(),
         seen: FxHashSet::default(),
     };
-    search.access(buffer.dtype, index, mask, true);
+    search.access(buffer, index, mask, true);
     search.expr(value);
     if let Some(mask) = mask {
         search.expr(mask);
@@ -110,7 +110,7 @@ struct LaneSearch {
     /// Bytes of the longest element that is computed with.
     bytes: u64,
     /// Whether masks can select any number of lanes: every access is to consecutive elements or to
-    /// one.
+    /// one, or a load that is shuffled, gathered or a column of a tile.
     maskable: bool,
     /// The accesses under masks, with their indices.
     masked: Vec<(VectorAccess, Expr)>,
@@ -139,7 +139,7 @@ impl LaneSearch {
                     self.tables.push((table, indices[0].clone()));
                     return;
                 }
-                self.access(buffer.dtype, &indices[0], mask.as_ref(), false);
+                self.access(buffer, &indices[0], mask.as_ref(), false);
                 mask.iter().for_each(|mask| self.expr(mask));
                 return;
             }
@@ -163,8 +163,8 @@ impl LaneSearch {
         for_each_child(expr, &mut |child| self.expr(child));
     }
 
-    fn access(&mut self, dtype: DType, index: &Expr, mask: Option<&Expr>, is_store: bool) {
-        let bytes = dtype.bytes();
+    fn access(&mut self, buffer: &Buffer, index: &Expr, mask: Option<&Expr>, is_store: bool) {
+        let bytes = buffer.dtype.bytes();
         let constant = if self.constants && !is_store { mask } else { None };
         if let Some(mask) = constant.filter(|_| !has_masked_move(index, bytes, self.isa))
             && let Some(known) = MaskedOffsets::of(index, mask)
@@ -191,7 +191,12 @@ impl LaneSearch {
                     let own = known.part(self.lanes.clone());
                     own.is_some_and(|own| own.load(bytes, self.isa).is_some())
                 });
-                self.maskable &= shuffled && !is_store && masks_elements(bytes, self.isa);
+                let strided = matches!(index.kind, ExprKind::Ramp(..));
+                let is_column = strided && buffer.scope == Scope::Register;
+                let gathered = strided && bytes >= 4 && has_short_offsets(index);
+                self.maskable &= (shuffled || is_column || gathered)
+                    && !is_store
+                    && masks_elements(bytes, self.isa);
                 if constant.is_none() && !has_short_offsets(index) {
                     self.bytes = self.bytes.max(8);
                     self.expr(index);

@@ -1,10 +1,11 @@
 //! Vector statements that `legalize_vectors` writes out as scalars, one for each lane.
 
 use super::walk::Walker;
-use crate::ir::visit::{NodeSet, walk_nodes};
+use crate::ir::visit::{NodeSet, reads_buffer, walk_nodes};
 use crate::ir::{Buffer, DType, Expr, ExprKind};
 use crate::simd_ops::{
-    MaskedOffsets, VectorAccess, access_form, has_masked_move, has_short_offsets,
+    MaskedOffsets, VectorAccess, access_form, first_lanes, has_masked_move, has_short_offsets,
+    without_operand,
 };
 use crate::target::SimdIsa;
 
@@ -12,7 +13,8 @@ use crate::target::SimdIsa;
 const LANE_INSTRUCTIONS: f64 = 2.0;
 
 impl Walker<'_> {
-    /// Whether a store runs lane by lane; counts the branches if so.
+    /// Whether a store runs lane by lane. Counts the branches if so, or if `legalize_vectors` stores
+    /// the first lanes in halves.
     pub(super) fn is_lane_by_lane(
         &mut self,
         buffer: &Buffer,
@@ -22,23 +24,34 @@ impl Walker<'_> {
     ) -> bool {
         let isa = self.machine.target.simd().filter(|_| self.in_simd_kernel);
         let element = (buffer.dtype.bytes(), index, mask.as_ref());
-        if self.in_launch || index.ty.lanes == 1 || !runs_lane_by_lane(element, value, isa) {
+        if self.in_launch || index.ty.lanes == 1 || !runs_lane_by_lane(element, value, None, isa) {
             return false;
         }
+        let first = mask.as_ref().and_then(first_lanes);
+        // Sums are in registers, whose lanes are not stored apart.
+        let in_halves = isa.is_some()
+            && !reads_buffer(value, buffer)
+            && first.is_some_and(|first| {
+                let mask = mask.as_ref().and_then(|mask| without_operand(mask, &first));
+                !runs_lane_by_lane((element.0, index, mask.as_ref()), value, Some(&first), isa)
+            });
+        let lanes = index.ty.lanes;
+        let tests = if in_halves { lanes.ilog2() + 1 } else { lanes };
         let (frame, copies) = self.placement(u64::MAX);
-        let lanes = f64::from(index.ty.lanes);
-        let count = copies * self.weight * lanes * LANE_INSTRUCTIONS;
+        let count = copies * self.weight * f64::from(tests) * LANE_INSTRUCTIONS;
         self.plan.frames[frame].work.integers += count;
-        true
+        !in_halves
     }
 }
 
 /// Whether a store of `bytes` bytes an element runs lane by lane because of masks: an access under
 /// a mask has no instruction. `isa` is that of the SIMD back end if it compiles the statement;
-/// Cranelift has no masks.
+/// Cranelift has no masks. `dropped` is a condition that is tested before the statement, and taken
+/// from the masks.
 fn runs_lane_by_lane(
     (bytes, index, mask): (u64, &Expr, Option<&Expr>),
     value: &Expr,
+    dropped: Option<&Expr>,
     isa: Option<SimdIsa>,
 ) -> bool {
     let differs = |mask: &&Expr| !matches!(mask.kind, ExprKind::Broadcast(_));
@@ -56,6 +69,11 @@ fn runs_lane_by_lane(
             longest = longest.max(node.ty.dtype.bytes());
         }
         if let ExprKind::Load { buffer, indices, mask: Some(mask) } = &node.kind {
+            let left = match dropped {
+                Some(cond) => without_operand(mask, cond),
+                None => Some(mask.clone()),
+            };
+            let Some(mask) = &left else { return };
             let bytes = buffer.dtype.bytes();
             let constant = match isa {
                 Some(isa) if !has_masked_move(&indices[0], bytes, isa) => {

@@ -10,7 +10,9 @@ use super::plan::{Access, AccessCost};
 use super::walk::Walker;
 use crate::ir::visit::{any_expr, for_each_child};
 use crate::ir::{BinOp, Buffer, DType, Expr, ExprKind, Intrinsic, Scope, UnOp};
-use crate::simd_ops::{constant_division, constant_divisor, constant_lanes, lane_count};
+use crate::simd_ops::{
+    ProductForm, constant_division, constant_divisor, constant_lanes, lane_count, product_form,
+};
 use crate::target::SimdIsa;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -191,8 +193,12 @@ impl Walker<'_> {
                     }
                 }
             }
-            ExprKind::Binary(BinOp::Mul, a, _) if !is_float(a) && !scalar => {
-                (OpKind::Multiply, integer_products(a.ty.dtype.bytes()))
+            ExprKind::Binary(BinOp::Mul, a, b) if !is_float(a) && !scalar => {
+                match product_form(a.ty.dtype, a, b) {
+                    ProductForm::Shift { .. } => (OpKind::Add, 1.0),
+                    ProductForm::Whole => (OpKind::Multiply, integer_products(a.ty.dtype.bytes())),
+                    _ => (OpKind::Multiply, 1.0),
+                }
             }
             ExprKind::Binary(BinOp::Mul, a, _) if is_float(a) => (OpKind::Multiply, 1.0),
             ExprKind::Binary(_, a, _) if is_float(a) || !scalar => (OpKind::Add, 1.0),
