@@ -204,7 +204,7 @@ mod tests {
     /// instead of copies, holds sums in registers, computes invariants and equal values once, and
     /// loads the columns of a tile by rows. A pass that decides more, such as which nests have
     /// vectors, belongs to [`ESTIMATED`].
-    const LEFT_OUT: [PassId; 14] = [
+    const LEFT_OUT: [PassId; 15] = [
         PassId::UnrollLoops,
         PassId::SimplifyAgain,
         PassId::UnswitchLoops,
@@ -213,6 +213,7 @@ mod tests {
         PassId::JoinDivisions,
         PassId::PromoteAccumulators,
         PassId::InsertBarriers,
+        PassId::SplitIndexSets,
         PassId::DropHints,
         PassId::TransposeTiles,
         PassId::LegalizeVectors,

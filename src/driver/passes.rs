@@ -85,6 +85,7 @@ passes! {
     PromoteAccumulators, "promote_accumulators", 2, All,
         promote_accumulators::promote_accumulators;
     InsertBarriers, "insert_barriers", 0, Gpus, insert_barriers::insert_barriers;
+    SplitIndexSets, "split_index_sets", 2, Cpus, split_index_sets::split_index_sets;
     SplitClampedLoads, "split_clamped_loads", 1, Cpus, split_clamped_loads::split_clamped_loads;
     OutlineSimd, "outline_simd", 1, Cpus, outline_simd::outline_simd;
     DropHints, "drop_hints", 0, All, drop_hints::drop_hints;

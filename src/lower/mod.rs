@@ -37,6 +37,7 @@ pub mod prefetch_tiles;
 pub mod promote_accumulators;
 
 pub mod split_clamped_loads;
+pub mod split_index_sets;
 
 pub mod outline_simd;
 

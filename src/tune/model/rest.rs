@@ -15,7 +15,7 @@ impl Walker<'_> {
     pub(super) fn mean_count(&self, extent: &Expr) -> f64 {
         let mut vars: Vec<Var> = Vec::new();
         mentioned(extent, &mut |var| {
-            if !vars.contains(var) {
+            if self.places.contains_key(var) && !vars.contains(var) {
                 vars.push(var.clone());
             }
         });

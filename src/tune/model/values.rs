@@ -28,16 +28,20 @@ impl Walker<'_> {
             return count;
         }
         let count = self.middle(extent).max(0.0);
-        let mut told = true;
-        mentioned(extent, &mut |var| told &= self.places.contains_key(var));
-        match told {
-            true if count > 0.0 && !self.in_launch && is_bounded(extent) => {
+        let mut unknown: FxHashSet<Var> = FxHashSet::default();
+        mentioned(extent, &mut |var| {
+            if !self.places.contains_key(var) {
+                unknown.insert(var.clone());
+            }
+        });
+        match unknown.len() {
+            0 if count > 0.0 && !self.in_launch && is_bounded(extent) => {
                 self.sampled(extent, |value| value.map_or(count, |value| value.max(0.0)))
             }
             _ if count > 0.0 => count,
-            true => self.mean_count(extent),
+            0 | 1 => self.mean_count(extent),
             // A difference of two run-time integers.
-            false => ASSUMED_VALUE,
+            _ => ASSUMED_VALUE,
         }
     }
 

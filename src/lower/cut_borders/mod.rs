@@ -20,6 +20,9 @@
 //! are vectorized or have an interior for few sizes; vectorized loops that are short or have more
 //! in them than one store; nests whose copies would have more than `MAX_STORES` stores.
 
+#[cfg(test)]
+mod tests;
+
 use crate::diag::Result;
 use crate::ir::arith::{Facts, Poly, floor_div};
 use crate::ir::copy::fresh_copy;
@@ -71,7 +74,7 @@ const SMALL: i128 = 1 << 61;
 pub fn cut_borders(kernel: Kernel, _target: &Target) -> Result<Kernel> {
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
-    let mut cutter = Cutter { facts, cut: false };
+    let mut cutter = Cutter { facts, middle: FxHashMap::default(), cut: false };
     let body = cutter.stmt(kernel.body, MAX_STORES);
     let kernel = Kernel { body, ..kernel };
     Ok(if cutter.cut { simplify_kernel(kernel) } else { kernel })
@@ -79,6 +82,8 @@ pub fn cut_borders(kernel: Kernel, _target: &Target) -> Result<Kernel> {
 
 struct Cutter {
     facts: Facts,
+    /// The middle iterations of the enclosing loops for [`ASSUMED_VALUE`].
+    middle: FxHashMap<Var, i128>,
     /// Whether a loop was cut.
     cut: bool,
 }
@@ -105,15 +110,20 @@ impl Cutter {
                 if let (Some(head), Some(interior)) = (head, interior) {
                     return self.pieces(head, &body, interior, room);
                 }
-                if bounds.is_none()
-                    && let Some(cond) = self.interior_condition((&var, &min, &extent, &kind), &body)
+                // A condition of a loop with constant bounds may depend on a loop around it.
+                let is_run_time = |cond: &Expr| {
+                    bounds.is_none()
+                        || any_expr(cond, &mut |e| e.as_var().is_some_and(|v| *v != var))
+                };
+                if let Some(cond) = self.interior_condition((&var, &min, &extent, &kind), &body)
+                    && is_run_time(&cond)
                     && count_stores(&body).is_some_and(|n| 2 * n <= room.min(MAX_BRANCHED_STORES))
                 {
                     let room = room.min(MAX_BRANCHED_STORES);
                     return self.branch((var, min, extent, kind), *body, cond, room);
                 }
                 self.facts.push();
-                self.facts.bind(&var, &min, &extent);
+                self.enter(&var, &min, &extent);
                 let body = Box::new(self.stmt(*body, room));
                 self.facts.pop();
                 Stmt::For { var, min, extent, kind, body }
@@ -127,6 +137,19 @@ impl Cutter {
             }
             other => map_stmts(other, &mut |inner| self.stmt(inner, room)),
         }
+    }
+
+    /// Binds the variable of a loop whose body is next.
+    fn enter(&mut self, var: &Var, min: &Expr, extent: &Expr) {
+        self.facts.bind(var, min, extent);
+        if let (Some(first), Some(count)) = (self.assumed(min), self.assumed(extent)) {
+            self.middle.insert(var.clone(), first + count / 2);
+        }
+    }
+
+    /// Returns the value of an index in the middle of the enclosing loops.
+    fn assumed(&self, expr: &Expr) -> Option<i128> {
+        value_at(expr, &|var| self.middle.get(var).copied().unwrap_or(ASSUMED_VALUE))
     }
 
     /// Returns the loop before the interior, the interior, and the loop after it.
@@ -192,7 +215,7 @@ impl Cutter {
     ) -> Stmt {
         self.cut = true;
         self.facts.push();
-        self.facts.bind(&var, &min, &extent);
+        self.enter(&var, &min, &extent);
         let outside = self.outside(fresh_copy(&body, &FxHashMap::default()), &cond);
         let otherwise = Box::new(self.stmt(outside, room / 4));
         self.facts.push();
@@ -243,12 +266,13 @@ impl Cutter {
         if !matches!(kind, ForKind::Serial | ForKind::Parallel) {
             return None;
         }
-        let assumed = |expr: &Expr| value_at(expr, &|_| ASSUMED_VALUE);
-        let (first, count) = (assumed(min)?, assumed(extent)?);
+        let (first, count) = (self.assumed(min)?, self.assumed(extent)?);
         if count < MIN_ASSUMED_ITERATIONS {
             return None;
         }
-        let found = Found::Conditions { var, middle: first + count / 2, list: Vec::new() };
+        let mut middle = self.middle.clone();
+        middle.insert(var.clone(), first + count / 2);
+        let found = Found::Conditions { var, middle, list: Vec::new() };
         let (inner, lane_vars, lets) = Default::default();
         let (nodes, decided) = (MAX_NODES, FxHashSet::default());
         let mut search = InteriorSearch {
@@ -353,8 +377,8 @@ struct InteriorSearch<'a> {
 enum Found<'a> {
     /// Of a loop with constant bounds.
     Iterations { head: &'a Head, interior: (i128, i128) },
-    /// Of another loop, by conditions that hold in its middle iteration.
-    Conditions { var: &'a Var, middle: i128, list: Vec<Expr> },
+    /// Of another loop, by conditions that hold in the middle of it and of those around it.
+    Conditions { var: &'a Var, middle: FxHashMap<Var, i128>, list: Vec<Expr> },
 }
 
 impl InteriorSearch<'_> {
@@ -531,7 +555,7 @@ impl InteriorSearch<'_> {
     /// the loop. Returns whether it holds there.
     fn require(&mut self, (index, cond): (Expr, Expr)) -> bool {
         let Found::Conditions { var, middle, list } = &mut self.found else { return false };
-        let at = |other: &Var| if other == *var { *middle } else { ASSUMED_VALUE };
+        let at = |other: &Var| middle.get(other).copied().unwrap_or(ASSUMED_VALUE);
         if value_at(&index, &at).is_none_or(|value| value < 0) {
             return false;
         }
@@ -645,156 +669,5 @@ fn value_at(expr: &Expr, value: &dyn Fn(&Var) -> i128) -> Option<i128> {
             Some(found).filter(|found| found.abs() < SMALL)
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::print::print_stmt;
-    use crate::ir::visit::walk_stmt;
-    use crate::ir::{Buffer, DType, Scope};
-    use std::collections::BTreeMap;
-
-    /// Returns `for y { vectorized x { P[y*width + x] = if COND then 0 else A[y*width + x] } }`,
-    /// where the border is one element wide.
-    fn copy(height: i64, width: i64, kind: ForKind) -> Stmt {
-        let buffer = |name: &str| {
-            let shape = vec![Expr::index(height * width)];
-            Buffer::new(name, DType::Float32, shape, Scope::Global)
-        };
-        let (x, y) = (Var::index("x"), Var::index("y"));
-        let at = Expr::add(Expr::mul(Expr::var(&y), Expr::index(width)), Expr::var(&x));
-        let outside = [(&y, height), (&x, width)].map(|(var, extent)| {
-            let before = Expr::lt(Expr::var(var), Expr::index(1));
-            let last = Expr::binary(BinOp::Le, Expr::index(extent - 1), Expr::var(var));
-            Expr::binary(BinOp::Or, before, last)
-        });
-        let [rows, columns] = outside;
-        let border = Expr::binary(BinOp::Or, rows, columns);
-        let zero = Expr::float(DType::Float32, 0.0);
-        let value = Expr::if_then_else(border, zero, Expr::load(&buffer("A"), vec![at.clone()]));
-        let store = Stmt::store(&buffer("P"), vec![at], value);
-        let zero = || Expr::index(0);
-        let inner = Stmt::For {
-            var: x,
-            min: zero(),
-            extent: Expr::index(width),
-            kind,
-            body: Box::new(store),
-        };
-        Stmt::serial(y, Expr::index(height), inner)
-    }
-
-    /// Collects the elements that are stored, and whether each one is the border's 0.
-    fn stores(stmt: &Stmt, vars: &mut Vec<(Var, i64)>, found: &mut BTreeMap<i128, bool>) {
-        match stmt {
-            Stmt::For { var, min, extent, body, .. } => {
-                let (min, extent) = (min.as_int().unwrap(), extent.as_int().unwrap());
-                for value in min..min + extent {
-                    vars.push((var.clone(), value as i64));
-                    stores(body, vars, found);
-                    vars.pop();
-                }
-            }
-            Stmt::Block(stmts) => stmts.iter().for_each(|one| stores(one, vars, found)),
-            Stmt::Store { indices, value, .. } => {
-                let at = |expr: &Expr| {
-                    let expr = crate::ir::visit::substitute(expr, &mut |var| {
-                        let known = vars.iter().find(|(other, _)| other == var);
-                        known.map(|(_, value)| Expr::index(*value))
-                    });
-                    simplify_expr(&expr, &Facts::new())
-                };
-                let index = at(&indices[0]).as_int().expect("constant");
-                let border = at(value).as_float().is_some();
-                assert!(found.insert(index, border).is_none(), "{index} is stored twice");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn cut(body: Stmt) -> Stmt {
-        let kernel = Kernel::new("copy", Vec::new(), body);
-        cut_borders(kernel, &Target::native()).expect("it never fails").body
-    }
-
-    fn count(stmt: &Stmt, is: fn(&Expr) -> bool) -> (usize, usize) {
-        let (mut loops, mut found) = (0, 0);
-        walk_stmt(
-            stmt,
-            &mut |one| loops += usize::from(matches!(one, Stmt::For { .. })),
-            &mut |expr| found += usize::from(is(expr)),
-        );
-        (loops, found)
-    }
-
-    fn is_choice(expr: &Expr) -> bool {
-        matches!(expr.kind, ExprKind::IfThenElse(..))
-    }
-
-    #[test]
-    fn pieces_store_the_same_elements_as_the_loop() {
-        for (height, width) in [(66, 66), (3, 48), (2, 64), (5, 100)] {
-            let whole = copy(height, width, ForKind::Vectorized);
-            let (mut expected, mut actual) = (BTreeMap::new(), BTreeMap::new());
-            stores(&whole, &mut Vec::new(), &mut expected);
-            let pieces = cut(whole);
-            stores(&pieces, &mut Vec::new(), &mut actual);
-            assert_eq!(actual, expected, "{height} {width}");
-            assert_eq!(count(&pieces, is_choice).1, 0, "{}", print_stmt(&pieces));
-        }
-    }
-
-    #[test]
-    fn declines_short_vectorized_loops() {
-        let pieces = cut(copy(9, 47, ForKind::Vectorized));
-        // The first row, the rows between, the last one.
-        assert_eq!(count(&pieces, is_choice), (4, 1), "{}", print_stmt(&pieces));
-    }
-
-    #[test]
-    fn declines_loops_without_vectors() {
-        let whole = copy(9, 66, ForKind::Serial);
-        assert_eq!(count(&cut(whole), is_choice), (2, 1));
-    }
-
-    /// Rows in tiles of 8, each the sum of three rows around it: the first and the last tile have
-    /// a row outside.
-    #[test]
-    fn cuts_between_tiles_with_all_rows_inside_and_others() {
-        let [x, yo, yi, k] = ["x", "yo", "yi", "k"].map(Var::index);
-        let buffer = |name: &str, rows: i64| {
-            let shape = vec![Expr::index(rows * 16)];
-            Buffer::new(name, DType::Float32, shape, Scope::Global)
-        };
-        let row = Expr::add(Expr::mul(Expr::var(&yo), Expr::index(8)), Expr::var(&yi));
-        let read = Expr::add(row.clone(), Expr::var(&k));
-        let before = Expr::lt(read.clone(), Expr::index(1));
-        let last = Expr::binary(BinOp::Le, Expr::index(65), read.clone());
-        let at = |row: Expr| vec![Expr::add(Expr::mul(row, Expr::index(16)), Expr::var(&x))];
-        let inside = Expr::load(&buffer("A", 66), at(read));
-        let outside = Expr::binary(BinOp::Or, before, last);
-        let value = Expr::if_then_else(outside, Expr::float(DType::Float32, 0.0), inside);
-        let store = Stmt::store(&buffer("P", 64), at(row), value);
-        let nest = |var: Var, extent: i64, kind: ForKind, body: Stmt| Stmt::For {
-            var,
-            min: Expr::index(0),
-            extent: Expr::index(extent),
-            kind,
-            body: Box::new(body),
-        };
-        let lanes = nest(x, 16, ForKind::Vectorized, store);
-        let tile = nest(yi, 8, ForKind::Unrolled, nest(k, 3, ForKind::Unrolled, lanes));
-        let pieces = cut(nest(yo, 8, ForKind::Serial, tile));
-        let mut extents = Vec::new();
-        let Stmt::Block(parts) = &pieces else { panic!("{}", print_stmt(&pieces)) };
-        for part in parts {
-            let choices = count(part, is_choice).1;
-            let Stmt::For { extent, .. } = part else { panic!("{}", print_stmt(&pieces)) };
-            extents.push((extent.as_int().unwrap(), choices));
-        }
-        // The tiles with a row outside are single, so they begin with the loop over their rows.
-        assert_eq!(extents, [(8, 1), (6, 0), (8, 1)], "{}", print_stmt(&pieces));
     }
 }
