@@ -41,13 +41,13 @@ impl Column {
         ((self.buffer.clone(), self.lanes, stride, base, rows), at)
     }
 
-    /// Whether the next value of a variable reads the next column.
+    /// Whether the next value of a variable reads the next column, or the one before it.
     pub(super) fn moves_with(&self, var: &Var, facts: &Facts) -> bool {
         let atom = facts.poly(&Expr::var(var)).atoms()[0];
         let base = facts.poly(&self.base).split(atom);
         let still = |expr: &Expr| !facts.poly(expr).contains(atom);
         base.is_some_and(|(factor, rest)| {
-            factor.as_constant() == Some(1) && !poly_mentions(facts, &rest, var)
+            matches!(factor.as_constant(), Some(1 | -1)) && !poly_mentions(facts, &rest, var)
         }) && still(&self.stride)
             && self.rows.as_ref().is_none_or(still)
     }

@@ -38,9 +38,8 @@ impl Walker<'_> {
         let inner = self.enclosing.iter().rposition(|open| open.frame.is_some()).unwrap_or(0);
         let beside = |open: &&EnclosingLoop| {
             let even = sum.uneven & 1 << open.dim.min(63) == 0;
-            even && self.weight >= open.weight
-                && sum.linear.terms.contains(&(open.dim, 1.0))
-                && open.count >= piece
+            let moves = |step| sum.linear.terms.contains(&(open.dim, step));
+            even && self.weight >= open.weight && (moves(1.0) || moves(-1.0)) && open.count >= piece
         };
         let beside = self.enclosing[inner..].iter().find(beside)?;
         let count = beside.count;

@@ -383,8 +383,10 @@ impl Walker<'_> {
             deps |= self.value(mask).deps;
             let apart = !matches!(sum.lane, Lane::Same | Lane::By(1.0));
             if apart && self.in_simd_kernel {
-                // Like their masks, gathers of unrolled iterations are repeated.
-                deps |= self.here();
+                // Like their masks, gathers of unrolled iterations are repeated, but not those that
+                // are the same in all iterations of the loop.
+                let outside = if deps & self.loop_bit() == 0 { self.loop_bit() } else { 0 };
+                deps |= self.here() & !outside;
             }
         }
         let stored = (0..self.enclosing.len()).any(|place| self.is_stored_in(place, buffer));

@@ -378,8 +378,8 @@ pub(super) fn transpose_fits(planner: &Planner, at: usize) -> Fit {
     }
 }
 
-/// Returns a read that is contiguous along another axis than the last one: its index, and that
-/// axis.
+/// Returns a read that is contiguous along another axis than the last one, in either direction: its
+/// index, and that axis.
 fn transposed_read(planner: &Planner, at: usize) -> Option<(usize, usize)> {
     let view = &planner.facts.views[at];
     let lanes = i64::from(planner.target.lanes(view.dtype));
@@ -393,7 +393,8 @@ fn transposed_read(planner: &Planner, at: usize) -> Option<(usize, usize)> {
         Stride::Zero => false,
     };
     let load = view.loads.iter().position(far)?;
-    let contiguous = |axis: &usize| view.loads[load].stride(&view.data[*axis].var) == Stride::By(1);
+    let contiguous =
+        |axis: &usize| matches!(view.loads[load].stride(&view.data[*axis].var), Stride::By(1 | -1));
     let row = (0..column).find(contiguous)?;
     let fits = |axis: usize| view.data[axis].extent.is_none_or(|extent| extent >= lanes);
     (fits(row) && fits(column)).then_some((load, row))
