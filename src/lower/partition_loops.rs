@@ -28,14 +28,48 @@ const MAX_COPIES: usize = 64;
 
 /// Partitions every loop around `likely` conditions.
 pub fn partition_loops(kernel: Kernel, _target: &Target) -> Result<Kernel> {
-    if !has_likely(&kernel.body, &|_| true) {
-        return Ok(kernel);
+    let body = apart(kernel.body);
+    if !has_likely(&body, &|_| true) {
+        return Ok(Kernel { body, ..kernel });
     }
     let mut facts = Facts::new();
     kernel.facts.iter().for_each(|cond| facts.assume(cond));
     let mut partitioner = Partitioner { facts, copies: 0, varying: None };
-    let body = partitioner.stmt(kernel.body);
+    let body = partitioner.stmt(body);
     Ok(Kernel { body: drop_marks(body), ..kernel })
+}
+
+/// Takes `likely` conditions out of conjunctions with others: a tail of a sum whose terms have a
+/// condition on data, too.
+///
+/// Before: `if (likely(i < n) && 0 < A[i]) { … }`
+/// After:  `if (likely(i < n)) { if (0 < A[i]) { … } }`
+fn apart(stmt: Stmt) -> Stmt {
+    let stmt = map_stmts(stmt, &mut apart);
+    let Stmt::If { cond, then, otherwise: None } = stmt else { return stmt };
+    let (mut likely, mut others) = (Vec::new(), Vec::new());
+    operands(&cond, &mut likely, &mut others);
+    if likely.is_empty() || others.is_empty() {
+        return Stmt::If { cond, then, otherwise: None };
+    }
+    let inner = others.into_iter().reduce(Expr::and);
+    inner.into_iter().chain(likely.into_iter().rev()).fold(*then, |body, cond| Stmt::If {
+        cond,
+        then: Box::new(body),
+        otherwise: None,
+    })
+}
+
+/// Adds the operands of a conjunction, in order.
+fn operands(cond: &Expr, likely: &mut Vec<Expr>, others: &mut Vec<Expr>) {
+    match &cond.kind {
+        ExprKind::Binary(BinOp::And, a, b) if cond.ty.is_scalar() => {
+            operands(a, likely, others);
+            operands(b, likely, others);
+        }
+        _ if is_likely(cond) => likely.push(cond.clone()),
+        _ => others.push(cond.clone()),
+    }
 }
 
 /// Whether a statement contains a `likely` condition with a property.
