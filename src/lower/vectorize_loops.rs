@@ -9,7 +9,8 @@
 //! Needs: flat indices; no vectorized loop inside another; borders cut (`cut_borders`), because
 //! their conditions would become masks. Stands before `unroll_loops`, so that vectors are copied,
 //! and before all passes that look for vectors.
-//! Ensures: no vectorized loop is left; equal values in a vector store are one node.  Breaks: simplified form.
+//! Ensures: no vectorized loop is left; equal values in a vector store are one node.  Breaks:
+//! simplified form.
 //! Declines: statements without a vector form, which run as a serial loop over lanes; loops without
 //! a constant extent.
 

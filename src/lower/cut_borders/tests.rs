@@ -1,3 +1,5 @@
+//! Tests of the pass: the pieces of loops and what they store.
+
 use super::*;
 use crate::ir::print::print_stmt;
 use crate::ir::visit::walk_stmt;

@@ -2,8 +2,8 @@
 //! short elements.
 //!
 //! Before: `C[ramp(b, 1, 64)] = A[ramp(a, -1, 64)] if ramp(b, 1, 64) < x64(n)`
-//! After:  64 lanes if the condition holds in all; else 32 if it holds in these, then 16 of the rest
-//!         if it holds in these, then 8, 4, 2, 1
+//! After:  64 lanes if the condition holds in all; else 32 if it holds in these, then 16 of the
+//!         rest if it holds in these, then 8, 4, 2, 1
 
 use super::simd_lanes::simd_lanes;
 use super::{Legalizer, MAX_NODES, Slicer, Store, size_of, touches_registers};

@@ -13,8 +13,8 @@ use crate::target::SimdIsa;
 const LANE_INSTRUCTIONS: f64 = 2.0;
 
 impl Walker<'_> {
-    /// Whether a store runs lane by lane. Counts the branches if so, or if `legalize_vectors` stores
-    /// the first lanes in halves.
+    /// Whether a store runs lane by lane. Counts the branches if so, or if `legalize_vectors`
+    /// stores the first lanes in halves.
     pub(super) fn is_lane_by_lane(
         &mut self,
         buffer: &Buffer,
